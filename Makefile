@@ -33,7 +33,7 @@ invariants: $(VENV)/.full
 	$(BIN)/hicache replay --limit 120 --check every
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64

@@ -13,26 +13,39 @@ from typing import Any
 
 _NAMES = {
     "hicache.core.actions": (
-        *("Action", "Admitted", "Backup", "Cached", "Copy", "Evicted", "Granted", "KvRemoved"),
-        *("KvStored", "Load", "Matched", "Outcome", "Prefill", "Refused", "Released", "Restarted"),
-        "StateSlots",
+        *("Abandoned", "Action", "Admitted", "Backup", "Cached", "Copy", "Delete", "Evicted"),
+        *("Fetch", "Granted", "KvRemoved", "KvStored", "Load", "Lookup", "Matched", "Outcome"),
+        *("Piece", "Prefetched", "Prefill", "Refused", "Released", "Restarted", "StateSlots"),
+        *("StorageDetached", "Store"),
     ),
     "hicache.core.config": ("Config",),
     "hicache.core.core": ("Core",),
     "hicache.core.errors": ("CallerError", "CoreBug", "HicacheError"),
     "hicache.core.events": (
-        *("Aborted", "AdmitWanted", "Arrived", "BackupDone", "ContinueWanted", "Event"),
-        *("EvictWanted", "Finished", "Flushed", "LoadDone", "MatchWanted", "PagesWanted"),
-        *("PrefillDone", "Reply", "Retracted"),
+        *("Aborted", "AdmitWanted", "Arrived", "BackupDone", "ContinueWanted", "DeleteDone"),
+        *("DetachWanted", "Event", "EvictWanted", "FetchDone", "Finished", "Flushed", "LoadDone"),
+        *("LookupDone", "MatchWanted", "PagesWanted", "PrefetchLimitReached", "PrefillDone"),
+        *("Reply", "Retracted", "StorageAttached", "StoreDone"),
     ),
     "hicache.core.eviction_policies.base": ("EvictionPolicy", "Term", "before"),
+    "hicache.core.prefetch_policies.base": ("PrefetchPolicy",),
     "hicache.core.types": ("Key", "Pages", "Tier"),
     "hicache.core.view": ("CoreView",),
     "hicache.core.write_policies.base": ("WritePolicy",),
     "hicache.runtime.controller": ("ControllerOptions", "TransferController"),
     "hicache.runtime.driver": ("Driver", "Executor", "Observer"),
     "hicache.runtime.immediate": ("ImmediateExecutor",),
-    "hicache.runtime.policies": ("add_eviction_policy", "add_write_policy"),
+    "hicache.runtime.policies": (
+        *("add_eviction_policy", "add_prefetch_policy", "add_write_policy"),
+    ),
+    "hicache.runtime.storage.attachment": ("Attachment",),
+    "hicache.runtime.storage.executor": ("StorageExecutor",),
+    "hicache.runtime.storage.pages": ("Rank", "StoredPages"),
+    "hicache.runtime.storage.workers": ("WorkerOptions",),
+    "hicache.runtime.tiered": ("TieredExecutor",),
+    "hicache.memory.stored": ("stored_pools",),
+    "hicache.storage.base": ("Storage", "StorageOptions"),
+    "hicache.storage.keys": ("Context",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from array import array
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hicache.core.config import Config
@@ -18,7 +18,8 @@ from hicache.core.types import Tier
 from hicache.devices.base import Direction
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver, Executor, Observer
+from hicache.runtime.tiered import TieredExecutor
 
 from .audit import audit
 from .content import prefix_tags
@@ -26,6 +27,7 @@ from .engine.accesses import Accesses
 from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
+from .engine.prefetching import PrefetchLimit
 from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
 from .errors import StuckError, too_small
@@ -33,6 +35,12 @@ from .hardware.profile import HardwareProfile
 from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
+from .rounds import RoundOptions, Rounds
+from .storage.contents import Contents
+from .storage.options import StoreOptions
+from .storage.page_bytes import PageBytes
+from .storage.pipe import Pipe
+from .storage.timed import TimedStore
 from .workload import Job, Workload
 
 
@@ -45,11 +53,24 @@ class LinkUse:
 
 
 @dataclass(frozen=True, slots=True)
+class WorldStorage:
+    """The storage of a run. contents: what it has. value_bytes: of one value, by component in the
+    order of the configuration. limit: how long a request may wait for its prefetch; None if none
+    waits."""
+
+    contents: Contents
+    options: StoreOptions
+    value_bytes: Mapping[str, int]
+    limit: PrefetchLimit | None
+
+
+@dataclass(frozen=True, slots=True)
 class TimedResult:
     """The result of a run. requests: the requests that ended, by index; incomplete during the run.
 
     byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
-    detector checked. evicted: (component, pages on device, pages on host).
+    detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
+    storage; None without it.
     """
 
     requests: tuple[RequestResult, ...]
@@ -61,6 +82,8 @@ class TimedResult:
     access_checks: int
     digest: str
     evicted: tuple[tuple[str, int, int], ...] = ()
+    reads: LinkUse | None = None
+    writes: LinkUse | None = None
 
 
 class World:
@@ -75,6 +98,8 @@ class World:
         *,
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
+        storage: WorldStorage | None = None,
+        rounds: RoundOptions | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -90,21 +115,45 @@ class World:
         self.core = Core(config)
         self.controller = TransferController(machine.device)
         self._recorder = Recorder(lambda: self.clock.now_ns)
-        self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
+        self.store = self._store_of(storage)
+        executor: Executor = self.controller
+        if self.store is not None:
+            executor = TieredExecutor(self.controller, self.store)
+        self.driver = Driver(self.core, executor, (self._recorder, *observers))
         accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
         forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
-        platform = Platform(self.clock, self.driver, self.controller, forward, costs)
+        limit = storage.limit if storage is not None else None
+        platform = Platform(
+            self.clock, self.driver, self.controller, forward, costs, self.store, limit
+        )
         self.engine = Engine(workload, platform, engine, self._ended)
+        if self.store is not None:
+            self.store.listener = self.engine.stored
         machine.sim.listener = self.engine.wake
         if machine.memory is not None:
             machine.memory.whose = self._whose
+        self._rounds = self._rounds_of(rounds)
         self._results: dict[int, RequestResult] = {}
         self._arrivals = (job for job in workload.jobs if job.after < 0)
         self._followers: dict[int, array[int]] = {}  # their places in the workload
         for place, job in enumerate(workload.jobs):
             if job.after >= 0:
                 self._followers.setdefault(job.after, array("q")).append(place)
+
+    def _store_of(self, storage: WorldStorage | None) -> TimedStore | None:
+        if storage is None:
+            return None
+        page_bytes = PageBytes(self._machine.memory)
+        return TimedStore(
+            self.clock, storage.options, storage.contents, storage.value_bytes, page_bytes
+        )
+
+    def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:
+        if options is None:
+            return None
+        jobs, view = self._workload.jobs, self.core.view
+        return Rounds(options, jobs, self.clock, view, self.driver.feed, self._follow)
 
     def run(self) -> TimedResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
@@ -144,6 +193,8 @@ class World:
                 (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
                 for name in self.core.view.config.components
             ),
+            reads=_pipe_use(self.store.reads) if self.store else None,
+            writes=_pipe_use(self.store.writes) if self.store else None,
         )
 
     def _link_use(self, way: Direction) -> LinkUse:
@@ -163,8 +214,12 @@ class World:
     def _ended(self, sequence: Sequence) -> None:
         index = sequence.job.index
         self._results[index] = sequence.result
-        for place in self._followers.pop(index, ()):
-            self._follow(self._workload.jobs[place])
+        followers = [self._workload.jobs[place] for place in self._followers.pop(index, ())]
+        if self._rounds is not None:
+            self._rounds.ended(sequence.job, followers)
+        else:
+            for job in followers:
+                self._follow(job)
         self._progress(len(self._results), len(self._workload.jobs))
 
     def _follow(self, job: Job) -> None:
@@ -188,6 +243,10 @@ class World:
             f"{len(left)} requests are left ({left[:8]}), {self.controller.unanswered} transfers "
             f"unanswered, and nothing is scheduled; last refusal: {self.engine.last_refusal}"
         )
+
+
+def _pipe_use(pipe: Pipe) -> LinkUse:
+    return LinkUse(pipe.bytes, pipe.busy_ns)
 
 
 def _check_sizes(workload: Workload, config: Config) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from tests.conversation import conversation
+from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
 from traces.cli import main, parse
 from traces.outside import entries
@@ -161,10 +162,12 @@ def piped(shown: Shown) -> int:
     """The exit code of a command whose output another command reads."""
     hicache = (sys.executable, "-m", "traces")
     first = subprocess.Popen([*hicache, *shown.words[1:]], stdout=subprocess.PIPE)
-    second = subprocess.run([*hicache, *shown.pipe[1:]], stdin=first.stdout, check=False)
+    second = subprocess.run(
+        [*hicache, *shown.pipe[1:]], stdin=first.stdout, check=False, timeout=PATIENCE_S
+    )
     assert first.stdout is not None
     first.stdout.close()
-    return first.wait(60) or second.returncode
+    return first.wait(PATIENCE_S) or second.returncode
 
 
 @pytest.mark.parametrize("page", [name for name, text in PAGES.items() if spans(text)])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 
 def document(tmp_path: Path, hash_seed: str, *options: str) -> dict[str, object]:
     out = tmp_path / "out.json"  # the same for all: the document has the command
@@ -18,6 +20,7 @@ def document(tmp_path: Path, hash_seed: str, *options: str) -> dict[str, object]
         env=dict(os.environ, PYTHONHASHSEED=hash_seed),
         check=True,
         stdout=subprocess.DEVNULL,
+        timeout=PATIENCE_S,
     )
     found: dict[str, object] = json.loads(out.read_text())
     del found["wall_s"]
@@ -50,4 +53,5 @@ def test_a_simulated_replay_never_imports_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code, "replay", "--limit", "20"],
         check=True,
         stdout=subprocess.DEVNULL,
+        timeout=PATIENCE_S,
     )

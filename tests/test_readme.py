@@ -14,6 +14,7 @@ import pytest
 
 from invariants.base import check_names
 from invariants.planted.base import names
+from tests.patience import PATIENCE_S
 from traces.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +49,7 @@ def test_every_make_target_of_the_readme_exists(target: str) -> None:
         text=True,
         check=False,
         env=dict(os.environ, MAKEFLAGS=""),
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
 

@@ -29,9 +29,11 @@ class Streamed(ABC, Generic[L]):
     stream, called its line.
 
     Before work is put on a line, its pages and layers are checked, and that the device is open.
+    table: its pools on both tiers.
     """
 
     def __init__(self, table: PoolTable[Any], options: DeviceOptions) -> None:
+        self.table = table
         self._layers = table.model.layers
         self._issue = Issue(table, options.content)
         self._reader = options.reader

@@ -183,6 +183,13 @@ def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
     return replace(config, device_pages=pages[:width], host_pages=pages[width:])
 
 
+def agree_that(purpose: str, mine: bool, group: Group) -> Turn[bool]:
+    """Whether something is so on every rank, such as that it could open its store. purpose: for
+    messages."""
+    [least] = yield from group.minimum(purpose, [int(mine)])
+    return bool(least)
+
+
 def _number(config: Config, name: str) -> int:
     """A hash of a setting, the same for equal settings."""
     text = repr(getattr(config, name)).encode()

@@ -13,6 +13,7 @@ from typing import Any
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.core.eviction_policies.base import EvictionPolicy
+from hicache.core.prefetch_policies.base import PrefetchPolicy
 from hicache.core.write_policies.base import WritePolicy
 
 
@@ -29,6 +30,12 @@ def add_write_policy(maker: Callable[[], WritePolicy]) -> str:
     """Make a write policy known; see `add_eviction_policy`. Returns the name for
     `Config.write_policy`."""
     return _add(registry.WRITE_POLICIES, maker, ("threshold", "on_evict", "contiguous"))
+
+
+def add_prefetch_policy(maker: Callable[[], PrefetchPolicy]) -> str:
+    """Make a prefetch policy known; see `add_eviction_policy`. Returns the name for
+    `Config.prefetch_policy`."""
+    return _add(registry.PREFETCH_POLICIES, maker, ("waits", "limited"))
 
 
 def _add(package: str, maker: Callable[[], Any], parts: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ an address names its scheme.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -43,11 +43,13 @@ class Entry(NamedTuple):
 class StorageOptions:
     """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
     that long a call that waits for a server ends with `FAILED`. durable: a write is `DONE` when it
-    survives a power failure, not only the end of the process."""
+    survives a power failure, not only the end of the process. create: a store that is not there yet
+    is made where that is possible."""
 
     size_bytes: int = 0
     timeout_s: float = 1.0
     durable: bool = False
+    create: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,30 @@ class Storage(ABC):
     @abstractmethod
     def close(self) -> None:
         """End connections and threads. Calls under way end with `FAILED`. Idempotent."""
+
+    def look(self) -> int:
+        """Look after the store although nobody calls it: one whose calls hang counts as out.
+        Returns how often it was out and came back. Optional; 0 here. Never blocks."""
+        return 0
+
+    def read_checked(
+        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
+    ) -> list[Status]:
+        """`read`, and `CORRUPT` for each value `i` that was read and that `check(i)` refuses. A
+        local store checks each value as it arrives, while it is in the processor's cache."""
+        return [
+            Status.CORRUPT if status is Status.DONE and not check(index) else status
+            for index, status in enumerate(self.read(keys, values))
+        ]
+
+    def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        """`write`, after `seal(i)` has completed each value `i`. The length of a value is right
+        before. A local store seals each value just before it writes it."""
+        for index in range(len(keys)):
+            seal(index)
+        return self.write(keys, values)
 
     def register(self, memory: Sequence[memoryview]) -> None:  # noqa: B027
         """Tell the store of the memory that most buffers will lie in, for reads and writes without

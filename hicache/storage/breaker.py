@@ -73,6 +73,16 @@ class Breaker(Storage):
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         return self._asked(lambda: self.store.write(keys, values), len(keys))
 
+    def read_checked(
+        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
+    ) -> list[Status]:
+        return self._asked(lambda: self.store.read_checked(keys, values, check), len(keys))
+
+    def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        return self._asked(lambda: self.store.write_sealed(keys, values, seal), len(keys))
+
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return self._asked(lambda: self.store.delete(keys), len(keys))
 
@@ -81,6 +91,11 @@ class Breaker(Storage):
 
     def stats(self) -> dict[str, int | float | str]:
         return self.store.stats() | {"outages": self.outages, "calls_refused": self.refused}
+
+    def look(self) -> int:
+        with self._lock:
+            self._judge_hanging()
+            return self.outages - self.out
 
     def close(self) -> None:
         self.store.close()
@@ -104,12 +119,7 @@ class Breaker(Storage):
     def _may_ask(self) -> bool:
         """Whether to ask the store. Probes it first if it is out and the pause is over."""
         with self._lock:
-            now, slow_s = self._now(), self._options.slow_s
-            hanging = [number for number, began in self._begun.items() if now - began > slow_s]
-            for number in hanging:
-                del self._begun[number]  # it is judged, and does not count again
-            if hanging:
-                self._go_out(f"a call has taken more than {slow_s:g} s")
+            now = self._judge_hanging()
             if self._out_since is None:
                 return True
             if now < self._probe_at or self._probing:
@@ -126,6 +136,16 @@ class Breaker(Storage):
             if self._out_since is not None:
                 self.refused += 1
             return self._out_since is None
+
+    def _judge_hanging(self) -> float:
+        """Go out if a call has been under way for too long. Returns the time."""
+        now, slow_s = self._now(), self._options.slow_s
+        hanging = [number for number, began in self._begun.items() if now - began > slow_s]
+        for number in hanging:
+            del self._begun[number]  # it is judged, and does not count again
+        if hanging:
+            self._go_out(f"a call has taken more than {slow_s:g} s")
+        return now
 
     @contextmanager
     def _watched(self, probe: bool = False) -> Iterator[_Call]:

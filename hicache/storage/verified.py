@@ -56,13 +56,12 @@ class Verified(Storage):
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         with self._slots.lend(len(keys)) as headers:
+
+            def check(index: int) -> bool:
+                return headers[index] == header_of(keys[index], values[index])
+
             framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
-            found = self.store.read(keys, framed)
-            for index, status in enumerate(found):
-                if status is Status.DONE and headers[index] != header_of(
-                    keys[index], values[index]
-                ):
-                    found[index] = Status.CORRUPT
+            found = self.store.read_checked(keys, framed, check)
         wrong = [key for key, status in zip(keys, found, strict=True) if status is Status.CORRUPT]
         if wrong:
             with self._lock:
@@ -73,10 +72,12 @@ class Verified(Storage):
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         with self._slots.lend(len(keys)) as headers:
-            for header, key, value in zip(headers, keys, values, strict=True):
-                header[:] = header_of(key, value)
+
+            def seal(index: int) -> None:
+                headers[index][:] = header_of(keys[index], values[index])
+
             framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
-            return self.store.write(keys, framed)
+            return self.store.write_sealed(keys, framed, seal)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return self.store.delete(keys)
@@ -86,6 +87,9 @@ class Verified(Storage):
 
     def stats(self) -> dict[str, int | float | str]:
         return self.store.stats() | {"corrupt": self.corrupt}
+
+    def look(self) -> int:
+        return self.store.look()
 
     def close(self) -> None:
         self.store.close()

@@ -6,6 +6,7 @@ rates and percentiles (see figures) and does not compare (see compare).
 
     arrival      of the trace, divided by the speed; for a request that follows another, the end of
                  that one and its delay
+                 that one and its delay; with rounds (`turns`), from when a tier was emptied for it
     first token  the end of the first pass that completes the prompt
     in passes    from the start to the end of each pass before that. A pass that reads no page of a
                  load has no time to wait for one
@@ -25,7 +26,9 @@ from hicache.core.actions import (
     Backup,
     Evicted,
     Load,
+    Lookup,
     Outcome,
+    Prefetched,
     Prefill,
     Refused,
     Restarted,
@@ -34,7 +37,9 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     Event,
+    EvictWanted,
     Finished,
+    Flushed,
     LoadDone,
     PrefillDone,
     Retracted,
@@ -63,7 +68,8 @@ class Job(Protocol):
 @dataclass(slots=True)
 class Entry:
     """One request. in_passes_ns: of passes before the first token; of these, in passes that read
-    pages of a load: with_loads_ns. depths, loaded: pages, as the core told them.
+    pages of a load: with_loads_ns. depths, loaded: pages, as the core told them. prefetched: the
+    pages [first, last) that its own prefetch brought to host.
     """
 
     input_tokens: int
@@ -74,6 +80,8 @@ class Entry:
     hit_pages: int = 0
     device_tokens: int = 0
     host_tokens: int = 0
+    storage_tokens: int = 0
+    prefetched: tuple[int, int] = (0, 0)
     computed_tokens: int = 0
     wanted_pages: int = 0
     depths: tuple[int, ...] = ()
@@ -89,6 +97,10 @@ class Entry:
     passed_tokens: int = 0
 
     @property
+    def ended(self) -> bool:
+        return self.finish_ns != NEVER_NS
+
+    @property
     def ttft_ns(self) -> int:
         return self.first_token_ns - self.arrival_ns
 
@@ -98,7 +110,7 @@ class Entry:
 
     @property
     def hit_tokens(self) -> int:
-        return self.device_tokens + self.host_tokens
+        return self.device_tokens + self.host_tokens + self.storage_tokens
 
 
 @dataclass(slots=True)
@@ -118,7 +130,8 @@ class Accounts:
     entries: by request. loaded, backed_up: pages by component; evicted: by tier and component;
     refused: by reason and component. failed: replies of transfers that failed. peak_pages: most
     device pages in use, by component; evicted_along: pages that an event evicted although as many
-    of their pool were free afterwards. wrong: what does not add up.
+    of their pool were free afterwards. lookups_begun; prefetches: by the reason of their end,
+    requests and pages asked for, found and fetched. wrong: what does not add up.
     """
 
     def __init__(
@@ -127,13 +140,19 @@ class Accounts:
         page_size: int,
         speed: Fraction = Fraction(1),
         now_ns: Callable[[], int] = lambda: 0,
+        turns: Sequence[int] = (),
     ) -> None:
         self.now_ns = now_ns
+        self._turns = turns
+        self._turn = 0
+        self._held: list[int] = []
         self.loaded: Counter[str] = Counter()
         self.backed_up: Counter[str] = Counter()
         self.evicted: Counter[tuple[Tier, str]] = Counter()
         self.refused: Counter[tuple[str, str]] = Counter()
         self.failed = 0
+        self.lookups_begun = 0
+        self.prefetches: dict[str, list[int]] = {}
         self.peak_pages: Counter[str] = Counter()
         self.evicted_along: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -181,6 +200,8 @@ class Accounts:
             assert isinstance(event, Arrived)
             wanted = min(event.match_pages, event.key.pages)
             self.entries[event.request].wanted_pages = wanted
+        elif kind is EvictWanted or kind is Flushed:
+            self._emptied()
         elif isinstance(event, LoadDone | BackupDone):
             self.failed += not event.ok
         for outcome in outcomes:
@@ -226,7 +247,24 @@ class Accounts:
         now_ns = self.now_ns()
         self.entries[index].finish_ns = now_ns
         for follower in self._followers.pop(index, ()):
-            self.entries[follower].arrival_ns = now_ns + self._delays.pop(follower)
+            if self._turns and self._turns[follower] > self._turn:
+                self._held.append(follower)
+            else:
+                self.entries[follower].arrival_ns = now_ns + self._delays.pop(follower)
+
+    def _emptied(self) -> None:
+        """A tier was emptied: if a round waits for that, it begins now."""
+        if not self._turns or not self._held or any(not one.ended for one in self._of_turn()):
+            return
+        self._turn = min(self._turns[follower] for follower in self._held)
+        begins = [one for one in self._held if self._turns[one] == self._turn]
+        self._held = [one for one in self._held if self._turns[one] != self._turn]
+        for follower in begins:
+            self.entries[follower].arrival_ns = self.now_ns() + self._delays.pop(follower)
+
+    def _of_turn(self) -> list[Entry]:
+        """The requests of the round."""
+        return [one for index, one in self.entries.items() if self._turns[index] == self._turn]
 
     def _admitted(self, told: Admitted) -> None:
         entry, size = self.entries[told.request], self._page_size
@@ -238,10 +276,30 @@ class Accounts:
         entry.hit_pages = told.device_pages + told.host_pages
         entry.device_tokens = min(entry.device_pages * size, entry.input_tokens)
         hit_tokens = min(entry.hit_pages * size, entry.input_tokens)
-        entry.host_tokens = hit_tokens - entry.device_tokens
+        entry.storage_tokens = self._from_storage(entry)
+        entry.host_tokens = hit_tokens - entry.device_tokens - entry.storage_tokens
         entry.computed_tokens = told.tokens_to_compute
         entry.passed_tokens = 0
         entry.depths, entry.loaded = told.depths, told.loaded_pages
+
+    def _from_storage(self, entry: Entry) -> int:
+        """Prompt tokens in host pages that the prefetch of the request had brought."""
+        tokens = 0
+        for page in range(entry.device_pages, entry.hit_pages):
+            if entry.prefetched[0] <= page < entry.prefetched[1]:
+                first = page * self._page_size
+                tokens += min(first + self._page_size, entry.input_tokens) - first
+        return tokens
+
+    def _prefetched(self, told: Prefetched) -> None:
+        last = told.first_page + told.fetched_pages
+        self.entries[told.request].prefetched = told.first_page, last
+        count = self.prefetches.setdefault(told.reason or "complete", [0, 0, 0, 0])
+        for place, pages in enumerate((1, told.asked_pages, told.found_pages, told.fetched_pages)):
+            count[place] += pages
+
+    def _looked_up(self, action: Lookup) -> None:
+        self.lookups_begun += 1
 
     def _restarted(self, told: Restarted) -> None:
         entry = self.entries[told.request]
@@ -281,4 +339,6 @@ _COUNTED: dict[type, Callable[[Accounts, object], None]] = {
     Evicted: Accounts._evicted,  # type: ignore[dict-item]
     Load: Accounts._loaded,  # type: ignore[dict-item]
     Backup: Accounts._backed_up,  # type: ignore[dict-item]
+    Prefetched: Accounts._prefetched,  # type: ignore[dict-item]
+    Lookup: Accounts._looked_up,  # type: ignore[dict-item]
 }

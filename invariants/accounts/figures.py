@@ -80,7 +80,7 @@ def _share(some: list[tuple[int, Entry]], ceiling: dict[int, int], page_size: in
         "input_tokens": total,
         "hit_tokens.device": sum(one.device_tokens for _, one in some),
         "hit_tokens.host": sum(one.host_tokens for _, one in some),
-        "hit_tokens.storage": 0,
+        "hit_tokens.storage": sum(one.storage_tokens for _, one in some),
         "computed_tokens": total - hit,
         "hit_rate": hit / total if total else 0.0,
         "hit_rate_pages": (
@@ -194,6 +194,21 @@ def pages(accounts: Accounts, components: Sequence[str], page_bytes: Sequence[in
     return figures
 
 
+def prefetches(accounts: Accounts, page_size: int) -> Figures:
+    """How prefetches ended; only of a run with storage."""
+    names = ("requests", "asked_tokens", "found_tokens", "fetched_tokens")
+    sizes = (1, page_size, page_size, page_size)
+    return {
+        "storage.prefetches.begun": accounts.lookups_begun,
+        "storage.prefetches.ended": {
+            reason: {
+                name: count * size for name, count, size in zip(names, counts, sizes, strict=True)
+            }
+            for reason, counts in accounts.prefetches.items()
+        },
+    }
+
+
 def lookups(
     accounts: Accounts, components: Sequence[str], ceiling: dict[int, int], page_size: int
 ) -> list[Figures]:
@@ -233,7 +248,11 @@ def record(index: int, entry: Entry, ceiling: int, timed: bool) -> Figures:
     figures: Figures = {
         "request": index,
         "input_tokens": entry.input_tokens,
-        "hit_tokens": {"device": entry.device_tokens, "host": entry.host_tokens, "storage": 0},
+        "hit_tokens": {
+            "device": entry.device_tokens,
+            "host": entry.host_tokens,
+            "storage": entry.storage_tokens,
+        },
         "computed_tokens": entry.input_tokens - entry.hit_tokens,
         "ceiling_tokens": ceiling,
         "first_seen_tokens": entry.input_tokens - ceiling,

@@ -43,20 +43,28 @@ from hicache.core.events import (
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
-from .chains import know_digests
 from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, made_of, note_checkpoint_slots
 from .nodes import NodeBook
 from .orders import order_of
 from .pages import PageBook
-from .pieces import moves_of_pieces
 from .pins import follow, pin
 from .reference import find
 from .replies import REPLIES, answer
 from .requests import RequestBook, RequestMirror, tags_of
 from .storage import StorageBook
 from .tags import NO_TAGS, Tags
-from .tickets import OF_STORAGE, Filed, Move, Ticket, TicketBook, Use, moves_of, uses_of
+from .tickets import (
+    OF_STORAGE,
+    Filed,
+    Move,
+    Ticket,
+    TicketBook,
+    Use,
+    moves_of,
+    moves_of_pieces,
+    uses_of,
+)
 from .waiting import WritingBack, evicted_by, lacked, writing_back
 
 _ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
@@ -89,7 +97,7 @@ class Book:
             needs_of(kinds, self.eviction.whole_path),
             order_of(self.eviction),
             config.page_size,
-            config.kv_events or config.storage,
+            config.kv_events or config.has_host,
         )
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
@@ -266,8 +274,6 @@ class Book:
     def _hear_of_storage(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         self.storage.write(self.tickets.fresh, self.pages[self.width :])
         self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
-        if self.storage.attached:
-            know_digests(self.nodes)
 
     def _file(self, action: Filed, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)

@@ -1,8 +1,9 @@
 """Mirrors of nodes: the books' record of one node.
 
-Lives here: the record, the definition of eviction candidates, and validity on device. Does not
-contain sums over nodes (see nodes) or checks. Does not read the core's own sums (`with_pages`,
-`queued`, counts), because checks compare them with these.
+Lives here: the record, the definition of eviction candidates, validity on device, and the search
+for the node from which a new one was split. Does not contain sums over nodes (see nodes) or checks.
+Does not read the core's own sums (`with_pages`, `queued`, counts), because checks compare them with
+these.
 
 Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
 mirror are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
@@ -11,7 +12,7 @@ queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hicache.core.radix.node import NONE, Node
 from hicache.core.types import Pages
@@ -133,3 +134,24 @@ def differ(mirror: NodeMirror, node: Node) -> bool:
                 return True
             slot += 1
     return False
+
+
+def lower_half(
+    mirror: NodeMirror, node: Node, by_id: Mapping[int, NodeMirror], removed: Iterable[NodeMirror]
+) -> NodeMirror | None:
+    """Returns the node from which this new one was split, or None."""
+    below = list(node.children.values())
+    for child in below:
+        lower = by_id.get(child.id)
+        if lower is None:
+            below.extend(child.children.values())
+        elif lower.end_page - lower.span < mirror.end_page:  # parents first: not cut yet
+            return lower
+    for gone in removed:
+        at = mirror.end_page - (gone.end_page - gone.span) - 1
+        if not 0 <= at < gone.span or gone.tags[at] != mirror.tags[-1]:
+            continue
+        for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
+            if held is not None and gave is not None and gave[at] == held[-1]:
+                return gone  # otherwise it was evicted and inserted again
+    return None

@@ -16,10 +16,9 @@ from hicache.core.radix.node import NONE, Node
 
 from .distances import presence, update, widest
 from .kinds import Kind
-from .mirror import HOST, NodeMirror, Rank, candidacy, differ, serves
+from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
 from .orders import Order
 from .pages import NODE, PageBook, code_of
-from .splits import lower_half
 from .tags import chain, chain_root, run_tags, seed_of
 
 
@@ -272,7 +271,7 @@ class NodeBook:
             start = parent.end_page if parent is not None else 0
             mirror.tags = run_tags(key, self.stride, start, above)
             if self.with_digests:
-                mirror.digests = chain(self.digest_above(mirror, parent), key, self.stride)
+                mirror.digests = chain(self._digest_above(mirror, parent), key, self.stride)
         mirror.key, mirror.end_page, mirror.span = key, end, pages
         if len(mirror.tags):
             self.at[int(mirror.tags[-1])] = mirror
@@ -285,7 +284,7 @@ class NodeBook:
         namespace = node.label[: -self.stride].rstrip(b"\0").decode()
         return namespace, seed_of(namespace)
 
-    def digest_above(self, mirror: NodeMirror, parent: NodeMirror | None) -> bytes:
+    def _digest_above(self, mirror: NodeMirror, parent: NodeMirror | None) -> bytes:
         if parent is None or not parent.digests:
             return chain_root(mirror.namespace)
         return parent.digests[-1]

@@ -42,8 +42,7 @@ from hicache.core.types import FlightId, RequestId
 
 from .kinds import Kind
 from .pages import PageBook
-from .pieces import digests_of
-from .tags import NO_TAGS, Tags
+from .tags import NO_TAGS, Tags, digests_of
 from .tickets import Ticket
 
 MOST_DISTRUSTED = 1024

@@ -16,6 +16,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hicache.core.types import Key
+
 Tags = NDArray[np.uint64]
 
 NO_TAGS: Tags = np.empty(0, dtype=np.uint64)
@@ -80,6 +82,11 @@ def chain(parent: bytes, raw: bytes, stride: int) -> tuple[bytes, ...]:
 
 def chain_root(namespace: str) -> bytes:
     return hashlib.sha256(b"hicache\0" + namespace.encode()).digest()
+
+
+def digests_of(key: Key) -> tuple[bytes, ...]:
+    """The digest of each page of a key, computed from its rows."""
+    return chain(chain_root(key.namespace), key.raw, key.stride)
 
 
 def leading(tags: Sequence[int], known: set[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.storage import stores
+from hicache.core import core
 
 from .base import Patch
 
@@ -12,14 +12,14 @@ ROWS = ("C14",)
 TITLE = "Copies are stored although storage was detached."
 KILLS = "answers"
 
-_store_backed_up = stores.store_backed_up
+_backup_done = core._backup_done
 
 
-def _all_the_same(state: Any, nodes: Any) -> None:
+def _all_the_same(state: Any, event: Any) -> None:
     attached, state.attached = state.attached, True
-    _store_backed_up(state, nodes)
+    _backup_done(state, event)
     state.attached = attached
 
 
 def plant(patch: Patch) -> None:
-    patch(stores, "store_backed_up", _all_the_same)
+    patch(core, "_backup_done", _all_the_same)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import backup
+from hicache.core import core
 
 from .base import Patch
 
@@ -12,14 +12,15 @@ ROWS = ("G6",)
 TITLE = "A copy that was written back because of an eviction is not stored."
 KILLS = "stored"
 
-_land_backup = backup.land_backup
+_backup_done = core._backup_done
 
 
-def _stored_unless_evicting(state: Any, flight: Any, ok: bool) -> list[Any]:
-    evicts = flight.evicts
-    nodes = _land_backup(state, flight, ok)
-    return [] if evicts else nodes
+def _stored_unless_evicting(state: Any, event: Any) -> None:
+    flight, attached = state.flights.get(event.flight), state.attached
+    state.attached = attached and not (flight is not None and flight.evicts)
+    _backup_done(state, event)
+    state.attached = attached
 
 
 def plant(patch: Patch) -> None:
-    patch(backup, "land_backup", _stored_unless_evicting)
+    patch(core, "_backup_done", _stored_unless_evicting)

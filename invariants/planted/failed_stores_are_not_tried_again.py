@@ -12,6 +12,7 @@ from .base import Patch
 ROWS = ("G11",)
 TITLE = "A store that has failed is not tried again."
 KILLS = "stored"
+FAULTS = ("half of it",)
 EXCUSES = (Reason.GIVEN_UP,)
 
 

@@ -12,6 +12,7 @@ from .base import Patch
 ROWS = ("C14",)
 TITLE = "A fetch that began before a flush is put into the tree after it."
 KILLS = "whole-fetch"
+FAULTS = ("storage flushed",)
 
 _land = fetched._land
 

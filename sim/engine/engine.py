@@ -54,8 +54,10 @@ class Engine:
         stretch = growth_tokens(components, size, options.growth_tokens)
         self._growth = Growth(self._running, platform.forward, stretch)
         self._decode = self._running.decode
+        self._store = platform.store
         self._busy = False
         self._woken = False
+        self._told = False
         self._launched_ns = 0  # the last pass with prefill chunks, and its time without waits
         self._compute_ns = 0
 
@@ -74,6 +76,20 @@ class Engine:
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns)
         self._running.sequences[job.index] = sequence
         self._waiting.push(sequence)
+        if self._store is not None:
+            self._prefills.announce(sequence)  # its prefetch begins now
+        self.wake()
+
+    def stored(self) -> None:
+        """Storage has replies. They are taken at this instant, also while a pass runs: a prefetch
+        goes on behind it."""
+        if not self._told:
+            self._told = True
+            self._clock.after(0, self._take_stored)
+
+    def _take_stored(self) -> None:
+        self._told = False
+        self._running.take_stored()
         self.wake()
 
     def wake(self) -> None:

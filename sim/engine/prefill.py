@@ -41,6 +41,7 @@ class Prefills:
         self._options = options
         self._clock = platform.clock
         self._controller = platform.controller
+        self._store = platform.store
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
@@ -112,6 +113,7 @@ class Prefills:
     def _admit(self) -> None:
         running = self._running
         waiting = running.waiting
+        running.prefetching.unpark()
         while (
             len(waiting)
             and running.count < self._options.max_running
@@ -123,20 +125,24 @@ class Prefills:
             if chunk < 1:
                 self._refused = Blocked(running.progress)
                 return
-            self._announce(sequence)
+            self.announce(sequence)
             outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
             refusal = running.refusal_of(outcomes, sequence)
+            if refusal is not None and refusal.reason == "fetching":
+                running.prefetching.park(sequence)
+                continue
             if refusal is not None:
                 self._refused = running.blocked(refusal)
                 return
             waiting.remove(sequence)
+            running.prefetching.admitted(sequence)
             running.count += 1
             running.prefilling[sequence.job.index] = sequence
             self._add(sequence, outcomes)
 
-    def _announce(self, sequence: Sequence) -> None:
-        """Announces the request to the core. Done late, because the keys of a long queue would not
-        fit in memory.
+    def announce(self, sequence: Sequence) -> None:
+        """Announces the request to the core. Done late without storage, because the keys of a long
+        queue would not fit in memory.
         """
         if sequence.announced:
             return
@@ -146,10 +152,15 @@ class Prefills:
             sequence.tags = prefix_tags(sequence.key)
         job, length, size = sequence.job, sequence.length, self._page_size
         key = sequence.key.first(length // size)
-        self._running.feed(Arrived(job.index, key, length, (length - 1) // size, job.priority))
+        arrival = Arrived(job.index, key, length, (length - 1) // size, job.priority)
+        if self._store is None:
+            self._running.feed(arrival)
+            return
+        self._store.page_bytes.announce(sequence.key, sequence.tags)
+        self._running.prefetching.announce(sequence, arrival, size)
 
     def _reusable(self, sequence: Sequence) -> int:
-        self._announce(sequence)
+        self.announce(sequence)
         for outcome in self._running.feed(MatchWanted(sequence.job.index)):
             if type(outcome) is Matched:
                 return outcome.device_pages + outcome.host_pages

@@ -17,12 +17,21 @@ def note_reuse(
     sequence: Sequence, admitted: Admitted, components: abc.Sequence[Component], page_size: int
 ) -> None:
     """Stores on the sequence how much it reused, in tokens."""
+    stored = from_storage(admitted, *sequence.prefetched)
     sequence.device_tokens = admitted.device_pages * page_size
-    sequence.host_tokens = admitted.host_pages * page_size
+    sequence.host_tokens = (admitted.host_pages - stored) * page_size
+    sequence.storage_tokens = stored * page_size
     sequence.computed_tokens = admitted.tokens_to_compute
     sequence.depths = tuple(depth * page_size for depth in admitted.depths)
     sequence.loaded = admitted.loaded_pages
     sequence.capped = capped(admitted, components)
+
+
+def from_storage(admitted: Admitted, first_page: int, fetched_pages: int) -> int:
+    """Returns how many of the reused host pages the request's own prefetch had brought."""
+    begin = max(first_page, admitted.device_pages)
+    end = min(first_page + fetched_pages, admitted.device_pages + admitted.host_pages)
+    return max(0, end - begin)
 
 
 def capped(admitted: Admitted, components: abc.Sequence[Component]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hicache.core.actions import Cached, Granted, Outcome, Refused, Restarted
+from hicache.core.actions import Cached, Granted, Outcome, Prefetched, Refused, Restarted
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, Retracted
 from hicache.core.types import FlightId, RequestId
@@ -20,9 +20,11 @@ from hicache.runtime.driver import Driver
 from ..clock import Timer
 from ..errors import too_small
 from ..schedulers.base import Scheduler
+from ..storage.executor import StoreExecutor
 from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
+from .prefetching import Prefetching, PrefetchLimit
 from .sequence import UNSET_NS, Sequence
 
 _MOST_ALONE = 64
@@ -30,13 +32,16 @@ _MOST_ALONE = 64
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The parts that an engine runs on."""
+    """The parts that an engine runs on. store: None without storage. limit: how long a request may
+    wait for its prefetch; None if none waits."""
 
     clock: Timer
     driver: Driver
     controller: TransferController
     forward: Forward
     costs: CostModel
+    store: StoreExecutor | None = None
+    limit: PrefetchLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,17 @@ class Running:
         self._controller = platform.controller
         self._forward = platform.forward
         self._ended = ended
+        self._store = platform.store
+        self.prefetching = Prefetching(platform.clock, waiting, platform.limit, self.feed)
 
     def take_replies(self) -> None:
         self._apply(self._driver.poll())
+
+    def take_stored(self) -> None:
+        """Applies the replies of storage alone. They change nothing that a pass reads."""
+        assert self._store is not None
+        for reply in self._store.poll():
+            self.feed(reply)
 
     def blocked(self, refusal: Refused) -> Blocked:
         """Returns the condition after which this request may be repeated."""
@@ -153,6 +166,9 @@ class Running:
                     sequence.counted = False  # its reuse did not arrive; count it again
                 self._stop(sequence)
                 self._requeue(sequence)
+            elif kind is Prefetched:
+                assert isinstance(outcome, Prefetched)
+                self.prefetching.ended(outcome, self.sequences[outcome.request])
 
     def _stop(self, sequence: Sequence) -> None:
         """Stops its prefill or decode and brings its counters up to date."""

@@ -39,6 +39,8 @@ class RequestResult(NamedTuple):
 
     refusals  how often an admission, a chunk or a growth was refused for lack of pages or for a
               copy under way, and asked for again.
+    storage_tokens  reused pages that its own prefetch had brought to host. They are not in
+              `host_tokens`.
     """
 
     request: int
@@ -58,6 +60,7 @@ class RequestResult(NamedTuple):
     load_ns: int = 0
     compute_ns: int = 0
     refusals: int = 0
+    storage_tokens: int = 0
 
     @property
     def queue_ns(self) -> int:
@@ -79,7 +82,8 @@ class Sequence:
     table      pages of the first component; tables: of all positional components; states: state
                slots of the others.
     alone      how often it was retracted while no other was admitted; limited.
-    load_ns, compute_ns, refusals: see RequestResult.
+    load_ns, compute_ns, refusals, storage_tokens: see RequestResult.
+    prefetched: first page of its prefetch, and how many pages it brought.
     """
 
     job: Job
@@ -110,6 +114,8 @@ class Sequence:
     compute_ns: int = 0
     refusals: int = 0
     alone: int = 0
+    storage_tokens: int = 0
+    prefetched: tuple[int, int] = (0, 0)
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
     capped: str = ""
@@ -143,6 +149,7 @@ class Sequence:
             self.load_ns,
             self.compute_ns,
             self.refusals,
+            self.storage_tokens,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 import pytest
 
 from hicache.core import registry
+from tests.patience import PATIENCE_S
 from traces.cli import main, parse
 from traces.commands.base import COMMANDS, Command
 from traces.generators import base as generators
@@ -26,6 +27,7 @@ LEAST = {
     "generate": ["multiturn"],
     "inspect": ["t"],
     "shrink": ["t"],
+    "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
 }
 # Nothing of what `hicache --help` loads knows a command.
@@ -49,7 +51,11 @@ def loaded(*arguments: str) -> set[str]:
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.startswith("usage: hicache")
     return set(done.stderr.split())

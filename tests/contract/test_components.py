@@ -39,6 +39,7 @@ from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
 from invariants.fuzz.content import Content
 from invariants.watch import Level, Watch
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = known()
@@ -274,7 +275,12 @@ def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> Non
         f"sys.exit(main([{command!r}, 'nothing.jsonl']))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     if command != "inspect":  # it lists no components
         assert done.stderr.startswith(

@@ -33,6 +33,7 @@ from hicache.core.events import (
 )
 from hicache.core.eviction_policies.lru import Lru
 from hicache.core.types import Key, Tier
+from tests.patience import PATIENCE_S
 
 from .rig import PAGE, Rig, key
 
@@ -128,20 +129,20 @@ def test_a_call_from_another_thread_is_a_caller_error(monkeypatch: pytest.Monkey
 
     def slowly(state: Any, request: Any) -> None:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
         real(state, request)
 
     monkeypatch.setattr(admission, "_report_match", slowly)
     thread = Thread(target=rig.arrive, args=(0, "abcd"))
     thread.start()
     try:
-        assert inside.wait(60)
+        assert inside.wait(PATIENCE_S)
         for event in (Flushed(), Aborted(0)):
             with pytest.raises(CallerError, match="expected one call at a time"):
                 rig.feed(event)
     finally:
         go_on.set()
-        thread.join()
+        thread.join(PATIENCE_S)
     assert isinstance(rig.feed(MatchWanted(0))[0], Matched)
 
 
@@ -237,5 +238,7 @@ def test_core_asserts_survive_optimisation() -> None:
         "except CoreBug as error:\n"
         "    print(error)\n"
     )
-    ran = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-O", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert ran.stdout == "device pool of full: 2 pages wanted, 1 free\n", ran.stderr

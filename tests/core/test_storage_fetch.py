@@ -157,6 +157,22 @@ def test_with_contiguous_copies_pages_behind_a_gap_are_given_back() -> None:
     assert rig.host.free == 16
 
 
+def test_a_prefix_whose_backup_failed_is_a_gap() -> None:
+    rig = storage()
+    rig.run(0, "ab")
+    lookup = rig.lookup(1, "abcd")
+    rig.arrive(2, "abc")
+    rig.feed(PrefetchLimitReached(2))
+    backup = rig.one(Backup, rig.settle_passes(rig.admit(2)))
+    fetch = rig.fetch(lookup, 2)
+    assert [(one.first_page, len(one.pages)) for one in fetch.pieces] == [(3, 1)]
+    assert fetch.pages == 2
+    rig.feed(BackupDone(backup.flight, ok=False))
+    assert land(rig, fetch)[-1] == Prefetched(1, 2, 2, 2, 0, "")
+    assert rig.residency() == {"ab": "DH", "abc": "D"}
+    assert rig.host.free == 14
+
+
 def test_the_lock_of_a_load_keeps_copies_above_it_away() -> None:
     rig = storage(device=8, host=24, write_policy="write_back")
     fetch = rig.fetch(rig.lookup(1, "abcd"), 4)

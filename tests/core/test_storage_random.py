@@ -18,6 +18,7 @@ from hicache.core.actions import (
     Outcome,
     Prefetched,
     Prefill,
+    Refused,
     Store,
 )
 from hicache.core.events import (
@@ -41,8 +42,9 @@ from hicache.core.events import (
     StorageAttached,
     StoreDone,
 )
-from hicache.core.types import PageState, Tier
+from hicache.core.types import Key, PageState, Tier
 
+from .dump import path_of
 from .recount import recount
 from .rig import PAGE, Rig, hybrid, key
 
@@ -81,16 +83,33 @@ class Play:
         self.texts: dict[int, str] = {}
         self.open: dict[int, Action] = {}
         self.ends: Counter[str] = Counter()
+        self.acknowledged: set[tuple[str, bytes]] = set()
 
     def feed(self, event: Event) -> list[Outcome]:
         outcomes = self.rig.feed(event)
         recount(self.rig.view)
+        forgets = isinstance(event, Flushed | StorageAttached | DetachWanted)
+        if forgets and not any(isinstance(one, Refused) for one in outcomes):
+            self.acknowledged.clear()
+        self.judge_beliefs()
         for one in outcomes:
             if isinstance(one, ACTIONS):
                 self.open[one.flight] = one
             elif isinstance(one, Prefetched):
                 self.ends[one.reason] += 1
         return outcomes
+
+    def judge_beliefs(self) -> None:
+        """What is believed stored was acknowledged since storage was attached or emptied."""
+        for node in self.rig.view.nodes():
+            path = path_of(node)
+            digests = Key(path, len(path) // node.end_page).page_digests()
+            for index, component in enumerate(self.rig.view.components):
+                start = node.end_page - len(node.key) * node.end_page // len(path)
+                if not component.positional:
+                    start = node.end_page - 1
+                if self.rig.view.believed(node, index):
+                    assert {(component.name, one) for one in digests[start:]} <= self.acknowledged
 
     def requests(self, admitted: bool) -> list[int]:
         known = self.rig.view.requests.values()
@@ -144,11 +163,16 @@ class Play:
             promised = draw.choice((self.rig.found(action), draw.randint(0, len(action.digests))))
             self.feed(LookupDone(flight, promised))
         elif isinstance(action, Fetch):
-            self.feed(FetchDone(flight, action.pages if ok else draw.randint(0, action.pages)))
+            count = action.pages if ok else draw.randint(0, action.pages)
+            for piece in action.pieces:
+                arrived = piece.digests[: max(0, action.first_page + count - piece.first_page)]
+                self.acknowledged.update((piece.component, one) for one in arrived)
+            self.feed(FetchDone(flight, count))
         elif isinstance(action, Store):
             pages = [(one.component, digest) for one in action.pieces for digest in one.digests]
             durable = len(pages) if ok else draw.randint(0, len(pages))
             self.rig.stored.update(pages[:durable])
+            self.acknowledged.update(pages[:durable])
             self.feed(StoreDone(flight, durable))
         elif isinstance(action, Delete):
             self.rig.stored.clear()

@@ -258,6 +258,20 @@ def test_a_split_of_a_stored_node_leaves_its_state_below() -> None:
     assert (rig.view.believed(upper, 1), rig.view.believed(lower, 1)) == (False, True)
 
 
+def test_a_node_that_loses_its_tail_loses_what_was_stored_at_its_end() -> None:
+    rig = states((32, 16), (32, 16), storage=True)
+    reply(rig, *stores(compute(rig, 1, "abcd")))
+    fetch = rig.fetch(rig.lookup(2, "abcdef"), 2)
+    rig.evict("mamba", 1, Tier.HOST)
+    rig.evict("mamba", 1)
+    rig.feed(FetchDone(fetch.flight, 0))
+    assert rig.residency() == {"abcd": "H/-"}, "no boundary, but it was locked"
+    rig.evict("full", 2, Tier.HOST)
+    assert rig.residency() == {"ab": "H/-"}
+    node = node_at(rig, 2)
+    assert (rig.view.believed(node), rig.view.believed(node, 1)) == (True, False)
+
+
 def test_leading_pieces_of_a_store_are_believed() -> None:
     rig = windows((32, 16), (32, 16), storage=True, store_tries=3)
     (store,) = stores(compute(rig, 1, "ab"))

@@ -15,6 +15,7 @@ from hicache.devices.base import Area, CopyJob, DeviceOptions, Mark, Stream, Tou
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Bytes
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, H2D, HOST_PAGES, LAYERS, TINY, pages
+from tests.patience import PATIENCE_S
 
 
 class Gate:
@@ -32,7 +33,7 @@ class Gate:
 
     def __call__(self, *_: object) -> None:
         self.entered.set()
-        self.open.wait()
+        assert self.open.wait(PATIENCE_S)
 
 
 def make_cpu(**options: Any) -> CpuDevice:
@@ -51,7 +52,7 @@ def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
         device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
         behind = device.record(write)
         free = device.record(load)
-        gate.entered.wait()
+        assert gate.entered.wait(PATIENCE_S)
         device.synchronize(free)
         assert device.query(free)
         assert not device.query(held)

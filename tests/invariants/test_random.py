@@ -25,6 +25,7 @@ from invariants.fuzz.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.planted.base import planted
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
+from tests.patience import PATIENCE_S
 
 from .life import WEIGHTS, Life
 from .matches import Matches, WrongMatch
@@ -139,6 +140,7 @@ def test_two_processes_with_other_hash_seeds_decide_the_same() -> None:
             capture_output=True,
             text=True,
             check=True,
+            timeout=PATIENCE_S,
         ).stdout
         for seed in ("0", "4242")
     )

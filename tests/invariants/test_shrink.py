@@ -23,6 +23,7 @@ from invariants.fuzz.tapes.export import file_name, pytest_file
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps
 from invariants.planted.base import planted
 from tests.configs import configured, said
+from tests.patience import PATIENCE_S
 
 OPS = base.load()
 # A planted bug, and the most operations that are needed to show it.
@@ -263,6 +264,7 @@ def test_the_exported_test_is_formatted_as_the_project(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stdout
 

@@ -36,7 +36,7 @@ from hicache.core.events import (
     StoreDone,
 )
 from hicache.core.types import NO_PAGES
-from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings
+from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings, agree_that
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import (
     Diverged,
@@ -153,6 +153,13 @@ def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> N
         lockstep([agreement.agree()])
     assert agreement.poll() == [StoreDone(1, 0), StoreDone(3, 0)]
     assert agreement.leading() == [0, 0, 0]
+
+
+def test_something_is_so_if_it_is_so_on_every_rank() -> None:
+    for mine in ((True, True), (True, False), (False, False)):
+        groups = local_groups(2)
+        turns = [agree_that("open", one, group) for one, group in zip(mine, groups, strict=True)]
+        assert lockstep(turns) == [all(mine)] * 2
 
 
 ENDS = st.lists(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
+from tests.patience import PATIENCE_S
 
 pytest.importorskip("torch.distributed")
 gloo_group = pytest.importorskip("hicache.runtime.gloo_group")
-LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     found = []
     try:
         for one in started:
-            out, errors = one.communicate(timeout=LIMIT_S)
+            out, errors = one.communicate(timeout=PATIENCE_S)
             assert one.returncode == 0, errors
             found.append(json.loads(out.splitlines()[-1]))
     finally:

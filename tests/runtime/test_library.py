@@ -24,12 +24,14 @@ from hicache import (
     PrefillDone,
     Term,
     add_eviction_policy,
+    add_prefetch_policy,
     add_write_policy,
 )
 from hicache.core import registry
 from hicache.core.events import Reply
 from hicache.core.eviction_policies.lru import policy as lru
 from hicache.runtime.controller import ControllerOptions
+from tests.patience import PATIENCE_S
 
 from .test_controller import Bench
 
@@ -79,7 +81,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 
 def test_importing_the_package_loads_no_numpy() -> None:
     code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_S)
 
 
 class Delayed(ImmediateExecutor):
@@ -201,6 +203,10 @@ class Taken(Sound):
     name = "lru"
 
 
+class Hasty:
+    name, waits, limited = "hasty", False, False
+
+
 class Once:
     name, threshold, on_evict, contiguous = "once", 1, False, True
 
@@ -209,10 +215,14 @@ def test_a_policy_is_known_by_its_name() -> None:
     try:
         assert add_eviction_policy(Sound) == "sound"
         assert add_write_policy(Once) == "once"
-        core = Core(Config(1, (4,), eviction_policy="sound", write_policy="once"))
+        assert add_prefetch_policy(Hasty) == "hasty"
+        policies = {"write_policy": "once", "prefetch_policy": "hasty"}
+        core = Core(Config(1, (4,), eviction_policy="sound", **policies))  # type: ignore[arg-type]
         assert isinstance(core.view.eviction, Sound)
         assert isinstance(core.view.writes, Once)
+        assert isinstance(core.view.prefetching, Hasty)
     finally:
+        registry.remove(registry.PREFETCH_POLICIES, "hasty")
         registry.remove(registry.EVICTION_POLICIES, "sound")
         registry.remove(registry.WRITE_POLICIES, "once")
 
@@ -253,3 +263,13 @@ def test_a_config_with_values_of_a_wrong_type_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(CallerError, match=said):
         Config(**{"page_size": 4, "device_pages": (6,), **given})  # type: ignore[arg-type]
+
+
+def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/storage_runtime.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    left: dict[str, object] = {}
+    exec(compile(example, "docs/storage_runtime.md", "exec"), left)
+    assert (tmp_path / "pages").is_dir()
+    assert left["attachment"].wait_closed(0)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from hicache.core.types import PageState, Tier
 from invariants.simulator.workloads import PAGE, Prompts, hybrid
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
-from sim.world import TimedResult, World
+from sim.world import TimedResult, World, WorldStorage
 from tests.configs import configured, said
 
 MODEL = models.get("llama-3.1-8b")
@@ -51,6 +51,7 @@ def make(
     options: WorldOptions | None = None,
     profile: hardware.HardwareProfile = PROFILE,
     components: tuple[str, ...] = ("full",),
+    storage: WorldStorage | None = None,
     **settings: Any,
 ) -> World:
     """device, host: pages per component, or one number for the only one."""
@@ -59,11 +60,12 @@ def make(
         (device,) if isinstance(device, int) else device,
         (host,) if isinstance(host, int) else host,
         components,
+        storage=storage is not None,
         **settings,
     )
     options = options or WorldOptions(checks="every")
     model = hybrid(components, said(config, "swa_window"), MODEL) if len(components) > 1 else MODEL
-    return World(workload, config, model, profile, engine=engine, options=options)
+    return World(workload, config, model, profile, engine=engine, options=options, storage=storage)
 
 
 def run(

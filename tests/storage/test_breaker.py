@@ -9,6 +9,7 @@ import pytest
 
 from hicache.storage.base import Status, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 
 OPTIONS = BreakerOptions(failures=3, slow_s=2.0, first_pause_s=1.0, longest_pause_s=4.0)
@@ -134,11 +135,14 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     assert begun.wait(20)
     assert rig.write() is Status.DONE
     rig.clock.s = 2.1
+    assert Verified(rig.store).look() == 0
+    assert len(rig.notices) == 1, "although nobody calls it"
     assert rig.write() is Status.FAILED
     assert "a call has taken more than 2 s" in rig.notices[0]
     rig.clock.s = 4.0
     assert [rig.write() for _ in range(3)] == [Status.DONE] * 3, "one call hangs, the store answers"
     assert len(rig.notices) == 2
+    assert Verified(rig.store).look() == 1
     go_on.set()
     thread.join()
     assert answers == [Status.MISSING]

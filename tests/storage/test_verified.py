@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 import xxhash
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from hicache.storage.base import Status, Value
 from hicache.storage.verified import HEADER_BYTES, Verified, header_of
+from tests.storage import corrupt
 from tests.storage.memory_store import MemoryStore
 
 KEY = "c/kv/0of1/d"
@@ -148,3 +150,10 @@ def test_threads_share_a_store(medium: MemoryStore) -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_corrupted_reads_of_every_kind(tmp_path: Path) -> None:
+    found = corrupt.run(1500, 3, str(tmp_path))
+    assert all(found[kind.__name__] > 100 for kind in corrupt.KINDS)
+    assert found["served"] == 0
+    assert found["other answers"] == 0

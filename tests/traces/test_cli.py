@@ -23,6 +23,7 @@ from invariants.base import Violation
 from invariants.books.story import brief
 from sim.errors import HazardError, StuckError
 from tests.conversation import conversation
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
@@ -133,6 +134,7 @@ def test_same_digest_in_another_process(turns: str, tmp_path: Path) -> None:
             cwd=Path(__file__).parents[2],
             check=True,
             stdout=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
         )
         digests.append(json.loads(out.read_text())["digest"])
     assert digests[0] == digests[1]
@@ -150,10 +152,9 @@ def test_closed_pipe_is_silent() -> None:
     assert process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
-    complaint = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 0
-    assert complaint == b""
+    process.stdout = None
+    _, complaint = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, complaint) == (0, b"")
 
 
 def test_json_on_stdout_is_the_only_output(turns: str, capsys: pytest.CaptureFixture[str]) -> None:

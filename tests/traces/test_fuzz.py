@@ -17,6 +17,7 @@ import pytest
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
 from traces.fuzzing import canary as fuzz_canary
@@ -330,7 +331,12 @@ if __name__ == "__main__":
     )
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(program)], env=env, capture_output=True, text=True, check=False
+        [sys.executable, str(program)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

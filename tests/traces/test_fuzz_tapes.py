@@ -16,6 +16,7 @@ from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.work import Work
 from traces.terminal import output
@@ -62,6 +63,7 @@ def trails(hash_seed: str) -> dict[str, str]:
         cwd=CORPUS.parents[1],
         capture_output=True,
         check=True,
+        timeout=PATIENCE_S,
     )
     found: dict[str, str] = json.loads(ran.stdout)
     return found

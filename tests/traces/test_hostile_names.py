@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from hicache.models._document import as_document
 from invariants.fuzz.tapes import tape as tapes
 from sim.hardware import measured
 from sim.hardware.profile import _MEASURED
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.work import Work
 from traces.outside import entries
@@ -239,10 +241,13 @@ def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
         stderr=theirs,
     ) as process:
         os.close(theirs)
+        late = threading.Timer(PATIENCE_S, process.kill)
+        late.start()
         printed = b""
         with suppress(OSError):  # the terminal is gone
             while piece := os.read(ours, 1 << 16):
                 printed += piece
+        late.cancel()
     os.close(ours)
     assert process.returncode == 0
     text = printed.decode().replace("\r\n", "\n")
@@ -272,7 +277,9 @@ def test_a_word_of_a_command_line_survives_a_shell() -> None:
     line = command_line(["printf", "%s\\0", *words])
     assert not _RAW.search(line)
     assert "\n" not in line
-    printed = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+    printed = subprocess.run(
+        ["bash", "-c", line], capture_output=True, check=True, timeout=PATIENCE_S
+    ).stdout
     assert printed == b"".join(os.fsencode(word) + b"\0" for word in words)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import traces.commands.shrink
+from hicache.storage import keys
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
@@ -19,6 +20,7 @@ from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
+from . import test_store as test_store_command
 from .rig import mooncake, write
 from .test_calibrate import profile
 
@@ -104,7 +106,9 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_replay(folder: Path) -> None:
-    turns, rows = str(folder / "turns.jsonl"), folder / "rows.jsonl"
+    turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
+    small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
+    stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
@@ -112,10 +116,11 @@ def test_replay(folder: Path) -> None:
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
+        written(folder, "replay", turns, *stored),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
-    lines = rows.read_text().splitlines()
+    lines = rows.read_text().splitlines() + more.read_text().splitlines()
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 
@@ -192,3 +197,13 @@ def test_twin(folder: Path, profile: Path) -> None:
 def test_check_device(folder: Path) -> None:
     short = ["--model", "llama-3.1-8b", "--sets", "1", "--shadow", "2"]
     compare("hicache check-device", [written(folder, "check-device", *short)])
+
+
+def test_store(folder: Path) -> None:
+    address = test_store_command.fill(folder / "store")
+    for action in ("list", "stats", "check"):
+        compare(f"hicache store {action}", [written(folder, "store", action, address)])
+    test_store_command.spoil(folder / "store", keys.context_key(test_store_command.ONE.digest))
+    found = written(folder, "store", "check", address, code=12)
+    compare("hicache store check", [found])
+    compare("hicache store gc", [written(folder, "store", "gc", address, "--size", "0")])

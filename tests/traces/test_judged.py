@@ -62,7 +62,9 @@ def _queue_in_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 def _hits_of_the_other_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     admit = Account.admit
     monkeypatch.setattr(
-        Account, "admit", lambda self, index, device, host: admit(self, index, host, device)
+        Account,
+        "admit",
+        lambda self, index, device, host, storage: admit(self, index, host, device, storage),
     )
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 FEW, MANY = 4_000, 34_000
 CHILD = """
 import resource, sys
@@ -35,7 +37,11 @@ def written(path: Path, requests: int) -> Path:
 
 def peak_bytes(*words: str) -> int:
     ran = subprocess.run(
-        [sys.executable, "-c", CHILD, *words], capture_output=True, text=True, check=True
+        [sys.executable, "-c", CHILD, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     return int(ran.stderr.split()[-1])
 

@@ -16,6 +16,7 @@ from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.export import pytest_file
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import shrink
 from traces.fuzzing.planting import planted
@@ -120,10 +121,10 @@ def test_the_name_of_an_open_stream_is_added_to() -> None:
 def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
     os.mkfifo("pipe")
     got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append(Path("pipe").read_text()))
+    reader = threading.Thread(target=lambda: got.append(Path("pipe").read_text()), daemon=True)
     reader.start()
     assert main(["inspect", "trace.jsonl", "--json", "pipe"]) == 0
-    reader.join()
+    reader.join(PATIENCE_S)
     assert json.loads(got[0])["requests"] == 1
     assert Path("pipe").is_fifo()
 

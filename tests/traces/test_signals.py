@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from invariants.fuzz.tapes.tape import read, write
+from tests.patience import PATIENCE_S
 from traces.cli import main
 
 from .test_shrink_command import FAILING
@@ -23,7 +24,6 @@ from .test_shrink_command import FAILING
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
 HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--sequences", "1000000")
-PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -114,7 +114,12 @@ with signals.interruptible():
     print("deaf")
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "told\n", "")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hicache.version import VERSION
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.outside import entries
 
@@ -49,7 +50,12 @@ sys.argv = ["hicache", "inspect", "trace.jsonl"]
 runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hicache: interrupted\n")
 
@@ -61,7 +67,9 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 import traces.start
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, timeout=PATIENCE_S
+    )
     assert done.stdout == b"True\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -115,5 +123,7 @@ def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> Non
     assert version("hicache") == VERSION
     for module in ("hicache", "traces"):
         words = [sys.executable, "-m", module, "--version"]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        )
         assert done.stdout == f"hicache {VERSION}\n"

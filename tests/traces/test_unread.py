@@ -51,6 +51,16 @@ VALUES = {
     "--scheduler": "priority",
     "--token-budget": "1K",
     "--max-running": "7",
+    "--storage": "sim:read=1GB/s",
+    "--storage-size": "20G",
+    "--storage-bandwidth": "2GB/s,1GB/s",
+    "--storage-latency": "1ms",
+    "--prefetch": "timeout",
+    "--prefetch-threshold": "1K",
+    "--prefetch-budget": "64K",
+    "--prefetch-limit": "2s,1ms",
+    "--flush-host-every-round": "",
+    "--flush-device-every-round": "",
 }
 APART = {
     *("trace", "mode", "json", "requests", "why"),
@@ -66,6 +76,9 @@ RUNS = {
     "timed, all components": "--components full,swa,mamba",
     "hits, all components": "--mode hits --components full,swa,mamba",
     "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
+    "timed, simulated store": "--storage sim:",
+    "timed, real store": "--storage file:nowhere",
+    "hits, real store": "--mode hits --storage file:nowhere",
 }
 # What is refused, besides options of components that are not there.
 TIMED = {
@@ -77,16 +90,31 @@ TIMED = {
     "--scheduler",
     "--max-running",
 }
+LINK = {"--storage-bandwidth", "--storage-latency"}
+STORAGE = {
+    *("--storage-size", "--prefetch", "--prefetch-threshold", "--prefetch-budget"),
+    *("--prefetch-limit", *LINK),
+}
+STORED = {"--storage", "--flush-host-every-round"}  # what needs host memory as well
 HOST = {"--write-policy", "--load-threshold", "--load-quota", "--load-groups", "--host-bandwidth"}
 REFUSED = {
-    "timed, host": set(),
-    "timed, no host": HOST,
-    "hits, host": TIMED | {"--token-budget"},
-    "hits, no host": TIMED | HOST | {"--token-budget"},
-    "hits, unbounded": TIMED | HOST | {"--token-budget", "--hardware"},
-    "timed, all components": set(),
-    "hits, all components": TIMED | HOST,
-    "hits, window of a given size": TIMED | HOST | {"--token-budget"},
+    "timed, host": STORAGE,
+    "timed, no host": HOST | STORAGE | STORED,
+    "hits, host": TIMED | STORAGE | {"--token-budget"},
+    "hits, no host": TIMED | HOST | STORAGE | {"--token-budget", "--flush-host-every-round"},
+    "hits, unbounded": TIMED
+    | HOST
+    | STORAGE
+    | {"--token-budget", "--hardware", "--flush-host-every-round"},
+    "timed, all components": STORAGE,
+    "hits, all components": TIMED | HOST | STORAGE | {"--flush-host-every-round"},
+    "hits, window of a given size": TIMED
+    | HOST
+    | STORAGE
+    | {"--token-budget", "--flush-host-every-round"},
+    "timed, simulated store": LINK,
+    "timed, real store": set(),
+    "hits, real store": TIMED | LINK | {"--prefetch-limit", "--token-budget"},
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.executors import local
 from traces.terminal import leftovers, workers
@@ -24,7 +25,6 @@ from traces.terminal.output import write_json
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 HUNT = ("fuzz", "--sequences", "4", "--operations", "25", "--seed", "7", "--jobs", "2")
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +211,7 @@ def test_a_child_gets_its_arguments_and_its_input() -> None:
 def dead() -> int:
     """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
+    process.wait(PATIENCE_S)
     return process.pid
 
 

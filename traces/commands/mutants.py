@@ -31,7 +31,7 @@ from ..mutants import (
 )
 from ..mutants.fresh_run import Fresh
 from ..mutants.judged_run import Judged
-from ..mutants.limits import TimedHunt
+from ..mutants.limits import TimedHunt, each
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
@@ -257,7 +257,7 @@ def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
             done.planted.append(row)
             report(len(done.planted))
     with progress("exposed by a fault", len(chosen.trials), "trials") as report:
-        for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
+        for trial in each(planted_work.attempt, chosen.trials, most):
             done.trials.append(trial)
             report(len(done.trials))
     if chosen.generic:

@@ -25,6 +25,7 @@ from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
 from ._replay_sizes import add_host, add_run, add_sizes
+from ._replay_storage import add_storage
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 Options = ReplayOptions
@@ -53,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_host(parser)
     add_sizes(parser)
+    add_storage(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:

@@ -6,7 +6,6 @@ and fresh_report), or draw and judge bugs (see invariants/fresh).
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import mutate
 
 from . import generic_work
-from .limits import start_worker, time_limit
+from .limits import each, time_limit
 
 SEQUENCE_S = 120.0  # of the clock; a sequence that never ends is found by its steps long before
 COMPARED = 60  # drawn sequences on which a survivor's decisions are compared
@@ -51,17 +50,10 @@ _tapes: list[Tape] = []
 
 
 def run(jobs: Sequence[Job], processes: int) -> Iterator[Row]:
-    """Yields each result as it is known. A worker hunts one bug, so a bug that spoils what the
-    process keeps does not reach the next hunt.
-    """
+    """Yields each result as it is known."""
     _tapes[:] = sorted(generic_work.corpus_tapes(), key=lambda tape: len(tape.entries))
     with mutate.counted():
-        if processes <= 1:
-            yield from map(work, jobs)
-            return
-        fork = multiprocessing.get_context("fork")
-        with fork.Pool(min(processes, len(jobs)), start_worker, maxtasksperchild=1) as pool:
-            yield from pool.imap_unordered(work, jobs)
+        yield from each(work, jobs, processes)
 
 
 def work(job: Job) -> Row:

@@ -11,9 +11,8 @@ output (see commands/mutants and generic_report) or mutants (see invariants/muta
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from invariants.mutants import ground, mutate, score
 from invariants.mutants.ground import Ground
 from invariants.mutants.mutate import Mutant
 
-from .limits import TimedHunt, start_worker, time_limit
+from .limits import TimedHunt, each, time_limit
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "corpus"
 RECORDED = CORPUS / "decisions"
@@ -89,21 +88,11 @@ def record(folder: Path = RECORDED) -> list[Path]:
 def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> Iterator[TimedHunt]:
     """Yields the result of each mutant as it is known. Call it inside `surveyed`."""
     jobs = [Job(one, 0.0) for one in mutants]
-    if processes <= 1:
-        yield from _rounds(jobs, seconds, lambda some: map(work, some))
-        return
-    with multiprocessing.get_context("fork").Pool(processes, start_worker) as pool:
-        yield from _rounds(jobs, seconds, lambda some: pool.imap_unordered(work, some))
-
-
-def _rounds(
-    jobs: list[Job], seconds: float, each: Callable[[list[Job]], Iterator[tuple[Job, TimedHunt]]]
-) -> Iterator[TimedHunt]:
     seconds, reviewed = min(seconds, LONGEST_S), score.equivalent()
     slices = [limit for limit in SLICES_S if limit < seconds] + [seconds]
     for slice_s in slices:
         survivors: list[Job] = []
-        for job, done in each([replace(job, seconds=slice_s) for job in jobs]):
+        for job, done in each(work, [replace(job, seconds=slice_s) for job in jobs], processes):
             if done.hunt.killed or slice_s == slices[-1] or job.mutant.name in reviewed:
                 yield done
             else:

@@ -6,7 +6,6 @@ define judges (see invariants/simulator and judged_accounts), options or output.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from invariants.mutants.mutate import Mutant
 from invariants.simulator import judges as of_sim
 
 from . import judged_accounts
-from .limits import TimedHunt, start_worker, time_limit
+from .limits import TimedHunt, each, time_limit
 
 SECONDS = 20.0  # of processor time for a mutant that survives
 JUDGE_S = 100.0  # a judge takes a second; loops are counted, so this is for what does not loop
@@ -76,11 +75,7 @@ def run(
     jobs = [
         (target, one, REVIEWED_S if one.name in known else min(seconds, SECONDS)) for one in mutants
     ]
-    if processes <= 1:
-        yield from map(_work, jobs)
-        return
-    with multiprocessing.get_context("fork").Pool(processes, start_worker) as pool:
-        yield from pool.imap_unordered(_work, jobs)
+    yield from each(_work, jobs, processes)
 
 
 def _work(job: tuple[Target, Mutant, float]) -> TimedHunt:

@@ -1,4 +1,4 @@
-"""Limits of the worker processes that hunt mutants: time and memory. Also the result of one mutant.
+"""The processes that hunt mutants, and their limits: time and memory; the result of one mutant.
 
 Does not hunt (see generic_work and planted_work), and has no options or output (see
 commands/mutants).
@@ -7,18 +7,24 @@ commands/mutants).
 from __future__ import annotations
 
 import resource
-import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import TypeVar
 
 from invariants.mutants.score import Hunt
 from invariants.mutants.steps import Endless
 
 from ..terminal.alarm import alarm
-from ..terminal.workers import exit_with_parent
+from ..terminal.processes import results
+from ..terminal.workers import ignore_signals
 
 SEQUENCE_S = 10.0  # far more than the longest sequence takes; a longer one counts as endless
 MEMORY_BYTES = 4 << 30
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,19 @@ def time_limit(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
     return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
 
 
-def start_worker() -> None:
-    """Initialises a worker: limits its memory, and leaves Ctrl-C to the parent.
+def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> Iterator[Done]:
+    """Yields the result of each job as it is known.
 
-    A mutant that allocates without end crashes. The worker exits when its parent is gone.
+    A process does one job, so a bug that spoils what the process keeps does not reach the next. It
+    has what this one has, since it is forked.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends its workers with it
-    exit_with_parent()
+    if processes <= 1:
+        yield from map(work, jobs)
+        return
+    yield from results(get_context("fork"), work, jobs, processes, start=_limited)
+
+
+def _limited() -> None:
+    """A mutant that allocates without end crashes."""
+    ignore_signals()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -13,11 +13,9 @@ commands/mutants and planted_report) or bugs (see invariants/planted).
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from invariants.base import LIVENESS, check_names
 from invariants.fuzz import shrink as shrinker
@@ -32,7 +30,7 @@ from invariants.planted.base import load as bug_of
 from invariants.planted.base import planted
 
 from ..fuzzing.work import Work
-from .limits import SEQUENCE_S, start_worker, time_limit
+from .limits import SEQUENCE_S, each, time_limit
 
 SEEDS = range(1, 1_000_000)
 FIRST_S = 1.0
@@ -40,9 +38,6 @@ MORE = 20  # sequences after the one that failed
 SHRINK_S = 60.0
 SLOWER = 10  # most wall-clock time of a hunt, in multiples of its processor time
 CALM_OPERATIONS = 60
-
-Job = TypeVar("Job")
-Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -131,15 +126,6 @@ class Trial:
     def as_expected(self) -> bool:
         """Whether it was found with the fault, or not found without faults."""
         return bool(self.fault) == (self.code != 0)
-
-
-def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> Iterator[Done]:
-    """Yields the result of each job as it is known."""
-    if processes <= 1 or len(jobs) <= 1:
-        yield from map(work, jobs)
-        return
-    with multiprocessing.get_context("fork").Pool(min(processes, len(jobs)), start_worker) as pool:
-        yield from pool.imap_unordered(work, jobs)
 
 
 def run(jobs: Sequence[BugJob], processes: int) -> Iterator[Row]:

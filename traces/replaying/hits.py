@@ -10,6 +10,7 @@ an engine. Does not simulate time or concurrency. Does not interpret the counts;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hicache.core.actions import Admitted, Load, Outcome, Prefill, Refused
 from hicache.core.config import Config
@@ -24,15 +25,28 @@ from hicache.core.events import (
     PagesWanted,
     PrefillDone,
 )
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver, Executor, Observer
 from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.tiered import TieredExecutor
+from sim.engine.reuse import from_storage
 from sim.errors import StuckError
+from sim.rounds import RoundOptions, empty
+from sim.storage.immediate import ImmediateStore
 from sim.workload import Job
 
 from ..formats.base import Paged
 from .account import Account
+from .prefetches import Prefetches
 
 _MOST_ROUNDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HitsStorage:
+    """The storage of a replay. prefetches: an observer of it."""
+
+    executor: ImmediateStore
+    prefetches: Prefetches
 
 
 class HitsReplay:
@@ -44,10 +58,18 @@ class HitsReplay:
         config: Config,
         account: Account,
         observers: Sequence[Observer],
+        store: HitsStorage | None = None,
+        rounds: RoundOptions | None = None,
     ) -> None:
         self.core = Core(config)
-        self._executor = ImmediateExecutor()
-        self._driver = Driver(self.core, self._executor, observers)
+        executor: Executor = ImmediateExecutor()
+        if store is not None:
+            executor = TieredExecutor(executor, store.executor)
+        self._executor = executor
+        self._driver = Driver(self.core, executor, observers)
+        self._store = store
+        self._rounds = rounds
+        self._turn = 0
         self._trace = trace
         self._account = account
         self._stepwise = len(config.components) > 1
@@ -55,6 +77,10 @@ class HitsReplay:
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests in file order. progress: called with the number done so far."""
         for job in self._trace.jobs:
+            if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
+                self._turn = self._rounds.turns[job.index]
+                empty(self._rounds.tiers, self.core.view, self._driver.feed)
+                self._settle()
             self._serve(job)
             if not job.index & 63:
                 progress(job.index)
@@ -65,6 +91,8 @@ class HitsReplay:
         feed = self._driver.feed
         key = trace.prompt_key(job)
         feed(Arrived(request, key, length, key.pages, job.priority))
+        if self._store is not None:
+            self._settle()  # its prefetch ends before it is admitted
         prefill = self._admitted(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
         while not prefill.completes_prompt:
@@ -101,7 +129,12 @@ class HitsReplay:
         size, length = self._trace.page_size, job.input_length
         device = min(admitted.device_pages * size, length)
         host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
-        self._account.admit(job.index, device, host)
+        storage = 0
+        if self._store is not None:
+            pages = from_storage(admitted, *self._store.prefetches.fetched(job.index))
+            before = (admitted.device_pages + admitted.host_pages - pages) * size
+            storage = device + host - min(before, length)
+        self._account.admit(job.index, device, host - storage, storage)
         return prefill
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:

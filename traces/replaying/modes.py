@@ -23,6 +23,10 @@ from invariants.books.garbage import garbage_report
 from invariants.books.kinds import KNOWN
 from invariants.watch import Watch, excuses_by_check
 from sim.recorder import Recorder
+from sim.rounds import RoundOptions
+from sim.storage.contents import Contents
+from sim.storage.immediate import ImmediateStore
+from sim.storage.page_bytes import PageBytes
 
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
@@ -30,10 +34,12 @@ from . import timed as replay_timed
 from .account import Account, Tokens, ceiling_of
 from .fitting import without
 from .history import History
-from .hits import HitsReplay
+from .hits import HitsReplay, HitsStorage
 from .lookups import Lookups
+from .prefetches import Prefetches
 from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings
+from .storage_use import asked_of, opened, use_of
 from .tally import Tally
 from .turns import by_turn, turns_of
 
@@ -68,7 +74,10 @@ class _Observers:
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.history: History | None = None
         self.accounts: Accounts | None = None
+        self.prefetches = Prefetches()
         self.all: list[Observer] = [self.tally]
+        if settings.storage is not None:
+            self.all.append(self.prefetches)
         if len(settings.core.components) > 1:  # for full alone, the account is enough
             self.all.append(self.lookups)
         if watch:
@@ -123,24 +132,29 @@ def run(
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
+    turns = turns_of(whole)
     observers = _Observers(settings, ceiling, watch)
-    if follow:
+    if follow or settings.storage is not None:
         pages = -(-ceiling // paged.page_size)
-        history = History(whole, settings.core.components, pages, whole_prompts=not timed)
+        stored = settings.storage is not None
+        history = History(whole, settings.core.components, pages, not timed, stored)
         observers.history = history
         observers.all.append(history)
     if settings.check == "every":
-        observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed)
+        turn_of = turns.tolist() if settings.flushed else ()
+        observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
         observers.all.append(observers.accounts)
     if until is not None:
         observers.all.append(_Until(until))
-    result, view = (_timed if timed else _hits)(
-        paged, settings, account, observers, watch, shown or progress
-    )
+    rounds = RoundOptions(turns.tolist(), settings.flushed) if settings.flushed else None
+    with opened(settings) as contents:
+        result, view = (_timed if timed else _hits)(
+            paged, settings, account, observers, watch, shown or progress, contents, rounds
+        )
     return replace(
         result,
         components=observers.components(settings, None if result.interrupted else view),
-        turns=by_turn(account, turns_of(whole)),
+        turns=by_turn(account, turns),
         wall_s=time.perf_counter() - start,
     )
 
@@ -152,9 +166,18 @@ def _hits(
     observers: _Observers,
     watch: Watch | None,
     shown: Progress,
+    contents: Contents | None,
+    rounds: RoundOptions | None,
 ) -> tuple[Run, CoreView]:
     recorder = Recorder(lambda: 0)
-    hits = HitsReplay(paged, settings.core, account, (recorder, *observers.all))
+    store = None
+    if contents is not None:
+        executor = ImmediateStore(contents, settings.core.components, PageBytes(None))
+        store = HitsStorage(executor, observers.prefetches)
+        if observers.history is not None:
+            observers.history.asked = asked_of(executor)
+    watched = (recorder, *observers.all)
+    hits = HitsReplay(paged, settings.core, account, watched, store, rounds)
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
@@ -166,6 +189,7 @@ def _hits(
             gc.enable()
     if watch and not interrupted:
         watch.finish(hits.core.view)
+    use = use_of(settings, observers.prefetches, store.executor) if store is not None else None
     result = Run(
         account=account,
         transfers={
@@ -179,6 +203,7 @@ def _hits(
         checks=_checks(settings, watch),
         digest=recorder.digest(),
         interrupted=interrupted,
+        storage=use,
     )
     return result, hits.core.view
 
@@ -195,12 +220,16 @@ def _timed(
     observers: _Observers,
     watch: Watch | None,
     shown: Progress,
+    contents: Contents | None,
+    rounds: RoundOptions | None,
 ) -> tuple[Run, CoreView]:
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
-        world = replay_timed.build(paged, settings, observers.all, report)
+        world = replay_timed.build(paged, settings, observers.all, report, contents, rounds)
         if observers.history is not None:
             observers.history.now_ns = lambda: world.clock.now_ns
+            if world.store is not None:
+                observers.history.asked = asked_of(world.store)
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
         try:
@@ -210,6 +239,9 @@ def _timed(
     if watch and not interrupted:
         watch.finish(world.core.view)
     timed = world.result()
+    use = None
+    if world.store is not None:
+        use = use_of(settings, observers.prefetches, world.store, timed.reads, timed.writes)
     run_ = Run(
         account=account,
         transfers={
@@ -225,6 +257,7 @@ def _timed(
         latency=replay_timed.record_result(timed, account),
         preempted=sum(request.retractions for request in timed.requests),
         interrupted=interrupted,
+        storage=use,
     )
     return run_, world.core.view
 

@@ -25,12 +25,17 @@ MODEL = "llama-3.1-8b"
 HARDWARE = "h100"
 WRITE_POLICY = "write_through"
 LOAD_THRESHOLD = 1
+PREFETCH_THRESHOLD_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(OptionRecord):
     """None means not given: the value is then a default, or follows from the model, the hardware or
-    the trace. So an option that the run would ignore can be told from its default (see unread)."""
+    the trace. So an option that the run would ignore can be told from its default (see unread).
+
+    storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
+    prefetch_limit: nanoseconds, in all and for each token.
+    """
 
     trace: str | None
     format: str | None
@@ -63,6 +68,17 @@ class ReplayOptions(OptionRecord):
     mamba_states: int | None
     mamba_interval: int | None
     mamba_states_per_path: int | None
+
+    storage: str | None
+    storage_size: int | None
+    storage_bandwidth: tuple[int, int] | None
+    storage_latency: int | None
+    prefetch: str | None
+    prefetch_threshold: int | None
+    prefetch_budget: int | None
+    prefetch_limit: tuple[int, int] | None
+    flush_host_every_round: bool | None
+    flush_device_every_round: bool | None
 
     model: str | None
     weight_dtype: str | None

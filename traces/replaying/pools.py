@@ -225,7 +225,8 @@ def _host(
         rule = "as given" if len(device) == 1 else "its share of --host-bytes"
         pages, rules = [planned[name] for name in device], [rule] * len(device)
     else:
-        ratio = HOST_RATIO[options.mode] if ratio is None else ratio
+        if ratio is None:  # storage is behind host memory, so there is some
+            ratio = HOST_RATIO["timed" if options.storage else options.mode]
         pages, rules = _by_ratio(device, ratio) if ratio else ([], [])
     if not pages:
         return [0] * len(device), ["none"] * len(device)

@@ -14,6 +14,7 @@ from sim.engine.sequence import RequestResult
 from .account import Account, Share
 from .history import History
 from .lookups import Lookups
+from .prefetches import Prefetches
 from .turns import Turn
 
 NS_PER_S = 1_000_000_000
@@ -103,6 +104,18 @@ class ComponentUse:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageUse:
+    """read, written: values that moved whole, in bytes of all ranks. read_ends, written_ends:
+    values by what became of them."""
+
+    prefetches: Prefetches
+    read: Transfer
+    written: Transfer
+    read_ends: Mapping[str, int]
+    written_ends: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
 
@@ -127,6 +140,7 @@ class Run:
     history: History | None = None
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
+    storage: StorageUse | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:

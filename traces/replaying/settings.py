@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from hicache.core import registry
 from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.core.types import Tier
 from hicache.memory.pieces import CopyShape, all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
@@ -29,15 +31,26 @@ from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
-from .options import HARDWARE, LOAD_THRESHOLD, WRITE_POLICY, Mode, ReplayOptions
+from .options import (
+    HARDWARE,
+    LOAD_THRESHOLD,
+    PREFETCH_THRESHOLD_TOKENS,
+    WRITE_POLICY,
+    Mode,
+    ReplayOptions,
+)
 from .pools import Pools
+from .storage import StorageSettings
+from .storage import resolve as resolve_storage
 from .unread import check_read
 from .ways import Holding
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that determines the outcome of a replay. `pools` records the rule of each size."""
+    """Everything that determines the outcome of a replay. `pools` records the rule of each size.
+
+    storage: None without one. flushed: the tiers that are emptied between rounds."""
 
     mode: Mode
     check: Level
@@ -54,6 +67,21 @@ class Settings:
     pools: Pools
     page_size_given: bool
     skipped: Skipped
+    storage: StorageSettings | None = None
+    flushed: tuple[Tier, ...] = ()
+
+    @property
+    def value_bytes(self) -> dict[str, int]:
+        """Bytes in storage of one page or state of each component, of all ranks together. A pool
+        that is identical on all ranks is stored once."""
+        size, tp = self.core.page_size, self.tp
+        return {
+            name: sum(
+                pool.page_bytes(size, tp) * (1 if pool.heads == 1 else tp)
+                for pool in self.model.pools_of(name)
+            )
+            for name in self.core.components
+        }
 
     @property
     def page_bytes(self) -> tuple[int, ...]:
@@ -118,6 +146,21 @@ class Settings:
             "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
+            **self._of_storage(),
+        }
+
+    def _of_storage(self) -> dict[str, object]:
+        flushed: dict[str, object] = {
+            f"flush_{tier.name.lower()}_every_round": tier in self.flushed
+            for tier in (Tier.HOST, Tier.DEVICE)
+        }
+        if self.storage is None:
+            return flushed if self.flushed else {}
+        return {
+            **self.storage.as_options(),
+            "prefetch_threshold": self.core.prefetch_threshold_tokens,
+            "prefetch_budget": self.core.prefetch_budget_tokens or None,
+            **flushed,
         }
 
     def _of_components(self) -> dict[str, object]:
@@ -149,7 +192,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     if options.mode == "timed":
         CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
     check_read(options, sizes.components, bool(sizes.host[0]))
-    core = _core(options, page_size, sizes)
+    storage = resolve_storage(options)
+    core = _core(options, page_size, sizes, storage)
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:
@@ -173,12 +217,28 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         pools=sizes,
         page_size_given=options.page_size is not None,
         skipped=check_fit(trace, paged, Holding(options, page_size, sizes, engine)),
+        storage=storage,
+        flushed=tuple(
+            tier
+            for tier in (Tier.HOST, Tier.DEVICE)
+            if getattr(options, f"flush_{tier.name.lower()}_every_round")
+        ),
     )
     return settings, paged
 
 
-def _core(options: ReplayOptions, page_size: int, sizes: Pools) -> Config:
-    threshold = options.load_threshold
+def _core(
+    options: ReplayOptions, page_size: int, sizes: Pools, storage: StorageSettings | None
+) -> Config:
+    threshold, fetched = options.load_threshold, options.prefetch_threshold
+    stored: dict[str, Any] = {}
+    if storage is not None:
+        stored = {
+            "storage": True,
+            "prefetch_policy": storage.policy,
+            "prefetch_threshold_tokens": PREFETCH_THRESHOLD_TOKENS if fetched is None else fetched,
+            "prefetch_budget_tokens": options.prefetch_budget or 0,
+        }
     return Config(
         page_size=page_size,
         device_pages=sizes.device,
@@ -193,6 +253,7 @@ def _core(options: ReplayOptions, page_size: int, sizes: Pools) -> Config:
             sizes.components,
             Shape(sizes.window, sizes.interval, sizes.states_per_path),
         ),
+        **stored,
     )
 
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from hicache.runtime.driver import Observer
 from sim.options import WorldOptions
-from sim.world import TimedResult, World
+from sim.rounds import RoundOptions
+from sim.storage.contents import Contents
+from sim.world import TimedResult, World, WorldStorage
 
 from ..formats.base import Paged
 from .account import Account
@@ -24,6 +26,8 @@ def build(
     settings: Settings,
     observers: Sequence[Observer],
     progress: Callable[[int], None],
+    contents: Contents | None = None,
+    rounds: RoundOptions | None = None,
 ) -> World:
     """The simulated world for this trace and these settings."""
     return World(
@@ -35,15 +39,26 @@ def build(
         options=WorldOptions(
             checks=settings.check, seed=settings.seed, tp=settings.tp, speed=settings.speed
         ),
+        storage=_storage(settings, contents),
+        rounds=rounds,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )
 
 
+def _storage(settings: Settings, contents: Contents | None) -> WorldStorage | None:
+    storage = settings.storage
+    if storage is None or contents is None:
+        return None
+    return WorldStorage(contents, storage.options, settings.value_bytes, storage.limit)
+
+
 def record_result(result: TimedResult, account: Account) -> Latency:
     """Adds the hits of the requests to the account; returns the latencies of finished requests."""
     for request in result.requests:
-        account.admit(request.request, request.device_tokens, request.host_tokens)
+        account.admit(
+            request.request, request.device_tokens, request.host_tokens, request.storage_tokens
+        )
     table = np.array(
         [
             (

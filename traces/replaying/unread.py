@@ -18,6 +18,11 @@ from .options import COMPONENTS, ReplayOptions
 _TIMED = (
     *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
 )
+_STORAGE = (
+    *("storage_size", "storage_bandwidth", "storage_latency", "prefetch", "prefetch_threshold"),
+    *("prefetch_budget", "prefetch_limit"),
+)
+_STORAGE_TIMED = ("storage_bandwidth", "storage_latency", "prefetch_limit")
 _HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
 
 
@@ -51,6 +56,7 @@ def _unread(
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield _TIMED, "--mode timed", no_clock, "use --mode timed"
+        yield _STORAGE_TIMED, "--mode timed", no_clock, "use --mode timed"
         if not _sizes_window(options, components):
             yield ("token_budget",), "--mode timed", no_clock, "use --mode timed"
         if options.device_pages == UNBOUNDED:
@@ -59,6 +65,9 @@ def _unread(
     if not has_host:
         use = "give --host-ratio, --host-pages or --host-bytes"
         yield _HOST, "a host pool", "none", use
+        yield ("storage", "flush_host_every_round"), "a host pool", "none", use
+    if options.storage is None:
+        yield _STORAGE, "a store", "none", "name one with --storage"
 
 
 def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:

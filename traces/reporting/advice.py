@@ -43,8 +43,8 @@ def host_memory(options: ReplayOptions, settings: Settings, run: Run, share: Sha
             times = "twice" if wanted == 2 * ratio else f"{_number(wanted / ratio)} times"
             return f"Try {_sized(options, wanted, ratio)}, {times} the host memory."
         return "Try --host-ratio 2, which adds host memory of twice the device's."
-    if not ratio:
-        return ""
+    if not ratio or settings.storage is not None:
+        return ""  # storage needs host memory
     if not run.evicted[0]:
         return "Try --host-ratio 0: without host memory the hits are the same."
     if not run.evicted[1] and ratio > _COPIES:

@@ -23,6 +23,7 @@ from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
 from .overload import Load, slower
 from .refusals import for_pages, how_often
+from .stored import served as storage_served
 
 _NO_LOAD = Load(0.0, 0.0)
 NOTHING_REPEATS = (
@@ -63,7 +64,8 @@ def _of_served(
         return [NOTHING_REPEATS, *_load(options, settings, run, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
-    sentences = [_memory(settings, run, share), *_load(options, settings, run, load), missed]
+    sentences = [_memory(settings, run, share), *storage_served(share, run)]
+    sentences += [*_load(options, settings, run, load), missed]
     advice = _advice(options, settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences
 
@@ -80,6 +82,8 @@ def _memory(settings: Settings, run: Run, share: Share) -> str:
             f"({_percent(share.rate(share.host))} of all, beside {device} from the device){saved}."
         )
     served = f"The device served {device} of the prompt tokens and host memory none"
+    if share.storage:
+        return f"{served}."
     if not run.evicted[0]:
         return f"{served}, because the device never evicted a page."
     if not run.components[0].backed_up:
@@ -139,6 +143,12 @@ def _any_of(names: list[str]) -> str:
 def _missed(share: Share, run: Run) -> str:
     """How far the hits are from those of a cache without limits."""
     ceiling = _percent(share.rate(share.ceiling))
+    if share.hit_tokens > share.ceiling:
+        return (
+            f"More was reused than this trace could leave in a cache: the hit rate is "
+            f"{_percent(share.hit_rate)} and the ceiling {ceiling}. Storage had the rest from an "
+            "earlier run."
+        )
     if share.rate(share.lost) < NEGLIGIBLE:
         return (
             "Nearly everything that could be reused was reused: the hit rate is "

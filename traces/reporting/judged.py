@@ -32,6 +32,8 @@ def judge(
     ceiling = figures.ceilings(paged, whole_prompts=not timed)
     expected = figures.shares(accounts, ceiling, core.page_size)
     expected |= figures.pages(accounts, core.components, settings.page_bytes)
+    if settings.storage is not None:
+        expected |= figures.prefetches(accounts, core.page_size)
     if timed:
         expected |= figures.times(accounts)
     if len(core.components) > 1:

@@ -49,6 +49,8 @@ def record(trace: Trace, history: History, row: Row, result: RequestResult | Non
         "lost_tokens": row.lost,
         **_ended(miss, result is not None),
     }
+    if (caps := history.caps.get(index)) is not None:
+        found |= {"capped": caps.tiers, "lost_to": caps.reason or None}
     if result is not None:
         found |= {
             "arrival_ns": result.arrival_ns,

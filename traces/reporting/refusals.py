@@ -9,8 +9,9 @@ _WAITS = {
     "writing_back": "waiting for copies",
     "arriving": "waiting for a load",
     "no_pages": "out of pages",
+    "fetching": "waiting for a prefetch",
 }
-_NO_LACK = "arriving"  # refused until a load of the same pages has landed: no lack of pages
+_NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
 
 
 def retries(refused: dict[str, int]) -> str:

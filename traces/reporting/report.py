@@ -21,6 +21,7 @@ from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
+from .stored import lost_table, prefetch_table, setting_rows, transfer_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
@@ -39,6 +40,10 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
+    if (prefetches := prefetch_table(settings, run)) is not None:
+        out.print(prefetches)
+    if (lost := lost_table(run)) is not None:
+        out.print(lost)
     out.print(_transfers(settings, run))
     if (orders := order_table(settings, run)) is not None:
         out.print(orders)
@@ -57,6 +62,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}"),
+        *setting_rows(settings),
         *model_rows(settings),
     ]
     if settings.mode == "timed":
@@ -99,7 +105,7 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
         ("input", lambda share: share.input_tokens),
     )
     for name, read in counts:
-        if name == "storage hits" and not whole.storage:
+        if name == "storage hits" and settings.storage is None:
             continue  # no such tier
         cells = []
         for share in (whole, steady):
@@ -151,6 +157,8 @@ def _transfers(settings: Settings, run: Run) -> Table:
         moved = run.transfers[way]
         busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
         result.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
+    for row in transfer_rows(run):
+        result.add_row(*row)
     result.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
     result.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
     return result

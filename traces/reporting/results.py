@@ -12,9 +12,10 @@ from hicache.version import VERSION
 
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, spread
+from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, StorageUse, spread
 from ..replaying.settings import Settings
 from .components import describe
+from .stored import lost_by_reason
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
 
@@ -67,6 +68,13 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         }
         for way, transfer in run.transfers.items()
     }
+    if run.storage is not None:
+        result["storage"] = _storage(settings, run.storage) | {
+            "lost_tokens": {
+                reason: {"requests": requests, "tokens": tokens}
+                for reason, (requests, tokens) in lost_by_reason(run).items()
+            }
+        }
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
     result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
     if len(run.components) > 1:
@@ -96,6 +104,34 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def _storage(settings: Settings, use: StorageUse) -> dict[str, object]:
+    size, prefetches = settings.core.page_size, use.prefetches
+    ways = (("read", use.read, use.read_ends), ("written", use.written, use.written_ends))
+    return {
+        "prefetches": {
+            "begun": prefetches.begun,
+            "ended": {
+                reason: {
+                    "requests": ended.requests,
+                    "asked_tokens": ended.asked_pages * size,
+                    "found_tokens": ended.found_pages * size,
+                    "fetched_tokens": ended.fetched_pages * size,
+                }
+                for reason, ended in prefetches.ended.items()
+            },
+        },
+        "stores": prefetches.stores,
+        **{
+            way: {
+                "bytes_total": moved.bytes,
+                "busy_s": None if moved.busy_ns is None else moved.busy_ns / NS_PER_S,
+                "values": dict(ends),
+            }
+            for way, moved, ends in ways
+        },
+    }
 
 
 def _latency(latency: Latency) -> dict[str, object]:

@@ -11,6 +11,10 @@ from sim.workload import Job
 
 from ..formats.base import Paged, Trace
 from ..replaying.account import Row
+from ..replaying.caps import EVICTED as EVICTED_PAGE
+from ..replaying.caps import FIRST_SEEN as FIRST_SEEN_PAGE
+from ..replaying.caps import NEVER_BACKED_UP, NEVER_STORED, STORE_FAILED, THERE, Caps
+from ..replaying.caps import NOT_READY as NOT_READY_PAGE
 from ..replaying.history import (
     COMPLETE,
     EVICTED,
@@ -23,11 +27,25 @@ from ..replaying.history import (
 )
 from ..replaying.run import NS_PER_S, Run
 from ..terminal.text import name as shown
+from .stored import reason_in_words
 
+_TIERS = {"device": "the device", "host": "host memory", "storage": "storage"}
+_CAPS = {
+    THERE: "it is there",
+    FIRST_SEEN_PAGE: "no earlier request has it",
+    NOT_READY_PAGE: "no request had computed it yet",
+    NEVER_BACKED_UP: "it was never copied there (--write-policy)",
+    NEVER_STORED: "it was never stored",
+    STORE_FAILED: "storage did not take it",
+    EVICTED_PAGE: "it had been there and is gone",
+}
+_EMPTIED = ("EvictWanted", "Flushed")
+_OPERATIONS = {"ContinueWanted": "a chunk of ", "PagesWanted": "the output of "}
 _WAITS = {
     "writing_back": "for copies to host that had to end first",
     "arriving": "for a load of the same pages by another request",
     "no_pages": "because other requests used the pages",
+    "fetching": "for its prefetch from storage",
 }
 
 
@@ -84,14 +102,16 @@ def _latest_with(paged: Paged, job: Job, page: int) -> int:
 def _hit(row: Row) -> str:
     if not row.hit_tokens:
         return "It hit nothing: neither the device nor host memory had its first page."
-    if not row.host:
-        return f"It hit {row.device:,} tokens, all on the device."
-    if not row.device:
-        return f"It hit {row.host:,} tokens, all in host memory."
-    return (
-        f"It hit {row.hit_tokens:,} tokens: {row.device:,} on the device and {row.host:,} in host "
-        "memory."
-    )
+    parts = [
+        (row.device, "on the device"),
+        (row.host, "in host memory"),
+        (row.storage, "in storage, which its prefetch brought to host"),
+    ]
+    parts = [part for part in parts if part[0]]
+    if len(parts) == 1:
+        return f"It hit {row.hit_tokens:,} tokens, all {parts[0][1]}."
+    *most, last = [f"{tokens:,} {where}" for tokens, where in parts]
+    return f"It hit {row.hit_tokens:,} tokens: {', '.join(most)} and {last}."
 
 
 def _missing(
@@ -113,7 +133,22 @@ def _missing(
     }.get(miss.ended_by, f"is known, but {miss.ended_by} had nothing to continue from there")
     if miss.ended_by == EVICTED:
         why = _evicted(miss, result)
-    return [f"{where} {why}.", f"So {computed}, {row.lost:,} of them for a second time."]
+    told = [f"{where} {why}."]
+    if (caps := history.caps.get(job.index)) is not None:
+        told += _capped(caps)
+    return [*told, f"So {computed}, {row.lost:,} of them for a second time."]
+
+
+def _capped(caps: Caps) -> list[str]:
+    """What each tier had of the page behind the hit, and why storage did not bring it."""
+    told = []
+    for tier, pools in caps.tiers.items():
+        for pool, cap in pools.items():
+            whose = "" if len(pools) == 1 else f"{pool} "
+            told.append(f"For {whose}{_TIERS[tier]}: {_CAPS[cap]}.")
+    if caps.reason:
+        told.append(f"Its tokens were lost because: {reason_in_words(caps.reason)}.")
+    return told
 
 
 def _not_ready(paged: Paged, job: Job, miss: Miss) -> str:
@@ -123,8 +158,10 @@ def _not_ready(paged: Paged, job: Job, miss: Miss) -> str:
 
 
 def _evicted(miss: Miss, result: RequestResult | None) -> str:
-    if miss.evicted_for >= 0:
-        room = f" to make room for request {miss.evicted_for}"
+    if miss.evicted_at in _EMPTIED:
+        room = " when the tier was emptied between two rounds"
+    elif miss.evicted_for >= 0:
+        room = f" to make room for {_OPERATIONS.get(miss.evicted_at, '')}request {miss.evicted_for}"
     else:
         room = " when a copy ended"
     tier = "host memory" if miss.from_host else "the device"

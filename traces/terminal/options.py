@@ -25,6 +25,9 @@ _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
 _SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
 WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 _MOST = 1 << 48
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
@@ -166,6 +169,21 @@ def bandwidth(text: str) -> Bandwidth:
     raise argparse.ArgumentTypeError(
         f"expected a multiple above 0 such as 0.5x or bytes per second such as 50GB, found {text!r}"
     )
+
+
+def duration_ns(text: str) -> int:
+    """A time with its unit: ns, us, ms or s. Returns nanoseconds."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise argparse.ArgumentTypeError(
+            f"expected a time with its unit such as 200us, 1.5ms or 2s, found {text!r}"
+        )
+    value = Fraction(match[1]) * _NANOSECONDS[match[2]]
+    if value.denominator != 1 or value > _MOST_NS:
+        raise argparse.ArgumentTypeError(
+            f"expected whole nanoseconds, at most 1,000,000 s, found {text!r}"
+        )
+    return int(value)
 
 
 def entry(package: str, *extra: str) -> Callable[[str], str]:

@@ -32,7 +32,9 @@ def ignore_signals() -> None:
     for end in ENDS:
         signal.signal(end, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
-    exit_with_parent()
+    parent = parent_process()
+    if parent is not None and parent.pid is not None:
+        _exit_with(parent.pid)
 
 
 @contextmanager
@@ -160,13 +162,6 @@ class ChildLost(Exception):
 def _child(module: str) -> list[str]:
     """The command of a process that runs a module and exits when this process is gone."""
     return [sys.executable, "-m", __name__, str(os.getpid()), module]
-
-
-def exit_with_parent() -> None:
-    """Call in a worker: exits the process when the parent is gone."""
-    parent = parent_process()
-    if parent is not None and parent.pid is not None:
-        _exit_with(parent.pid)
 
 
 def _exit_with(parent: int) -> None:

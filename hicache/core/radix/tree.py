@@ -13,7 +13,7 @@ from itertools import chain
 from ..actions import KvRemoved, KvStored
 from ..errors import About, CoreBug
 from ..state import State
-from ..storage.queue import dequeue, follow_split
+from ..storage.queue import dequeue, follow_split, follow_truncation
 from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
@@ -210,6 +210,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
         state.out.append(KvRemoved(Tier(tier), digests_of(state, node)[keep:]))
     if node.digests is not None:
         node.digests = node.digests[:keep]
+    follow_truncation(state, node)
     node.key = node.key[: keep * state.stride]
     node.end_page -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])

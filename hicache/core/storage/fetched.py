@@ -117,7 +117,7 @@ def _pages_for(
     positional = state.components[index].positional
     start = start_of(node, state.stride) if positional else node.end_page - 1
     if start < flight.first_page:
-        return None
+        raise CoreBug(f"{node} was not cut at page {flight.first_page}")
     pages = arrived[index][start - flight.first_page : node.end_page - flight.first_page]
     return pages if int(pages.min()) >= 0 else None
 

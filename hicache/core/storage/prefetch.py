@@ -59,8 +59,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     device, host, depths = probe(state, request.key, limit)
     first, asked = device + host, limit - device - host
     if not state.attached:
-        _decline(state, request, first, 0, "detached")
-        return
+        raise CoreBug(f"request {request.id} is to prefetch and storage is detached")
     if not asked:
         if again:
             _decline(state, request, first, 0, "")

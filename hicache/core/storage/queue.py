@@ -53,7 +53,6 @@ def enqueue(state: State, node: Node) -> None:
         node.store_place = state.next_place
         state.next_place += 1
         state.store_queue[node.store_place] = [node]
-        state.touched[node.id] = node
 
 
 def dequeue(state: State, node: Node) -> None:
@@ -64,7 +63,6 @@ def dequeue(state: State, node: Node) -> None:
         nodes.remove(node)
         if not nodes:
             del state.store_queue[place]
-        state.touched[node.id] = node
 
 
 def follow_split(state: State, upper: Node, node: Node) -> None:
@@ -78,6 +76,13 @@ def follow_split(state: State, upper: Node, node: Node) -> None:
     for index, component in enumerate(state.components):
         if component.positional:
             upper.stored |= node.stored & 1 << index
+
+
+def follow_truncation(state: State, node: Node) -> None:
+    """The tail of the node is gone, and with it the page at which its states were stored."""
+    for index, component in enumerate(state.components):
+        if not component.positional:
+            node.stored &= ~(1 << index)
 
 
 def distrust(state: State, digest: bytes) -> None:

@@ -1,0 +1,222 @@
+"""The embedded store: a folder on a local disk, which several processes may use at a time.
+
+Values lie in slots of large files whose blocks are reserved (`_file_data`), and an index in SQLite
+says which slot holds which key (`_file_index`). A value is written into a slot that has no key, and
+gets its key afterwards, so a process that is killed at any instruction leaves whole values or none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hicache.core.errors import CallerError
+
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ._file_data import Data
+from ._file_folder import MANIFEST, Opened
+from ._file_index import Index, Row, Slot
+
+SUMMARY = "file:DIR, a folder on a local disk"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (OSError, sqlite3.Error)
+
+
+def open_storage(address: Address, options: StorageOptions) -> FileStore:
+    path = Path(os.path.expanduser(address.rest.removeprefix("//")))
+    return FileStore(path, options)
+
+
+class FileStore(Storage):
+    """One open folder. If the folder is deleted under it, it begins a new one."""
+
+    def __init__(self, path: Path, options: StorageOptions) -> None:
+        """Raises CallerError for a folder that cannot be used."""
+        self._path = path
+        self._options = options
+        self._lock = threading.Lock()
+        self._closed = False
+        if not options.create and not (path / MANIFEST).exists():
+            raise CallerError(f"storage: expected a store, found none in {path}; check the path")
+        self._opened: Opened | None = self._open()
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        try:
+            rows, _ = self._use().index.find(keys)
+        except _REFUSED:
+            return [False] * len(keys)
+        return [key in rows for key in keys]
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        return self.read_checked(keys, values, lambda _: True)
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        return self.write_sealed(keys, values, lambda _: None)
+
+    def read_checked(
+        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
+    ) -> list[Status]:
+        try:
+            opened = self._use()
+            return read_values(opened.index, opened.data, keys, values, check)
+        except _REFUSED:
+            return [Status.FAILED] * len(keys)
+
+    def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        try:
+            opened = self._use()
+            return write_values(
+                opened.index, opened.data, keys, values, seal, self._options.durable
+            )
+        except _REFUSED as error:
+            return [_status(error)] * len(keys)
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        try:
+            there = self._use().index.delete(keys)
+        except _REFUSED:
+            return [Status.FAILED] * len(keys)
+        return [Status.DONE if one else Status.MISSING for one in there]
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        try:
+            yield from self._use().index.entries(prefix)
+        except _REFUSED:
+            return
+
+    def stats(self) -> dict[str, int | float | str]:
+        try:
+            return {**self._use().index.stats()}
+        except _REFUSED:
+            return {}
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            _close(opened)
+
+    def _use(self) -> Opened:
+        """The open folder. Raises OSError if there is none."""
+        opened = self._opened
+        if opened is not None and opened.is_there():
+            return opened
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.EBADF, "the store is closed")
+            if self._opened is None or not self._opened.is_there():
+                gone, self._opened = self._opened, None
+                if gone is not None:
+                    _close(gone)
+                try:
+                    self._opened = self._open()
+                except CallerError as error:
+                    raise OSError(errno.EIO, str(error)) from error
+            return self._opened
+
+    def _open(self) -> Opened:
+        options = self._options
+        return Opened(self._path, options.size_bytes, options.timeout_s, options.durable)
+
+
+def read_values(
+    index: Index,
+    data: Data,
+    keys: Sequence[str],
+    values: Sequence[Value],
+    check: Callable[[int], bool],
+) -> list[Status]:
+    """Read each value, and see afterwards that its slot was not given to another one meanwhile."""
+    rows, stamp = index.find(keys)
+    found = []
+    for at, key in enumerate(keys):
+        status = _read(index, data, rows.get(key), values[at])
+        wrong = status is Status.DONE and not check(at)
+        found.append(Status.CORRUPT if wrong else status)
+    moved = index.moved(rows, stamp)
+    if moved:
+        found = [
+            Status.MISSING if key in moved and status is not Status.FAILED else status
+            for key, status in zip(keys, found, strict=True)
+        ]
+    index.touch([rows[key] for key, one in zip(keys, found, strict=True) if one is Status.DONE])
+    return found
+
+
+def write_values(
+    index: Index,
+    data: Data,
+    keys: Sequence[str],
+    values: Sequence[Value],
+    seal: Callable[[int], None],
+    durable: bool,
+) -> list[Status]:
+    """Write each value into a reserved slot; what is written gets its key, all in one step."""
+    lengths = [sum(buffer.nbytes for buffer in value) for value in values]
+    slots = index.reserve(lengths, keys)
+    found = [Status.FULL] * len(keys)
+    unused = {slot: at for at, slot in enumerate(slots) if slot is not None}
+    try:
+        for slot, at in unused.items():
+            seal(at)
+            found[at] = _write(index, data, slot, values[at])
+        if durable:
+            for segment in {slot.segment for slot in unused}:
+                data.sync(segment)
+            data.sync_folder()
+        ready = [slot for slot, at in unused.items() if found[at] is Status.DONE]
+        done = index.publish([(slot, keys[unused[slot]], lengths[unused[slot]]) for slot in ready])
+        for slot, kept in zip(ready, done, strict=True):
+            at = unused.pop(slot)
+            found[at] = Status.DONE if kept else Status.FAILED
+    finally:
+        if unused:
+            index.release(list(unused))
+    return found
+
+
+def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
+    if row is None:
+        return Status.MISSING
+    if sum(buffer.nbytes for buffer in value) != row.length:
+        return Status.CORRUPT
+    try:
+        whole = data.read(row.slot.segment, row.slot.start, value)
+    except FileNotFoundError:
+        index.lost(row.slot.segment)
+        return Status.MISSING
+    except OSError:
+        return Status.FAILED
+    return Status.DONE if whole else Status.CORRUPT
+
+
+def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
+    try:
+        data.write(slot.segment, slot.start, value)
+    except FileNotFoundError:
+        index.lost(slot.segment)
+        return Status.FAILED
+    except OSError as error:
+        return _status(error)
+    return Status.DONE
+
+
+def _status(error: OSError | sqlite3.Error) -> Status:
+    if isinstance(error, sqlite3.Error):
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    else:
+        full = error.errno in _FULL
+    return Status.FULL if full else Status.FAILED
+
+
+def _close(opened: Opened) -> None:
+    with suppress(*_REFUSED):  # what was read last is not remembered
+        opened.close()

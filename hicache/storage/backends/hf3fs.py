@@ -1,0 +1,308 @@
+"""3FS: values in the slots of one large file, with a journal beside it, as 3FS is best used.
+
+    hf3fs:DIR?slot=BYTES&engine=pread
+
+DIR may lie on any file system; on a 3FS mount `engine=usrbio` goes past the kernel. One process
+uses a directory at a time. When the file is full, the values that were not used for longest go.
+I/O runs on threads that are given up on (`calls`), through memory of their own, so a mount that
+hangs costs a call its time-out, and touches nobody's memory later.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..buffers import batches, gather, scatter, size_of
+from ..calls import Call, GivenUp, Workers
+from ..engines.base import ENGINES, Engine, Kind, Lane, Piece
+from ..location import locate
+from ..slots import Extents, Journal, Reserved, Slots, head_of
+
+SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
+
+_FORM = "hf3fs:DIR"
+_SLOT = 64 << 10
+_LANE = 8 << 20  # bytes that a thread moves at a time
+_DATA, _JOURNAL, _LOCK = "data", "journal", "lock"
+
+T = TypeVar("T")
+
+
+def open_storage(address: Address, options: StorageOptions) -> Storage:
+    """Open a directory, or make one. Raises CallerError."""
+    where = locate(address, port=0, known=("slot", "engine"), form=_FORM)
+    if where.host or not where.path:
+        raise CallerError(f"storage: expected {_FORM}, found {address.text[:80]!a}")
+    folder = Path(where.path)
+    kind = _engine(where.query.get("engine", "pread"))
+    lock = -1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _locked(folder)
+        slots = _slots(folder, where.size("slot", _SLOT), options.size_bytes)
+        engine = kind.open_engine(folder / _DATA, slots.slots * slots.slot_bytes)
+        journal = Journal(folder / _JOURNAL, slots)
+        journal.open()
+    except (OSError, CallerError) as error:
+        if lock >= 0:
+            os.close(lock)
+        if isinstance(error, CallerError):
+            raise
+        raise CallerError(
+            f"storage: expected a directory that we may write, with room for its file, found "
+            f"{folder}: {error.strerror}"
+        ) from error
+    return Hf3fs(slots, journal, engine, lock, options)
+
+
+def _engine(name: str) -> Kind:
+    if name not in registry.names(ENGINES):
+        raise registry.unknown("engine", name, registry.names(ENGINES))
+    try:
+        return cast(Kind, registry.load(ENGINES, name))
+    except ImportError as error:
+        raise CallerError(
+            f"engine: expected what {name} needs, found: {error}; build the package inside the "
+            "sources of 3FS, or use engine=pread"
+        ) from error
+
+
+def _locked(folder: Path) -> int:
+    """A lock that ends with the process. A file system without locks does without."""
+    file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+            return file
+        os.close(file)
+        raise CallerError(
+            f"storage: expected that no other process uses {folder}, found one; end it, or use "
+            "another directory"
+        ) from error
+    return file
+
+
+def _slots(folder: Path, slot_bytes: int, size_bytes: int) -> Slots:
+    """As the journal says, or as the options say where there is none. Raises CallerError."""
+    found = head_of(folder / _JOURNAL)
+    if found is None:
+        if size_bytes < slot_bytes:
+            raise CallerError(
+                f"storage_size: expected the size of a new file, at least {slot_bytes:,} bytes, "
+                f"found {size_bytes:,}"
+            )
+        return Slots(slot_bytes, size_bytes // slot_bytes)
+    slot, count = found
+    if size_bytes and size_bytes // slot != count:
+        raise CallerError(
+            f"storage_size: expected {slot * count:,} bytes, as {folder} has, found "
+            f"{size_bytes:,}; leave it out, or use another directory"
+        )
+    return Slots(slot, count)
+
+
+class Hf3fs(Storage):
+    """An open directory, used by several threads at a time."""
+
+    def __init__(
+        self, slots: Slots, journal: Journal, engine: Engine, lock: int, options: StorageOptions
+    ) -> None:
+        self._slots, self._journal, self._engine, self._lock = slots, journal, engine, lock
+        self._timeout_s, self._durable = options.timeout_s, options.durable
+        self._workers: Workers[Lane] = Workers("hf3fs", engine.lane, lambda lane: lane.close())
+        self._gone: list[str] = []  # values without slots, which the journal does not know yet
+        self._closed = False
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        return [not self._closed and known for known in self._slots.known(keys)]
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        statuses = [Status.FAILED] * len(keys)
+
+        def job(lane: Lane, call: Call) -> list[Status]:
+            for group in batches(values, _LANE):
+                wanted = [values[index] for index in group]
+                with self._slots.reading([keys[index] for index in group]) as found:
+                    ended = self._read(lane, found, wanted)
+                    with call.delivering():
+                        for index, (status, content) in zip(group, ended, strict=True):
+                            statuses[index] = status
+                            if status is Status.DONE:
+                                scatter(content, values[index])
+                call.step()
+            return statuses
+
+        return self._run(job, statuses)
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        statuses = [Status.FAILED] * len(keys)
+
+        def job(lane: Lane, call: Call) -> list[Status]:
+            for group in batches(values, _LANE):
+                lane.reserve(sum(size_of(values[index]) for index in group))
+                ends = []
+                with call.delivering():
+                    end = 0
+                    for index in group:
+                        end = gather(values[index], lane.memory, end)
+                        ends.append(end)
+                ended = self._write(lane, [keys[index] for index in group], ends)
+                with call.delivering():
+                    statuses[group.start : group.stop] = ended
+                call.step()
+            return statuses
+
+        return self._run(job, statuses)
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        def job(lane: Lane, call: Call) -> list[Status]:
+            with self._journal.lock:
+                gone = [self._slots.remove(key) for key in keys]
+                found = [key for key, value in zip(keys, gone, strict=True) if value is not None]
+                self._journal.append([(key, None) for key in found], self._durable)
+            for value in gone:
+                if value is not None:
+                    self._slots.give_back(value)
+            return [Status.MISSING if value is None else Status.DONE for value in gone]
+
+        return self._run(job, [Status.FAILED] * len(keys))
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        for key, size in self._slots.sizes():
+            if key.startswith(prefix) and not self._closed:
+                yield Entry(key, size, 0.0)
+
+    def stats(self) -> dict[str, int | float | str]:
+        sizes = self._slots.sizes()
+        slot_bytes = self._slots.slot_bytes
+        return {
+            "values": len(sizes),
+            "bytes": sum(size for _, size in sizes),
+            "used_bytes": (self._slots.slots - self._slots.free) * slot_bytes,
+            "capacity_bytes": self._slots.slots * slot_bytes,
+        }
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._workers.close(self._timeout_s):
+            self._journal.close()
+            self._engine.close()
+            os.close(self._lock)
+
+    def _run(self, job: Callable[[Lane, Call], T], otherwise: T) -> T:
+        try:
+            return self._workers.run(job, self._timeout_s)
+        except (GivenUp, OSError):
+            return otherwise
+
+    def _read(
+        self, lane: Lane, found: Sequence[Extents | None], values: Sequence[Value]
+    ) -> list[tuple[Status, memoryview]]:
+        """The status of each value, and where in the lane its bytes are."""
+        fits = [
+            value is not None and value.size == size_of(wanted)
+            for value, wanted in zip(found, values, strict=True)
+        ]
+        whole = [value for value, fit in zip(found, fits, strict=True) if value is not None and fit]
+        lane.reserve(sum(value.size for value in whole))
+        start, pieces, counts = 0, list[Piece](), list[int]()
+        for value in whole:
+            own = [Piece(at, start + to, size) for at, to, size in self._pieces(value)]
+            pieces += own
+            counts.append(len(own))
+            start += value.size
+        good = _whole(pieces, lane.read(pieces), counts)
+        result: list[tuple[Status, memoryview]] = []
+        start = number = 0
+        for one, fit in zip(found, fits, strict=True):
+            if one is None or not fit:
+                status = Status.MISSING if one is None else Status.CORRUPT
+                result.append((status, lane.memory[:0]))
+                continue
+            status = Status.DONE if good[number] == 0 else Status.FAILED
+            result.append((status, lane.memory[start : start + one.size]))
+            start, number = start + one.size, number + 1
+        return result
+
+    def _write(self, lane: Lane, keys: Sequence[str], ends: Sequence[int]) -> list[Status]:
+        """Write the values of the lane into free slots, then record them."""
+        starts = [0, *ends[:-1]]
+        reserved = [
+            self._slots.reserve(end - start) for start, end in zip(starts, ends, strict=True)
+        ]
+        taken = [one for one in reserved if one is not None]
+        try:
+            self._record_gone(taken)
+            pieces, counts = list[Piece](), list[int]()
+            for start, one in zip(starts, reserved, strict=True):
+                own = self._pieces(one.value) if one else []
+                pieces += [Piece(at, start + to, size) for at, to, size in own]
+                counts.append(len(own))
+            errors = _whole(pieces, lane.write(pieces), counts)
+            if self._durable:
+                self._engine.sync()
+        except OSError as error:
+            errors = [error.errno or 1] * len(keys)
+        return self._publish(keys, reserved, errors)
+
+    def _record_gone(self, taken: Sequence[Reserved]) -> None:
+        with self._journal.lock:
+            self._gone += [key for one in taken for key in one.gone]
+            self._journal.append([(key, None) for key in self._gone], self._durable)
+            self._gone.clear()
+        for one in taken:
+            self._slots.give_back(one.rest)
+
+    def _publish(
+        self, keys: Sequence[str], reserved: Sequence[Reserved | None], errors: Sequence[int]
+    ) -> list[Status]:
+        written = [
+            (key, one.value)
+            for key, one, error in zip(keys, reserved, errors, strict=True)
+            if one is not None and not error
+        ]
+        with self._journal.lock:
+            try:
+                self._journal.append(written, self._durable)
+                recorded = 0
+            except OSError as error:
+                recorded = error.errno or 1
+            old = [self._slots.publish(key, value) for key, value in written if not recorded]
+        for value in old:
+            if value is not None:
+                self._slots.give_back(value)
+        result: list[Status] = []
+        for one, wrong in zip(reserved, errors, strict=True):
+            code = errno.ENOSPC if one is None else wrong or recorded
+            if one is not None and code:
+                self._slots.give_back(one.value)
+            failed = Status.FULL if code in (errno.ENOSPC, errno.EDQUOT) else Status.FAILED
+            result.append(failed if code else Status.DONE)
+        return result
+
+    def _pieces(self, value: Extents) -> list[tuple[int, int, int]]:
+        return list(value.pieces(self._slots.slot_bytes))
+
+
+def _whole(pieces: Sequence[Piece], moved: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """For each value of so many pieces: 0 if all were moved whole, else an error number."""
+    result: list[int] = []
+    at = 0
+    for count in counts:
+        own = zip(pieces[at : at + count], moved[at : at + count], strict=True)
+        wrong = [done for piece, done in own if done != piece.size]
+        result.append(0 if not wrong else max(-wrong[0], 0) or errno.EIO)
+        at += count
+    return result

@@ -1,0 +1,314 @@
+"""Mooncake Store: values in the memory of other machines, through Mooncake's own client.
+
+    mooncake://HOST:PORT?metrics=PORT&segment=BYTES&protocol=tcp&device=NAME&local=HOST
+        &metadata=P2PHANDSHAKE&reads=staged
+
+HOST:PORT is the master. `metrics` is its second port, which lists keys. `segment` is the memory
+that this process gives to the store: none by default, others hold the values.
+
+The client blocks for 4 to 90 s when a server is gone, so every call runs on a thread that is given
+up on (`calls`). A write takes its bytes where they are, if the memory is registered. A read that is
+given up on could still write into its target, much later. So reads arrive in staging memory and
+are copied, which costs nothing over TCP: the staging memory stays in the processor's cache. With
+`reads=direct` they arrive in registered memory, and such a call is waited for.
+
+Mooncake keeps the old value of a key that is written again, and answers 0. So a key that exists is
+removed first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+# The client reads this when it is imported.
+os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
+
+from mooncake.store import MooncakeDistributedStore
+
+from hicache.core.errors import CallerError
+
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..buffers import Registered, Staging, address_of, batches, scatter, size_of
+from ..calls import Call, GivenUp, Workers
+from ..location import Location, locate, probe, refuse_options
+
+SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
+
+_FORM = "mooncake://HOST:PORT"
+_QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata", "reads")
+_STAGED = 4 << 20  # bytes of a read at a time: they stay in the processor's cache
+_WRITTEN = 32 << 20  # bytes of a write at a time: a deadline is for each
+_BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
+_KEYS = 4096  # of a lookup at a time
+_CODES = {
+    -200: Status.FULL,
+    -600: Status.CORRUPT,  # the value is longer than its buffers
+    -704: Status.MISSING,
+}
+_TRANSFER_FAILED = -800
+_SETUP_S = 10.0
+_CLOSE_S = 2.0
+_LEAVE_S = 35.0  # a transfer from a client that hangs ends after 30 s at most
+
+T = TypeVar("T")
+
+
+def open_storage(address: Address, options: StorageOptions) -> Storage:
+    """Connect to a master. Raises CallerError."""
+    where = locate(address, port=50051, known=_QUERY, form=_FORM)
+    refuse_options(
+        "mooncake",
+        options,
+        "its size is that of the segments that its clients give",
+        "it holds values in memory",
+    )
+    if where.query.get("reads", "staged") not in ("staged", "direct"):
+        raise CallerError(
+            f"mooncake: expected reads=staged or reads=direct, found {where.query['reads'][:40]!a}"
+        )
+    probe(where, options.timeout_s)
+    return Mooncake(_client(where, options.timeout_s), where, options.timeout_s)
+
+
+def _client(where: Location, timeout_s: float) -> MooncakeDistributedStore:
+    """A client that is set up. Mooncake reads its time-outs from the environment."""
+    os.environ.setdefault("MC_RPC_TIMEOUT_MS", str(max(1, int(timeout_s * 1000))))
+    os.environ.setdefault("MC_TCP_STATUS_TIMEOUT_SEC", str(max(1, round(timeout_s))))
+    segment = where.size("segment", 0) if "segment" in where.query else 0
+    client = MooncakeDistributedStore()
+    arguments = (
+        *(where.query.get("local", "127.0.0.1"), where.query.get("metadata", "P2PHANDSHAKE")),
+        *(segment, _BUFFER, where.query.get("protocol", "tcp"), where.query.get("device", "")),
+        where.server,
+    )
+    workers: Workers[None] = Workers("mooncake-setup", lambda: None, lambda _: None, 1)
+    try:
+        code = workers.run(lambda _, call: client.setup(*arguments), max(timeout_s, _SETUP_S))
+    except GivenUp:
+        code = None
+    if code != 0:
+        found = "no answer" if code is None else f"code {code}"
+        raise CallerError(
+            f"storage: expected a Mooncake master at {_FORM.replace('HOST:PORT', where.server)}, "
+            f"found {found} from its client; is it a master, and does {where.query or 'tcp'} fit?"
+        )
+    workers.close(timeout_s)
+    return client
+
+
+class Mooncake(Storage):
+    """A client of one master, used by several threads at a time."""
+
+    def __init__(self, client: MooncakeDistributedStore, where: Location, timeout_s: float) -> None:
+        self._client, self._where, self._timeout_s = client, where, timeout_s
+        self._direct = where.query.get("reads") == "direct"
+        self._registered = Registered()
+        self._workers = Workers("mooncake", self._staging, Staging.close)
+        self._closed = False
+        atexit.register(self._leave)
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        def job(stage: Staging, call: Call) -> list[bool]:
+            found: list[bool] = []
+            for start in range(0, len(keys), _KEYS):
+                found += [
+                    code == 1
+                    for code in self._client.batch_is_exist(list(keys[start : start + _KEYS]))
+                ]
+                call.step()
+            return found
+
+        return self._run(job, [False] * len(keys))
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        statuses = [Status.FAILED] * len(keys)
+        if self._direct and all(self._is_registered(value) for value in values):
+            return self._run(lambda _, call: self._read_direct(keys, values), statuses, wait=True)
+
+        def job(stage: Staging, call: Call) -> list[Status]:
+            for group in batches(values, _STAGED):
+                sizes = [size_of(values[index]) for index in group]
+                stage.reserve(sum(sizes))
+                starts = _starts(0, sizes)
+                wanted = [keys[index] for index in group]
+                places = [stage.start + start for start in starts]
+                codes = self._client.batch_get_into(wanted, places, sizes)
+                with call.delivering():
+                    for index, code, start, size in zip(group, codes, starts, sizes, strict=True):
+                        statuses[index] = self._status(keys[index], code, size)
+                        if statuses[index] is Status.DONE:
+                            scatter(stage.memory[start : start + size], values[index])
+                _went_on(call, codes)
+            return statuses
+
+        return self._run(job, statuses)
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        statuses = [Status.FAILED] * len(keys)
+
+        def job(stage: Staging, call: Call) -> list[Status]:
+            for group in batches(values, _WRITTEN):
+                wanted = [keys[index] for index in group]
+                known = self._client.batch_is_exist(wanted)
+                old = [key for key, code in zip(wanted, known, strict=True) if code == 1]
+                if old:
+                    self._client.batch_remove(old, True)
+                pieces = self._sources(stage, [values[index] for index in group])
+                codes = self._client.batch_put_from_multi_buffers(
+                    wanted,
+                    [[start for start, _ in one] for one in pieces],
+                    [[size for _, size in one] for one in pieces],
+                )
+                with call.delivering():
+                    for index, code in zip(group, codes, strict=True):
+                        failed = _CODES.get(code, Status.FAILED)
+                        statuses[index] = Status.DONE if code == 0 else failed
+                _went_on(call, codes)
+            return statuses
+
+        return self._run(job, statuses)
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        def job(stage: Staging, call: Call) -> list[Status]:
+            codes = self._client.batch_remove(list(keys), True) if keys else []
+            return [Status.DONE if code == 0 else _CODES.get(code, Status.FAILED) for code in codes]
+
+        return self._run(job, [Status.FAILED] * len(keys))
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Asks the master for its keys, then for their sizes. Raises OSError if it cannot."""
+        keys = [key for key in self._ask("get_all_keys").splitlines() if key.startswith(prefix)]
+        for start in range(0, len(keys), _KEYS):
+            some = keys[start : start + _KEYS]
+            sizes: list[int] = self._run(partial(self._sizes, some), [])
+            if len(sizes) < len(some):
+                raise TimeoutError(f"no answer from {self._where.server}")
+            found = zip(some, sizes, strict=True)
+            yield from (Entry(key, size, 0.0) for key, size in found if size >= 0)
+
+    def stats(self) -> dict[str, int | float | str]:
+        try:
+            text = self._ask("metrics")
+        except OSError:
+            return {}
+        names = {"master_key_count": "values", "master_allocated_bytes": "bytes"}
+        names["master_total_capacity_bytes"] = "capacity_bytes"
+        found = re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)
+        return {names[name]: int(number) for name, number in found if name in names}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._workers.close(self._timeout_s):
+            return  # closing the client under a call would crash the process
+        atexit.unregister(self._leave)
+        closing: Workers[None] = Workers("mooncake-close", lambda: None, lambda _: None, 1)
+        with suppress(GivenUp):
+            closing.run(lambda _, call: self._client.close(), max(self._timeout_s, _CLOSE_S))
+        closing.close(0)
+
+    def _leave(self) -> None:
+        """The process ends. Leaving while the client is in a call would crash it."""
+        self.close()
+        self._workers.join(_LEAVE_S)
+
+    def register(self, memory: Sequence[memoryview]) -> None:
+        for block in memory:
+            start = address_of(block)
+            registering = partial(_register, self._client, start, block.nbytes)
+            registered: int | None = self._run(registering, None)
+            if registered == 0:
+                self._registered.add(block)
+
+    def _run(self, job: Callable[[Staging, Call], T], otherwise: T, wait: bool = False) -> T:
+        """The result of a job, or `otherwise` if it is given up. wait: it never is."""
+        try:
+            return self._workers.run(job, None if wait else self._timeout_s)
+        except GivenUp:
+            return otherwise
+
+    def _staging(self) -> Staging:
+        return Staging(_STAGED, self._client.register_buffer, self._client.unregister_buffer)
+
+    def _is_registered(self, value: Value) -> bool:
+        return all(self._registered.holds(address_of(one), one.nbytes) for one in value)
+
+    def _read_direct(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        parts = [[one for one in value if one.nbytes] for value in values]
+        codes = self._client.batch_get_into_multi_buffers(
+            list(keys),
+            [[address_of(one) for one in some] for some in parts],
+            [[one.nbytes for one in some] for some in parts],
+        )
+        return [
+            self._status(key, code, size_of(value))
+            for key, code, value in zip(keys, codes, values, strict=True)
+        ]
+
+    def _sources(self, stage: Staging, values: Sequence[Value]) -> list[list[tuple[int, int]]]:
+        """Where the bytes of each value are: as they lie, or a copy in the staging memory."""
+        pieces = [[(address_of(one), one) for one in value if one.nbytes] for value in values]
+        holds = self._registered.holds
+        loose = [one for some in pieces for at, one in some if not holds(at, one.nbytes)]
+        stage.reserve(sum(one.nbytes for one in loose))
+        used = 0
+        result: list[list[tuple[int, int]]] = []
+        for some in pieces:
+            result.append([])
+            for at, one in some:
+                if not holds(at, one.nbytes):
+                    stage.memory[used : used + one.nbytes] = one.cast("B")
+                    at, used = stage.start + used, used + one.nbytes
+                result[-1].append((at, one.nbytes))
+        return result
+
+    def _status(self, key: str, code: int, size: int) -> Status:
+        """Of a read. A value of another length fails like a broken connection, or is cut."""
+        if code == size:
+            return Status.DONE
+        if code == _TRANSFER_FAILED and self._client.get_size(key) not in (size, code):
+            return Status.CORRUPT
+        return Status.CORRUPT if code >= 0 else _CODES.get(code, Status.FAILED)
+
+    def _sizes(self, keys: Sequence[str], stage: Staging, call: Call) -> list[int]:
+        sizes: list[int] = []
+        for key in keys:
+            sizes.append(self._client.get_size(key))
+            _went_on(call, sizes[-1:])
+        return sizes
+
+    def _ask(self, page: str) -> str:
+        """A page of the master's second port. Raises OSError."""
+        port = self._where.number("metrics", 9003)
+        url = f"http://{self._where.host}:{port}/{page}"
+        with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
+            return str(answer.read().decode())
+
+
+def _starts(start: int, sizes: Sequence[int]) -> list[int]:
+    starts = []
+    for size in sizes:
+        starts.append(start)
+        start += size
+    return starts
+
+
+def _register(
+    client: MooncakeDistributedStore, start: int, size: int, stage: Staging, call: Call
+) -> int | None:
+    code: int = client.register_buffer(start, size)
+    return code
+
+
+def _went_on(call: Call, codes: Sequence[int]) -> None:
+    """The deadline begins anew, unless a server did not answer."""
+    if all(code > _TRANSFER_FAILED for code in codes):
+        call.step()

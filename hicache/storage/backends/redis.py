@@ -1,0 +1,197 @@
+"""Redis: values in the memory of a server, in pipelined batches, through redis-py.
+
+    redis://USER:PASSWORD@HOST:PORT/DB      (user, password and DB may be left out)
+
+Nothing is tried again: with redis-py's own retries a stopped server costs ten times the time-out.
+A batch that does not reach the server ends there, so an outage costs one time-out for a batch.
+Redis bounds its memory itself (`maxmemory`), and evicts if `maxmemory-policy` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.client import Pipeline
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as NoAnswer
+from redis.retry import Retry
+
+from hicache.core.errors import CallerError
+
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..buffers import batches, scatter, size_of
+from ..location import Location, locate, probe, refuse_options
+
+SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
+
+_FORM = "redis://HOST:PORT/DB"
+_BATCH = 32 << 20  # bytes of one pipeline
+_KEYS = 1024  # of one pipeline that moves no values
+_DURABLE = "start redis-server with --appendonly yes --appendfsync always instead"
+
+
+def open_storage(address: Address, options: StorageOptions) -> Storage:
+    """Connect to a server. Raises CallerError."""
+    where = locate(address, port=6379, known=(), form=_FORM)
+    refuse_options("redis", options, "bound it on the server: maxmemory", _DURABLE)
+    database = where.path.strip("/") or "0"
+    if not re.fullmatch(r"\d{1,5}", database):
+        raise CallerError(f"storage: expected {_FORM}, found the database {database[:40]!a}")
+    probe(where, options.timeout_s)
+    client = Redis(
+        host=where.host,
+        port=where.port,
+        db=int(database),
+        username=where.user or None,
+        password=where.password or None,
+        socket_timeout=options.timeout_s,
+        socket_connect_timeout=options.timeout_s,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        client.ping()
+    except RedisError as error:
+        raise CallerError(
+            f"storage: expected a Redis server at redis://{where.server}/{database} that lets us "
+            f"in, found: {error}; check the user, the password and the database"
+        ) from error
+    return RedisStorage(client, where)
+
+
+class RedisStorage(Storage):
+    """A client with a pool of connections, used by several threads at a time."""
+
+    def __init__(self, client: Redis, where: Location) -> None:
+        self._client, self._where = client, where
+        self._closed = False
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        answers = self._all(keys, lambda pipeline, key: pipeline.exists(key))
+        return [answer == 1 for answer in answers]
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        result: list[Status] = []
+        for group in batches(values, _BATCH):
+            answers = self._pipelined([keys[i] for i in group], lambda one, key: one.get(key))
+            result += [
+                _landed(answer, values[index]) for index, answer in zip(group, answers, strict=True)
+            ]
+            if _lost(answers):
+                break
+        return _filled(result, len(keys))
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        result: list[Status] = []
+        for group in batches(values, _BATCH):
+            content = {keys[index]: b"".join(values[index]) for index in group}
+            answers = self._pipelined(
+                [keys[index] for index in group],
+                partial(_set, content),
+            )
+            result += [_written(answer) for answer in answers]
+            if _lost(answers):
+                break
+        return _filled(result, len(keys))
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        answers = self._all(keys, lambda pipeline, key: pipeline.delete(key))
+        names = {1: Status.DONE, 0: Status.MISSING}
+        return [
+            Status.FAILED if isinstance(answer, Exception) else names[answer] for answer in answers
+        ]
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Raises OSError if the server does not answer."""
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
+        cursor, seen = 0, set[str]()
+        while True:
+            try:
+                cursor, found = self._client.scan(cursor, pattern, _KEYS)
+                now_s: int = self._client.time()[0]
+            except RedisError as error:
+                raise ConnectionError(f"{self._where.server}: {error}") from error
+            names = [key.decode() if isinstance(key, bytes) else key for key in found]
+            keys = [key for key in names if key not in seen]
+            seen.update(keys)  # a scan may name a key twice
+            sizes = self._all(keys, lambda pipeline, key: pipeline.strlen(key))
+            idle = self._all(keys, lambda pipeline, key: pipeline.object("idletime", key))
+            for key, size, seconds in zip(keys, sizes, idle, strict=True):
+                if isinstance(size, int) and size:
+                    used_at_s = float(now_s - seconds) if isinstance(seconds, int) else 0.0
+                    yield Entry(key, size, used_at_s)
+            if not cursor:
+                return
+
+    def stats(self) -> dict[str, int | float | str]:
+        try:
+            memory = self._client.info("memory")
+            values: int = self._client.dbsize()
+        except RedisError:
+            return {}
+        return {
+            "values": values,
+            "bytes": memory["used_memory"],
+            "capacity_bytes": memory["maxmemory"],
+            "eviction": memory["maxmemory_policy"],
+        }
+
+    def close(self) -> None:
+        self._closed = True
+        self._client.connection_pool.disconnect()
+
+    def _all(self, keys: Sequence[str], ask: Callable[[Pipeline, str], object]) -> list[Any]:
+        """The answers of every key, in pipelines of a bounded length."""
+        answers: list[Any] = []
+        for start in range(0, len(keys), _KEYS):
+            answers += self._pipelined(keys[start : start + _KEYS], ask)
+            if _lost(answers):
+                break
+        return answers + [NoConnection("not asked")] * (len(keys) - len(answers))
+
+    def _pipelined(self, keys: Sequence[str], ask: Callable[[Pipeline, str], object]) -> list[Any]:
+        """An answer or an exception for each key."""
+        if self._closed:
+            return [NoConnection("closed")] * len(keys)
+        try:
+            with self._client.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    ask(pipeline, key)
+                return pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError) as error:
+            return [error] * len(keys)
+
+
+def _set(content: dict[str, bytes], pipeline: Pipeline, key: str) -> None:
+    pipeline.set(key, content[key])
+
+
+def _lost(answers: Sequence[Any]) -> bool:
+    """Whether the connection failed: asking for more would cost another time-out."""
+    return bool(answers) and isinstance(answers[-1], NoConnection | NoAnswer | OSError)
+
+
+def _filled(statuses: list[Status], count: int) -> list[Status]:
+    return statuses + [Status.FAILED] * (count - len(statuses))
+
+
+def _landed(answer: Any, value: Value) -> Status:
+    if answer is None:
+        return Status.MISSING
+    if isinstance(answer, Exception):
+        return Status.FAILED
+    if len(answer) != size_of(value):
+        return Status.CORRUPT
+    scatter(memoryview(answer), value)
+    return Status.DONE
+
+
+def _written(answer: Any) -> Status:
+    if isinstance(answer, ResponseError) and str(answer).startswith(("OOM", "command not allowed")):
+        return Status.FULL
+    return Status.DONE if answer is True else Status.FAILED

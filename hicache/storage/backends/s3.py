@@ -1,0 +1,236 @@
+"""S3 and what speaks its protocol: one object for each value, many requests at a time (obstore).
+
+    s3://BUCKET?endpoint=URL&region=NAME&access_key=KEY&secret_key=SECRET&prefix=FOLDER/
+
+Without keys in the address the usual variables of the environment are used (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN); with neither, an endpoint is asked without keys. Requests
+run in an event loop on a thread of its own. Nothing is tried again, and after a request that the
+server did not answer, the rest of its batch is not sent: an outage costs one time-out for a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import TypeVar
+
+import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
+
+from hicache.core.errors import CallerError
+
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..buffers import scatter, size_of
+from ..location import Location, locate, refuse_options
+
+SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
+
+_FORM = "s3://BUCKET?endpoint=URL"
+_QUERY = ("endpoint", "region", "access_key", "secret_key", "prefix", "requests")
+_REQUESTS = 16  # at a time, for each batch
+_MARK = "hicache-probe"  # is asked for once, and never written
+_ERRORS = (BaseError, OSError, ValueError)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+T = TypeVar("T")
+
+
+def open_storage(address: Address, options: StorageOptions) -> Storage:
+    """Ask the bucket for an object. Raises CallerError if it is not there for us."""
+    where = locate(address, port=0, known=_QUERY, form=_FORM)
+    refuse_options("s3", options, "bound it on the server, or with a rule of the bucket")
+    if not _BUCKET.fullmatch(where.host) or where.path.strip("/"):
+        raise CallerError(
+            f"storage: expected {_FORM} with a bucket of 3 to 63 of a-z, 0-9, '.' and '-', found "
+            f"{(where.host + where.path)[:80]!a}"
+        )
+    store = _client(where, options.timeout_s)
+    try:
+        obstore.get(store, where.query.get("prefix", "") + _MARK)
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise _refusal(where, "no such bucket") from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise _refusal(where, "that the access key is refused") from error
+    except _ERRORS as error:
+        raise _refusal(where, _reason(error)) from error
+    return S3(store, where)
+
+
+def _client(where: Location, timeout_s: float) -> S3Store:
+    settings = {
+        "endpoint": where.query.get("endpoint"),
+        "region": where.query.get("region"),
+        "access_key_id": where.query.get("access_key"),
+        "secret_access_key": where.query.get("secret_key"),
+    }
+    given = {name: text for name, text in settings.items() if text}
+    endpoint = where.query.get("endpoint", "")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise CallerError(
+            f"storage: expected endpoint=http://HOST:PORT or https://..., found {endpoint[:80]!a}"
+        )
+    has_keys = "access_key" in where.query or "AWS_ACCESS_KEY_ID" in os.environ
+    time_out = f"{max(1, round(timeout_s * 1000))}ms"
+    try:
+        return S3Store(
+            where.host,
+            **given,  # type: ignore[arg-type]
+            virtual_hosted_style_request=False,
+            skip_signature=bool(endpoint) and not has_keys,
+            client_options={
+                "allow_http": endpoint.startswith("http:"),
+                "timeout": time_out,
+                "connect_timeout": time_out,
+            },
+            retry_config={"max_retries": 0},
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        raise _refusal(where, _reason(error)) from error
+
+
+def _refusal(where: Location, found: str) -> CallerError:
+    endpoint = where.query.get("endpoint", "AWS")
+    return CallerError(
+        f"storage: expected the bucket {where.host} at {endpoint}, found {found}; check endpoint, "
+        "region and keys, or try one out: hicache store start s3"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the layers of a client's message."""
+    text = " ".join(str(error).split())
+    if "error sending request" in text:
+        return "no answer"
+    found = re.search(r"status code: ([\w ]+)|<Message>([^<]*)", text)
+    return (found[1] or found[2]) if found else text[:120]
+
+
+class S3(Storage):
+    """A bucket, used by several threads at a time."""
+
+    def __init__(self, store: S3Store, where: Location) -> None:
+        self._store, self._prefix = store, where.query.get("prefix", "")
+        self._requests = max(1, where.number("requests", _REQUESTS))
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop.run_forever, name="s3", daemon=True)
+        self._thread.start()
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        async def head(index: int) -> bool:
+            await obstore.head_async(self._store, self._prefix + keys[index])
+            return True
+
+        return [answer is True for answer in self._batch(len(keys), head)]
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        async def get(index: int) -> Status:
+            answer = await obstore.get_async(self._store, self._prefix + keys[index])
+            if answer.meta["size"] != size_of(values[index]):
+                return Status.CORRUPT
+            content = memoryview(await answer.bytes_async())
+            if content.nbytes != size_of(values[index]):
+                return Status.CORRUPT
+            scatter(content, values[index])
+            return Status.DONE
+
+        return [_status(answer) for answer in self._batch(len(keys), get)]
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        async def put(index: int) -> Status:
+            content = list(values[index])
+            await obstore.put_async(
+                self._store, self._prefix + keys[index], content, use_multipart=False
+            )
+            return Status.DONE
+
+        return [_status(answer) for answer in self._batch(len(keys), put)]
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        async def delete(index: int) -> Status:
+            await obstore.delete_async(self._store, self._prefix + keys[index])
+            return Status.DONE  # S3 does not say whether there was one
+
+        return [_status(answer) for answer in self._batch(len(keys), delete)]
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Raises OSError if the server does not answer. S3 lists folders, so the listing begins at
+        the last slash of the prefix."""
+        start = self._prefix + prefix
+        folder = start.rpartition("/")[0] or None
+        try:
+            for chunk in obstore.list(self._store, folder):
+                for item in chunk:
+                    if item["path"].startswith(start):
+                        key = item["path"].removeprefix(self._prefix)
+                        yield Entry(key, item["size"], item["last_modified"].timestamp())
+        except BaseError as error:
+            raise ConnectionError(_reason(error)) from error
+
+    def stats(self) -> dict[str, int | float | str]:
+        return {}  # counting objects means listing all of them
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        self._thread.join()
+        self._loop.close()
+
+    def _batch(self, count: int, request: Callable[[int], Awaitable[T]]) -> list[T | Exception]:
+        """The answer or the error of each request."""
+        with self._lock:
+            if self._closed:
+                return [ConnectionError("closed") for _ in range(count)]
+            running = asyncio.run_coroutine_threadsafe(self._gather(count, request), self._loop)
+        try:
+            return running.result()
+        except CancelledError:
+            return [ConnectionError("closed") for _ in range(count)]
+
+    async def _gather(
+        self, count: int, request: Callable[[int], Awaitable[T]]
+    ) -> list[T | Exception]:
+        slots = asyncio.Semaphore(self._requests)
+        lost: list[Exception] = []
+
+        async def one(index: int) -> T | Exception:
+            async with slots:
+                if lost:
+                    return lost[0]
+                try:
+                    return await request(index)
+                except FileNotFoundError as error:
+                    return error
+                except _ERRORS as error:
+                    if "error sending request" in str(error):
+                        lost.append(error)
+                    return error
+
+        return await asyncio.gather(*(one(index) for index in range(count)))
+
+    async def _end(self) -> None:
+        """Cancel what is under way, wait until it has ended, and stop the loop."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
+
+
+def _status(answer: Status | Exception) -> Status:
+    if isinstance(answer, FileNotFoundError):
+        return Status.MISSING
+    if isinstance(answer, Exception):
+        full = "507" in str(answer)[:400] or "QuotaExceeded" in str(answer)
+        return Status.FULL if full else Status.FAILED
+    return answer

@@ -1,0 +1,176 @@
+"""Calls that may hang, made on threads that are given up on after a deadline.
+
+Some clients block for many seconds when their server is gone, and cannot be told to stop. A job of
+`Workers` runs on a thread with a resource of its own (staging memory). When it makes no progress
+for `timeout_s`, `run` ends with `GivenUp`. The thread goes on with its resource. It may touch the
+caller's memory only in `Call.delivering`, which it cannot enter any more.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class GivenUp(Exception):
+    """The call did not end in time, or the store was closed."""
+
+
+class Call:
+    """One job, as its thread and its caller see it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._stepped = False
+        self._ended = False
+        self._given_up = False
+
+    def step(self) -> None:
+        """The job made progress: its deadline begins anew."""
+        with self._changed:
+            self._stepped = True
+            self._changed.notify()
+
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """The caller waits as long as this block runs. Raises GivenUp if it does not wait."""
+        with self._changed:
+            if self._given_up:
+                raise GivenUp
+            yield
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def give_up(self) -> None:
+        with self._changed:
+            self._given_up = True
+            self._changed.notify()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether the job ended before it made no step for `timeout_s`. None: for ever."""
+        with self._changed:
+            while not (self._ended or self._given_up):
+                self._stepped = False
+                if not self._changed.wait_for(self._has_changed, timeout_s):
+                    self._given_up = True
+            return self._ended
+
+    def _has_changed(self) -> bool:
+        return self._ended or self._given_up or self._stepped
+
+
+class Workers(Generic[R]):
+    """Threads that make calls, at most `most`, started when they are needed. Each makes its
+    resource before its first job, and ends it when all is closed."""
+
+    def __init__(
+        self, name: str, make: Callable[[], R], end: Callable[[R], None], most: int = 8
+    ) -> None:
+        self._name, self._make, self._end, self._most = name, make, end, most
+        self._lock = threading.Condition()
+        self._idle: list[_Worker[R]] = []
+        self._all: list[_Worker[R]] = []
+        self._calls: set[Call] = set()  # under way
+        self._lost: set[Call] = set()  # those of them that were given up
+        self._closed = False
+
+    def run(self, job: Callable[[R, Call], T], timeout_s: float | None) -> T:
+        """The result of the job, or what it raised. Raises GivenUp."""
+        call = Call()
+        worker = self._take(call, timeout_s)
+        results: list[T] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                results.append(job(worker.resource(self._make), call))
+            except Exception as error:
+                errors.append(error)
+
+        worker.jobs.put((call, work))
+        if not call.wait(timeout_s):
+            with self._lock:
+                self._lost |= self._calls & {call}
+            raise GivenUp
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def close(self, timeout_s: float) -> bool:
+        """Give up on what is under way and end the threads. Whether they end in time."""
+        with self._lock:
+            self._closed = True
+            calls, workers = list(self._calls), list(self._all)
+            self._lock.notify_all()
+        for call in calls:
+            call.give_up()
+        for worker in workers:
+            worker.jobs.put(None)
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the threads. Whether all have ended."""
+        for worker in self._all:
+            worker.thread.join(timeout_s)
+            if worker.thread.is_alive():
+                return False
+        return True
+
+    def _take(self, call: Call, timeout_s: float | None) -> _Worker[R]:
+        """An idle thread, or a new one. Raises GivenUp when all hang or stay busy."""
+        with self._lock:
+            self._lock.wait_for(
+                lambda: (
+                    self._closed
+                    or self._idle
+                    or len(self._all) < self._most
+                    or len(self._lost) == self._most
+                ),
+                timeout_s,
+            )
+            if self._closed or not (self._idle or len(self._all) < self._most):
+                raise GivenUp
+            if self._idle:
+                worker = self._idle.pop()
+            else:
+                worker = _Worker(f"{self._name}-{len(self._all)}", self._serve)
+                self._all.append(worker)
+            self._calls.add(call)
+            return worker
+
+    def _serve(self, worker: _Worker[R]) -> None:
+        while (job := worker.jobs.get()) is not None:
+            call, work = job
+            work()
+            with self._lock:
+                self._calls.discard(call)
+                self._lost.discard(call)
+                self._idle.append(worker)
+                self._lock.notify()
+            call.end()
+        for resource in worker.resources:
+            self._end(resource)
+
+
+class _Worker(Generic[R]):
+    """A thread and its queue. It does not keep the process alive when it hangs."""
+
+    def __init__(self, name: str, serve: Callable[[_Worker[R]], None]) -> None:
+        self.jobs: queue.SimpleQueue[tuple[Call, Callable[[], None]] | None] = queue.SimpleQueue()
+        self.resources: list[R] = []
+        self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
+        self.thread.start()
+
+    def resource(self, make: Callable[[], R]) -> R:
+        if not self.resources:
+            self.resources.append(make())
+        return self.resources[0]

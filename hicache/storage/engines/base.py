@@ -1,0 +1,67 @@
+"""The interface of an I/O engine: one open file, and lanes to move bytes through.
+
+Each file of this folder has SUMMARY, one line, and `open_engine(path, size) -> Engine`. An import
+that needs a package of its own stands at the top of such a file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+ENGINES = "hicache.storage.engines"
+
+
+class Piece(NamedTuple):
+    """A run of bytes: where in the file, where in the memory of a lane, how many."""
+
+    offset: int
+    start: int
+    size: int
+
+
+class Lane(ABC):
+    """What one thread moves bytes with: memory that the engine can reach."""
+
+    memory: memoryview
+
+    @abstractmethod
+    def reserve(self, size: int) -> None:
+        """Make room for so many bytes. What was in the memory is lost."""
+
+    @abstractmethod
+    def read(self, pieces: Sequence[Piece]) -> list[int]:
+        """Read the pieces into the memory. How many bytes each got, or a negative errno."""
+
+    @abstractmethod
+    def write(self, pieces: Sequence[Piece]) -> list[int]:
+        """Write the pieces from the memory. How many bytes were written, or a negative errno."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Engine(ABC):
+    """One open file of a fixed size."""
+
+    @abstractmethod
+    def lane(self) -> Lane: ...
+
+    @abstractmethod
+    def sync(self) -> None:
+        """What was written survives a power failure. Raises OSError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """All lanes are closed before."""
+
+
+class Kind(Protocol):
+    """A module of this folder."""
+
+    SUMMARY: str
+
+    def open_engine(self, path: Path, size: int) -> Engine:
+        """Make the file, or open one of this size. Raises OSError."""

@@ -1,0 +1,153 @@
+"""What a store has: values under a component and the digest of a page, and how it is asked.
+
+`Contents` is the interface behind both executors of this folder. `Medium` is the simulated one: it
+has a capacity in bytes, from which the least recently used values go, and it tells what was synced
+from what was only written. A value has no bytes here: its content follows from its digest.
+
+A crash loses nothing that was synced. Of what was written since, every value may be there, be gone,
+or be torn, whatever became of the others. A torn value is found by its digest: it is corrupt.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import product
+from typing import TypeAlias
+
+from hicache.storage.base import Status
+
+Name: TypeAlias = tuple[str, bytes]  # component, digest of the page
+
+
+class Fate(StrEnum):
+    """What became of a value that is not there."""
+
+    NEVER = "never"  # it was never written, as far as this store knows
+    EVICTED = "evicted"  # to make room for another
+    LOST = "lost"  # it was acknowledged, and is gone
+    CORRUPT = "corrupt"  # it did not verify
+    DELETED = "deleted"  # by a flush
+
+
+class Contents(ABC):
+    """Values by component and digest. A batch has a status for each of its digests."""
+
+    @abstractmethod
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
+        """Whether each value is there, or is said to be."""
+
+    @abstractmethod
+    def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        """Read and verify each value."""
+
+    @abstractmethod
+    def write(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        """Write each value. `DONE`: it is durable."""
+
+    @abstractmethod
+    def clear(self) -> bool:
+        """Delete every value. False if that failed."""
+
+    def fate(self, component: str, digest: bytes) -> Fate:
+        """What became of a value that is not there."""
+        return Fate.NEVER
+
+    def close(self) -> None:  # noqa: B027
+        """End what is open. Without effect here."""
+
+
+class Medium(Contents):
+    """See the module. value_bytes: of one value, by component. size_bytes: the most bytes of all
+    values; 0: as many as there are."""
+
+    def __init__(self, value_bytes: Mapping[str, int], size_bytes: int = 0) -> None:
+        self._value_bytes = dict(value_bytes)
+        self._size_bytes = size_bytes
+        self._values: OrderedDict[Name, bool] = OrderedDict()  # by last use: whether it is whole
+        self._unsynced: dict[Name, None] = {}
+        self._fates: dict[Name, Fate] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._values
+
+    def names(self) -> Iterator[Name]:
+        """The values, the least recently used first."""
+        return iter(self._values)
+
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
+        return [(component, digest) in self._values for digest in digests]
+
+    def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        return [self._read((component, digest)) for digest in digests]
+
+    def _read(self, name: Name) -> Status:
+        whole = self._values.get(name)
+        if whole is None:
+            return Status.MISSING
+        if not whole:
+            self.drop(name, Fate.CORRUPT)
+            return Status.CORRUPT
+        self._values.move_to_end(name)
+        return Status.DONE
+
+    def write(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        found = [self.put((component, digest)) for digest in digests]
+        self.sync()
+        return found
+
+    def put(self, name: Name, whole: bool = True) -> Status:
+        """Write one value, without syncing it. Evicts others for its room."""
+        size = self._value_bytes[name[0]]
+        if self._size_bytes and size > self._size_bytes:
+            return Status.FULL
+        if self._values.get(name):  # the same content: it is not written again
+            self._values.move_to_end(name)
+            return Status.DONE
+        if name in self._values:
+            self.drop(name, Fate.CORRUPT)
+        while self._size_bytes and self.bytes + size > self._size_bytes:
+            self.drop(next(iter(self._values)), Fate.EVICTED)
+        self._values[name] = whole
+        self._unsynced[name] = None
+        self._fates.pop(name, None)
+        self.bytes += size
+        return Status.DONE
+
+    def sync(self) -> None:
+        """Everything that was written until now survives a crash."""
+        self._unsynced.clear()
+
+    def drop(self, name: Name, fate: Fate) -> None:
+        """Delete one value that is there."""
+        del self._values[name]
+        self._unsynced.pop(name, None)
+        self._fates[name] = fate
+        self.bytes -= self._value_bytes[name[0]]
+
+    def clear(self) -> bool:
+        for name in list(self._values):
+            self.drop(name, Fate.DELETED)
+        return True
+
+    def fate(self, component: str, digest: bytes) -> Fate:
+        return self._fates.get((component, digest), Fate.NEVER)
+
+    def crashes(self) -> Iterator[Medium]:
+        """Every state in which a crash at this moment may leave the medium: each value that was
+        written and not synced is there, is gone or is torn."""
+        for states in product(("whole", "gone", "torn"), repeat=len(self._unsynced)):
+            left = Medium(self._value_bytes, self._size_bytes)
+            became = dict(zip(self._unsynced, states, strict=True))
+            for name, whole in self._values.items():
+                state = became.get(name, "whole")
+                if state != "gone":
+                    left.put(name, whole and state == "whole")
+            left.sync()
+            yield left

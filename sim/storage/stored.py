@@ -1,0 +1,184 @@
+"""A real store behind a simulated cache: what is written and read are small values on a real store.
+
+A page of a simulation has no bytes of its own, so its value stands for it: the digest of the page,
+repeated up to a length in proportion to the page's size. The keys are those of real pages, under a
+context of their own (`revision`), so that no engine takes them for pages of its model. A component
+that has several pools has a value for each. Does not open a store (see hicache/storage/opening) or
+model its time (see timed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from hicache.storage.base import Status, Storage
+from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
+from hicache.storage.verified import HEADER_BYTES
+
+from .contents import Contents, Fate
+
+REVISION = "simulated"
+UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
+_MOST_UNITS = 16
+_MOST_ENTRIES = 100_000  # that are looked through for the key of another simulation
+_MOST_FIELDS = 4
+
+
+def context_of(model: ModelDescription, page_size: int, rows: str) -> Context:
+    """The context under which a simulation of this model stores its pages."""
+    return Context(model.name, REVISION, page_size, rows, model.pools)
+
+
+def scaled(value_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of the value that stands for a page, by component, with its header: one unit for the
+    smallest, and as many times that as its page is larger, at most 16."""
+    least = min(value_bytes.values())
+    return {
+        name: min(_MOST_UNITS, max(1, round(size / least))) * UNIT_BYTES
+        for name, size in value_bytes.items()
+    }
+
+
+def scaled_size(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
+    """Bytes in which a store holds as many values as `size_bytes` would hold pages."""
+    return size_bytes // min(value_bytes.values()) * UNIT_BYTES
+
+
+class StoredContents(Contents):
+    """See the module. store: with verified values. value_bytes: of a real value, by component."""
+
+    def __init__(
+        self,
+        store: Storage,
+        context: Context,
+        model: ModelDescription,
+        value_bytes: Mapping[str, int],
+        tp: int,
+    ) -> None:
+        self._store = store
+        self._context = context
+        self._digest = context.digest
+        self._places = {
+            name: [
+                (pool.name, shard(0, tp, shared=pool.heads == 1))
+                for pool in model.pools_of(name)
+                if pool.kind != "logical"
+            ]
+            for name in value_bytes
+        }
+        self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
+        self._written: dict[tuple[str, bytes], None] = {}
+        self._has_context = False
+
+    def check_key(self, name: str) -> None:
+        """Raises CallerError if the store, called `name`, has pages of simulations and none under
+        this key; the error names the fields that differ."""
+        if self._store.lookup([context_key(self._digest)])[0]:
+            return
+        ours = document_of(self._context.text.encode("ascii"), self._digest)
+        assert ours is not None
+        for entry in islice(self._store.entries(""), _MOST_ENTRIES):
+            found = take_apart(entry.key)
+            if found is None or found.pool:
+                continue
+            theirs = self._document(entry.key, entry.size_bytes - HEADER_BYTES, found.context)
+            if theirs.get("revision") == REVISION:
+                raise CallerError(
+                    f"--storage: expected pages of {_named(ours)}, found in {name} those of "
+                    f"{_named(theirs)} ({_differences(ours, theirs)}); name another place, or give "
+                    "the options of the earlier replay"
+                )
+
+    def _document(self, key: str, length: int, context: str) -> dict[str, Any]:
+        """What a stored context stands for; empty if it cannot be read."""
+        buffer = bytearray(max(0, length))
+        status = self._store.read([key], [(memoryview(buffer),)])
+        found = document_of(bytes(buffer), context) if status == [Status.DONE] else None
+        return found or {}
+
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
+        found = [True] * len(digests)
+        for keys in self._keys(component, digests):
+            found = [a and b for a, b in zip(found, self._store.lookup(keys), strict=True)]
+        return found
+
+    def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        found = [Status.DONE] * len(digests)
+        length = self._lengths[component]
+        for keys in self._keys(component, digests):
+            buffers = [bytearray(length) for _ in keys]
+            statuses = self._store.read(keys, [(memoryview(buffer),) for buffer in buffers])
+            for place, (digest, buffer) in enumerate(zip(digests, buffers, strict=True)):
+                status = statuses[place]
+                if status is Status.DONE and bytes(buffer) != _value(digest, length):
+                    status = Status.CORRUPT
+                if found[place] is Status.DONE:
+                    found[place] = status
+        return found
+
+    def write(self, component: str, digests: Sequence[bytes]) -> list[Status]:
+        found = [Status.DONE] * len(digests)
+        self._write_context()
+        values = [(memoryview(_value(one, self._lengths[component])),) for one in digests]
+        for keys in self._keys(component, digests):
+            for place, status in enumerate(self._store.write(keys, values)):
+                if found[place] is Status.DONE:
+                    found[place] = status
+        done = zip(digests, found, strict=True)
+        self._written.update(((component, one), None) for one, how in done if how is Status.DONE)
+        return found
+
+    def clear(self) -> bool:
+        keys = [entry.key for entry in self._store.entries(f"{self._digest}/")]
+        gone = (Status.DONE, Status.MISSING)
+        self._has_context = False
+        return all(status in gone for status in self._store.delete(keys))
+
+    def fate(self, component: str, digest: bytes) -> Fate:
+        return Fate.EVICTED if (component, digest) in self._written else Fate.NEVER
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _keys(self, component: str, digests: Sequence[bytes]) -> list[list[str]]:
+        """The keys of these pages in each pool of the component."""
+        if not digests:
+            return []
+        places = self._places[component]
+        return [page_keys(self._digest, pool, part, digests) for pool, part in places]
+
+    def _write_context(self) -> None:
+        """Writes once what the context's digest stands for, for people who look at the store."""
+        if not self._has_context:
+            text = memoryview(self._context.text.encode("ascii"))
+            done = self._store.write([context_key(self._digest)], [(text,)])
+            self._has_context = done == [Status.DONE]
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    return f"{document.get('model')} with pages of {document.get('page_size')} tokens"
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """The fields of two keys that differ, those of pools with the pool's name."""
+    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    if "pools" not in names:
+        return "different: " + ", ".join(names)
+    names.remove("pools")
+    here, there = ours["pools"], theirs.get("pools", {})
+    for pool in sorted({*here, *there}):
+        fields = {*here.get(pool, {}), *there.get(pool, {})}
+        names += [
+            f"{field} of pool {pool}"
+            for field in sorted(fields)
+            if here.get(pool, {}).get(field) != there.get(pool, {}).get(field)
+        ][:_MOST_FIELDS]
+    return "different: " + ", ".join(names[:_MOST_FIELDS])
+
+
+def _value(digest: bytes, length: int) -> bytes:
+    return (digest * -(-length // len(digest)))[:length]

@@ -1,0 +1,87 @@
+"""What the suite of stores needs of each: how it is opened, its server, and what it can do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Storage, StorageOptions, Value
+from traces.servers.base import SERVERS, Server
+
+PATIENT_S = 10.0  # where an answer is expected
+HASTY_S = 1.0  # where none is
+MIB = 1 << 20
+CONTEXT = "c" * 64
+LOCAL = ("file", "hf3fs")  # without a server
+ROOM = 96 * MIB
+
+
+@dataclass(slots=True)
+class Rig:
+    """One store to test. server: None for a store in this process. size_bytes: for
+    `StorageOptions`, 0 where the server bounds itself."""
+
+    scheme: str
+    address: str
+    server: Server | None = None
+    size_bytes: int = 0
+
+    def open(self, timeout_s: float = PATIENT_S) -> Storage:
+        options = StorageOptions(size_bytes=self.size_bytes, timeout_s=timeout_s)
+        return open_storage(parse(self.address), options)
+
+
+def missing(reason: str) -> None:
+    """In CI a store that cannot be started is a failure, elsewhere it is left out."""
+    if os.environ.get("CI") == "true" or os.environ.get("HICACHE_REAL_STORES") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def started(scheme: str, folder: Path, size_bytes: int = ROOM) -> Iterator[Rig]:
+    """A store of its own, with a server of its own."""
+    if scheme in LOCAL:
+        yield Rig(scheme, f"{scheme}:{folder / 'store'}", None, size_bytes)
+        return
+    try:
+        server: Server = registry.load(SERVERS, scheme).launch(0, folder, size_bytes)
+    except CallerError as error:
+        missing(str(error))
+    try:
+        yield Rig(scheme, server.address, server)
+    finally:
+        server.stop()
+
+
+def keys_of(name: str, count: int) -> list[str]:
+    """Keys that no other test uses, in the form of real ones."""
+    return [f"{CONTEXT}/{name}/0of1/{number:064x}" for number in range(count)]
+
+
+def value_of(text: bytes, *cuts: int) -> Value:
+    """The bytes in several buffers, cut at these offsets."""
+    edges = [0, *cuts, len(text)]
+    return tuple(memoryview(bytearray(text[start:end])) for start, end in itertools.pairwise(edges))
+
+
+def blank(value: Value) -> Value:
+    return tuple(memoryview(bytearray(buffer.nbytes)) for buffer in value)
+
+
+def joined(values: Sequence[Value]) -> list[bytes]:
+    return [b"".join(value) for value in values]
+
+
+def drawn(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)

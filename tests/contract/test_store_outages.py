@@ -1,0 +1,137 @@
+"""Stores whose servers die, hang and come back: what a caller sees, and what must never happen."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from hicache.core import registry
+from hicache.storage.base import Status, Storage, Value
+from traces.servers import mooncake
+from traces.servers.base import SERVERS, end, free_ports
+
+from .rigs_stores import HASTY_S, ROOM, Rig, blank, drawn, joined, keys_of, started, value_of
+
+KINDS = registry.names(SERVERS)
+BACK_S = 40.0  # in which a client finds its server again
+
+
+@contextmanager
+def stopped(process: Popen[bytes]) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + BACK_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+    """Read all; what is there is right."""
+    found = [blank(value) for value in values]
+    statuses = store.read(keys, found)
+    for status, one, value in zip(statuses, found, values, strict=True):
+        assert status is not Status.DONE or joined([one]) == joined([value])
+    return statuses
+
+
+@pytest.mark.parametrize("scheme", KINDS)
+def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
+    """Calls end while the server stands still, and its late answers touch nobody's memory."""
+    keys = keys_of("hanging", 6)
+    values = [value_of(drawn(number, 300_000), 64) for number in range(6)]
+    with started(scheme, tmp_path) as rig, closing(rig.open()) as patient:
+        assert rig.server is not None
+        assert patient.write(keys, values) == [Status.DONE] * 6
+        for process in rig.server.processes:
+            found = [blank(value) for value in values]
+            with closing(rig.open(HASTY_S)) as store:
+                with stopped(process):
+                    assert store.read(keys, found) == [Status.FAILED] * 6
+                    assert store.write(keys, values) == [Status.FAILED] * 6
+                    for one in found:
+                        for buffer in one:
+                            buffer[:] = b"\xaa" * buffer.nbytes
+                eventually(lambda: Status.FAILED not in check(patient, keys, values))
+            assert set(b"".join(joined(found))) == {0xAA}
+            assert patient.write(keys, values) == [Status.DONE] * 6
+
+
+@pytest.mark.parametrize("scheme", KINDS)
+def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path: Path) -> None:
+    keys = keys_of("killed", 64)
+    values = [value_of(drawn(number, 100_000), 64) for number in range(64)]
+    with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
+        assert rig.server is not None
+        batches = write_until_it_fails(store, keys, values, rig.server.processes)
+        assert set(batches[0]) == {Status.DONE}
+        assert set(batches[-1]) <= {Status.DONE, Status.FAILED, Status.FULL}
+        assert set(check(store, keys, values)) == {Status.FAILED}
+        assert store.lookup(keys) == [False] * 64
+        rig.server.processes[:] = again(rig, scheme, tmp_path).processes
+        eventually(lambda: Status.FAILED not in check(store, keys, values))
+        eventually(lambda: store.write(keys, values) == [Status.DONE] * 64)
+        assert check(store, keys, values) == [Status.DONE] * 64
+
+
+def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
+    """Mooncake's master goes on to promise its values for some seconds."""
+    keys = keys_of("owner", 16)
+    values = [value_of(drawn(number, 100_000), 64) for number in range(16)]
+    with started("mooncake", tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
+        assert rig.server is not None
+        batches = write_until_it_fails(store, keys, values, rig.server.processes[1:])
+        assert set(batches[0]) == {Status.DONE}
+        assert set(check(store, keys, values)) <= {Status.FAILED, Status.MISSING}
+        _, program = mooncake.programs()
+        new = mooncake.launch_client(program, port_of(rig), free_ports(1)[0], tmp_path, ROOM)
+        rig.server.processes.append(new)
+        eventually(lambda: store.write(keys, values) == [Status.DONE] * 16)
+        eventually(lambda: check(store, keys, values) == [Status.DONE] * 16)
+
+
+def again(rig: Rig, scheme: str, folder: Path) -> Any:
+    """The server of the rig once more, on its port."""
+    return registry.load(SERVERS, scheme).launch(port_of(rig), folder, ROOM)
+
+
+def port_of(rig: Rig) -> int:
+    return int(re.findall(r"127\.0\.0\.1:(\d+)", rig.address)[0])
+
+
+def write_until_it_fails(
+    store: Storage, keys: Sequence[str], values: Sequence[Value], victims: Sequence[Popen[bytes]]
+) -> list[list[Status]]:
+    """Batch after batch, while the processes are killed. Returns all statuses."""
+    batches: list[list[Status]] = []
+    begun = threading.Event()
+
+    def write() -> None:
+        while not batches or Status.DONE in batches[-1]:
+            batches.append(store.write(keys, values))
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait()
+    for process in victims:
+        process.kill()
+    writer.join()
+    for process in victims:
+        end(process)
+    return batches

@@ -1,0 +1,298 @@
+"""A server on the CPU device whose every byte is checked: a page's bytes follow from the tokens up
+to its end, so a pass knows what the pages that it reads must hold.
+
+It answers prompts without decoding. All prompts arrive first and are admitted one after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hicache.core.actions import (
+    Admitted,
+    Outcome,
+    Prefetched,
+    Prefill,
+    Refused,
+    StorageDetached,
+)
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    ContinueWanted,
+    Event,
+    EvictWanted,
+    Finished,
+    PrefillDone,
+)
+from hicache.core.types import Key, Pages, Tier
+from hicache.devices.base import Content, DeviceOptions, Touch
+from hicache.devices.cpu import CpuDevice
+from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
+from hicache.memory.stamp import Words
+from hicache.memory.stored import stored_pools
+from hicache.runtime.agreement import Agreement
+from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.encoding import outcome_bytes
+from hicache.runtime.group import Group, local_groups, lockstep
+from hicache.runtime.storage.attachment import Attachment
+from hicache.runtime.storage.executor import StorageExecutor
+from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.runtime.storage.workers import WorkerOptions
+from hicache.runtime.tiered import TieredExecutor
+from tests.configs import configured
+
+from .models import PAGE, WINDOW, context_of, hybrid
+from .rig import PATIENCE_S
+
+MODEL = hybrid()
+DEVICE = {"full": 48, "swa": 48, "mamba": 24}
+HOST = {"full": 64, "swa": 64, "mamba": 48}
+
+
+def config_of(**changes: Any) -> Config:
+    names = MODEL.components
+    sizes = [tuple(pages[name] for name in names) for pages in (DEVICE, HOST)]
+    settings = {"components": names, "swa_window": WINDOW, "mamba_interval": PAGE, **changes}
+    return configured(PAGE, *sizes, **settings)
+
+
+class Machine:
+    """One rank: its device, its core and what moves its pages."""
+
+    def __init__(
+        self,
+        config: Config,
+        rank: Rank,
+        group: Group,
+        layout: str,
+        content: Content,
+        attachment: tuple[Any, Any, WorkerOptions | None],
+        observers: Sequence[Observer],
+    ) -> None:
+        device, host = (
+            dict(zip(MODEL.components, sizes, strict=True))
+            for sizes in (config.device_pages, config.host_pages)
+        )
+        options = DeviceOptions(layout=layout, content=content, tp=rank.ranks)
+        self.device = CpuDevice(MODEL, PAGE, device, host, options)
+        self.compute = self.device.stream(COMPUTE)
+        self.storage = StorageExecutor()
+        tiered = TieredExecutor(TransferController(self.device), self.storage)
+        self.agreement = Agreement(tiered, group)
+        self.driver = Driver(Core(config), self.agreement, observers)
+        stored = StoredPages(context_of(MODEL), stored_pools(self.device.table), rank)
+        self.attachment = Attachment(self.driver, self.storage, stored, *attachment)
+        self.plans = {
+            component: [
+                PoolPlan.of("device", pool, 0, PAGE, DEVICE_LAYOUT, rank.ranks)
+                for pool in MODEL.pools_of(component)
+            ]
+            for component in MODEL.components
+        }
+
+    def expected(self, component: str, seed: int) -> bytes:
+        """The digest of the page that the model computes for this seed."""
+        digest = hashlib.sha256()
+        for number, plan in enumerate(self.plans[component]):
+            layers = range(plan.sizes.layer)
+            whole = plan.stamped(np.array([seed], dtype=np.uint64), number, layers)
+            digest.update(np.ascontiguousarray(whole[:, 0]).data)
+        return digest.digest()
+
+
+class Server:
+    """Several ranks in one process, or one. notices: what it would print."""
+
+    def __init__(
+        self,
+        options: WorkerOptions | None = None,
+        observers: Sequence[Observer] = (),
+        layout: str = "page_first",
+        now: Any = time.monotonic,
+        ranks: int = 1,
+        **changes: Any,
+    ) -> None:
+        config = config_of(**changes)
+        self.seeds: dict[tuple[str, int], int] = {}
+        self.notices: list[str] = []
+        attachment = now, self.notices.append, options
+        self.ranks = [
+            Machine(
+                config,
+                Rank(number, ranks),
+                group,
+                layout,
+                self._content,
+                attachment,
+                () if number else observers,
+            )
+            for number, group in enumerate(local_groups(ranks))
+        ]
+        self.first = self.ranks[0]
+        self.attachment = self.first.attachment
+        self.requests = 0
+        self.computed = 0  # tokens
+        self.prefetched: dict[int, Prefetched] = {}
+        self.detached = 0
+        self.checked = 0  # pages whose bytes a pass has compared
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.ranks:
+            if one.attachment.store is not None:
+                one.attachment.detach(force=True)
+            one.device.close()
+
+    def serve(self, prompts: Sequence[Sequence[int]], settle: bool = True) -> list[int]:
+        """Answer the prompts. Returns how many tokens of each were computed."""
+        first = self.requests
+        self.requests += len(prompts)
+        for request, prompt in enumerate(prompts, first):
+            self.feed(Arrived.from_tokens(request, prompt, PAGE))
+        found = [self.answer(request, prompt) for request, prompt in enumerate(prompts, first)]
+        if settle:
+            self.settle()
+        return found
+
+    def feed(self, event: Event) -> list[Outcome]:
+        """Tell every rank. They must decide the same."""
+        outcomes = [one.driver.feed(event) for one in self.ranks]
+        return self._seen(outcomes)
+
+    def settle(self) -> None:
+        """Until no action is in flight."""
+        while self.first.driver.core.view.flights:
+            self.poll()
+
+    def poll(self) -> None:
+        for one in self.ranks:
+            one.agreement.start()
+        lockstep([one.agreement.agree() for one in self.ranks])
+        self._seen([one.driver.poll() for one in self.ranks])
+        time.sleep(0.0003)
+
+    def until(self, condition: Any) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, "it did not come"
+            self.poll()
+
+    def see(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Prefetched):
+                self.prefetched[outcome.request] = outcome
+            self.detached += isinstance(outcome, StorageDetached)
+
+    def forget(self) -> None:
+        """Evict everything from device and host."""
+        for tier in (Tier.DEVICE, Tier.HOST):
+            self.evict(tier)
+
+    def evict(self, tier: Tier) -> None:
+        view = self.first.driver.core.view
+        for index, name in enumerate(MODEL.components):
+            capacity = view.pool(tier, index).capacity
+            self.feed(EvictWanted(tier, name, capacity))
+        self.settle()
+
+    def _seen(self, outcomes: Sequence[list[Outcome]]) -> list[Outcome]:
+        assert len({outcome_bytes(one) for one in outcomes}) == 1, "ranks decide the same"
+        self.see(outcomes[0])
+        return outcomes[0]
+
+    def answer(self, request: int, prompt: Sequence[int]) -> int:
+        outcomes = self._asked(AdmitWanted(request, len(prompt)))
+        [admitted] = [one for one in outcomes if isinstance(one, Admitted)]
+        prefill = outcomes[-1]
+        while True:
+            assert isinstance(prefill, Prefill)
+            self._pass(prefill, prompt)
+            self.feed(PrefillDone(prefill.flight))
+            if prefill.completes_prompt:
+                break
+            prefill = self._asked(ContinueWanted(request, len(prompt)))[-1]
+        self.feed(Finished.from_tokens(request, prompt, PAGE))
+        self.computed += admitted.tokens_to_compute
+        return admitted.tokens_to_compute
+
+    def _asked(self, event: AdmitWanted | ContinueWanted) -> list[Outcome]:
+        """Ask until it is not refused."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            outcomes = self.feed(event)
+            if not isinstance(outcomes[-1], Refused):
+                return outcomes
+            assert outcomes[-1].reason in ("fetching", "writing_back", "arriving"), outcomes[-1]
+            assert time.monotonic() < end, outcomes[-1]
+            self.poll()
+
+    def _pass(self, prefill: Prefill, prompt: Sequence[int]) -> None:
+        """Compare what the pass reads, and write what it computes."""
+        flights = self.first.driver.core.view.flights
+        self.until(lambda: not any(flight in flights for flight in prefill.after))
+        first, last = prefill.start_token // PAGE, -(-prefill.end_token // PAGE)
+        seeds = seeds_of(prompt)
+        for name, table in zip(MODEL.components, prefill.tables, strict=False):
+            for depth in range(first):
+                if depth < len(table) and table[depth] >= 0 and self._reads(name, depth, first):
+                    self._check(name, int(table[depth]), seeds[depth])
+            self._write(name, table[first:last], seeds[first:last])
+        for slots in prefill.states:
+            if slots.source >= 0:
+                self._check(slots.component, slots.source, seeds[first - 1])
+            for tokens, page in slots.checkpoints:
+                self._write(slots.component, np.array([page]), [seeds[tokens // PAGE - 1]])
+        for one in self.ranks:
+            one.device.synchronize(one.device.record(one.compute))
+
+    def _reads(self, component: str, depth: int, first: int) -> bool:
+        """Whether a pass that begins at page `first` reads the page."""
+        window = MODEL.window(component)
+        return not window or (depth + 1) * PAGE > first * PAGE - window + 1
+
+    def _write(self, component: str, pages: Pages, seeds: Sequence[int]) -> None:
+        held = [(int(page), seed) for page, seed in zip(pages, seeds, strict=True) if page >= 0]
+        for page, seed in held:
+            self.seeds[component, page] = seed
+        numbers = np.array([page for page, _ in held], dtype=np.int64)
+        touch = Touch(component, numbers, "w", (0, MODEL.layers), "prefill")
+        for one in self.ranks:
+            one.device.touch(one.compute, touch)
+
+    def _content(self, component: str, pages: Pages) -> Words:
+        return np.array([self.seeds[component, page] for page in pages.tolist()], dtype=np.uint64)
+
+    def _check(self, component: str, page: int, seed: int) -> None:
+        for one in self.ranks:
+            found = one.device.digest(Tier.DEVICE, component, page)
+            assert found == one.expected(component, seed), f"{component} page {page}"
+        self.checked += 1
+
+
+def seeds_of(prompt: Sequence[int]) -> list[int]:
+    """By page, a number that follows from the tokens up to its end."""
+    padded = [*prompt, *[-1] * (-len(prompt) % PAGE)]
+    digests = Key.from_tokens(padded, PAGE).page_digests()
+    return [int.from_bytes(digest[:8], "little") for digest in digests]
+
+
+def prompts_of(seed: int, count: int = 8) -> list[list[int]]:
+    """Prompts that share prefixes."""
+    draw = np.random.default_rng(seed)
+    roots = [[100 * root + n for n in range(20)] for root in range(3)]
+    return [
+        roots[draw.integers(0, 3)][: draw.integers(4, 21)]
+        + [10_000 + int(draw.integers(0, 3))] * int(draw.integers(1, 14))
+        for _ in range(count)
+    ]

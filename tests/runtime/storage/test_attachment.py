@@ -1,0 +1,343 @@
+"""A store is attached and detached while requests run, and a bad one costs little: no wrong byte,
+no lock, one notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hicache.core.actions import Abandoned, Refused, StorageDetached
+from hicache.core.errors import CallerError
+from hicache.core.events import AdmitWanted, Arrived, Flushed, PrefetchLimitReached
+from hicache.core.types import Tier
+from hicache.runtime.agreement import agree_that
+from hicache.runtime.group import lockstep
+from hicache.runtime.recording import Recorder, replay
+from hicache.runtime.recording_format import parse
+from hicache.runtime.storage.workers import WorkerOptions
+from hicache.storage.base import Status, Storage, Value
+from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.verified import Verified
+from tests.storage.memory_store import MemoryStore
+
+from .models import PAGE
+from .rig import SMALL, Clock, Gated, until
+from .server import Server, config_of, prompts_of
+
+PROMPTS = prompts_of(1)
+IN_PLACE = replace(SMALL, zero_copy=True)
+
+
+def warm(server: Server, store: Storage) -> None:
+    """Attach, serve, and lose device and host."""
+    server.attachment.attach_store(store)
+    server.serve(PROMPTS)
+    server.forget()
+
+
+def locks_of(server: Server) -> int:
+    nodes = server.first.driver.core.view.nodes()
+    return sum(len(locks) for node in nodes for tier in node.locks for locks in tier)
+
+
+def believed(server: Server) -> int:
+    view = server.first.driver.core.view
+    return sum(view.believed(node) for node in view.nodes())
+
+
+def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
+    breaker = BreakerOptions(slow_s=SMALL.call_s)
+    return Verified(Breaker(store, "the store", now, server.notices.append, breaker))
+
+
+@pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
+@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
+def test_what_one_server_stored_another_one_serves(options: WorkerOptions, policy: str) -> None:
+    store = MemoryStore()
+    with Server(options) as first:
+        first.attachment.attach_store(Verified(store))
+        cold = first.serve(PROMPTS)
+        first.forget()
+        again = first.serve(PROMPTS)
+        assert sum(again) < sum(cold)
+    with Server(options, layout="layer_first", prefetch_policy=policy) as second:
+        second.attachment.attach_store(Verified(store))
+        found = second.serve(PROMPTS)
+        assert second.checked or policy == "best_effort"
+        assert found == again or policy == "best_effort"
+        assert locks_of(second) == 0
+
+
+def test_detach_leaves_the_cache_running_and_attach_makes_it_warm_again() -> None:
+    first, other = Gated(), Gated()
+    with Server(SMALL) as server:
+        warm(server, first)
+        assert server.attachment.detach() == [StorageDetached()]
+        assert server.attachment.wait_closed(10)
+        assert first.closed
+        cold = server.serve(PROMPTS)
+        calls = first.calls
+        server.forget()
+        server.attachment.attach_store(Verified(other))
+        assert server.serve(PROMPTS) == cold, "another store has nothing yet"
+        server.forget()
+        assert sum(server.serve(PROMPTS)) < sum(cold)
+        assert first.calls == calls
+        assert server.detached == 0, "seen by the caller of detach only"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
+    """They are served without it at once; nothing waits for the call that hangs."""
+    store = Gated()
+    with Server(SMALL) as server:
+        warm(server, Verified(store))
+        store.kinds = {"read"}
+        for request, prompt in enumerate(PROMPTS, 100):
+            server.feed(Arrived.from_tokens(request, prompt, PAGE))
+        server.requests = 200
+        server.until(lambda: store.entered.acquire(blocking=False))
+        refused = server.feed(AdmitWanted(100, 40))[-1]
+        assert isinstance(refused, Refused)
+        assert refused.reason == "fetching"
+        outcomes = server.attachment.detach(force)
+        assert any(isinstance(outcome, Abandoned) for outcome in outcomes)
+        server.see(outcomes)
+        server.until(lambda: server.detached)
+        assert locks_of(server) == 0
+        ended = [one for number, one in server.prefetched.items() if number >= 100]
+        assert {one.reason for one in ended} <= {"detached"}
+        until(lambda: store.closed)
+        for request, prompt in enumerate(PROMPTS, 100):
+            server.answer(request, prompt)
+        server.settle()
+        assert server.detached == 1
+
+
+def test_force_ends_calls_that_work_in_host_pages() -> None:
+    """Such a call keeps its action open: detach alone waits for it, force does not."""
+    store, other = Gated(), Gated()
+    with Server(IN_PLACE) as server:
+        warm(server, Verified(store))
+        store.kinds = {"read"}
+        server.feed(Arrived.from_tokens(100, PROMPTS[0], PAGE))
+        server.until(lambda: store.entered.acquire(blocking=False))
+        server.see(server.attachment.detach())
+        for _ in range(20):
+            server.poll()
+        assert server.detached == 0
+        with pytest.raises(CallerError, match="expected none, found one that is attached"):
+            server.attachment.attach_store(other)
+        server.see(server.attachment.detach(force=True))
+        server.until(lambda: server.detached)
+        assert server.attachment.wait_closed(10)
+        server.attachment.attach_store(Verified(other))
+        server.requests = 200
+        server.serve(PROMPTS)
+        assert other.values
+
+
+def test_an_attach_that_is_refused_or_fails_changes_nothing() -> None:
+    store = Gated()
+    with Server(IN_PLACE) as server:
+        for address in ("nosuch:thing", "plain"):
+            with pytest.raises(CallerError, match="storage"):
+                server.attachment.attach(address)
+        with pytest.raises(CallerError, match="expected an attached one, found none"):
+            server.attachment.detach()
+        assert not server.first.driver.core.view.attached
+        server.attachment.attach_store(store)
+        with pytest.raises(CallerError, match="found one that is attached; detach it first"):
+            server.attachment.attach("file:somewhere")
+        server.serve(PROMPTS)
+
+
+def test_a_store_that_hangs_for_ever_costs_a_request_its_limit_and_never_a_lock() -> None:
+    clock = Clock()
+    store = Gated()
+    with Server(SMALL, now=clock, prefetch_policy="timeout") as server:
+        warm(server, guarded(server, store, clock))
+        store.kinds = {"lookup", "read", "write"}
+        for request, prompt in enumerate(PROMPTS, 100):
+            server.feed(Arrived.from_tokens(request, prompt, PAGE))
+        server.until(lambda: store.entered.acquire(blocking=False))
+        for request, prompt in enumerate(PROMPTS, 100):
+            server.feed(PrefetchLimitReached(request))
+            server.answer(request, prompt)
+        assert {server.prefetched[request].reason for request in (100, 101)} == {"late"}
+        assert server.notices == []
+        clock.now += SMALL.call_s + 1
+        server.settle()
+        assert locks_of(server) == 0
+        assert len(server.notices) == 1, "nobody called it meanwhile"
+        server.requests = 200
+        for _ in range(4):
+            server.serve(prompts_of(7))
+            server.forget()
+            clock.now += 0.1
+        assert len(server.notices) == 1
+        assert locks_of(server) == 0
+
+
+def test_a_dead_store_costs_one_notice() -> None:
+    clock = Clock()
+    store = MemoryStore()
+    with Server(SMALL, now=clock) as server:
+        warm(server, guarded(server, store, clock))
+        store.answer = Status.FAILED
+        for seed in range(8):
+            server.serve(prompts_of(seed))
+            server.forget()
+        assert len(server.notices) == 1
+        calls = store.calls
+        for seed in range(8):
+            server.serve(prompts_of(seed))
+        assert store.calls == calls, "it is not asked"
+        assert not server.attachment.was_out, "it is not back yet"
+        store.answer = None
+        clock.now += 1000
+        server.serve(PROMPTS)
+        assert len(server.notices) == 2
+        assert "answers again" in server.notices[1]
+        assert believed(server) > 0
+        store.values.clear()
+        assert server.attachment.was_out
+        server.attachment.renew()
+        assert not server.attachment.was_out
+        assert believed(server) == 0
+        server.serve(PROMPTS)
+        assert believed(server) > 0
+
+
+class Lying(MemoryStore):
+    """It says that it has everything, and delivers other bytes, or nothing."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        return [True] * len(keys)
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        found = super().read(keys, values)
+        if self.how == "has nothing":
+            return [Status.MISSING] * len(keys)
+        for value in values:
+            if self.how == "flips bits":
+                value[-1][0] ^= 1
+            elif self.how == "makes up pages":
+                value[-1][:] = b"x" * len(value[-1])
+        return [Status.DONE] * len(found)
+
+
+@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
+@pytest.mark.parametrize("how", ["flips bits", "makes up pages", "has nothing", "says done"])
+def test_a_store_that_lies_is_found_out(how: str, options: WorkerOptions) -> None:
+    store = Lying(how)
+    with Server(options) as server:
+        server.attachment.attach_store(Verified(store))
+        cold = server.serve(PROMPTS)
+        server.forget()
+        found = server.serve(PROMPTS)
+        assert locks_of(server) == 0
+        if how == "says done":
+            assert sum(found) < sum(cold), "where its bytes are right it is believed"
+        else:
+            assert found == cold, "every prompt is computed, and no byte is wrong"
+        server.forget()
+        server.serve(PROMPTS)
+        assert server.checked
+
+
+def test_a_full_store_is_asked_a_few_times_for_each_node() -> None:
+    store = MemoryStore()
+    store.answer = Status.FULL
+    with Server(SMALL, store_tries=2) as server:
+        server.attachment.attach_store(Verified(store))
+        server.serve(PROMPTS)
+        nodes = len(list(server.first.driver.core.view.nodes()))
+        assert store.calls <= 1 + len(PROMPTS) * 4 + 2 * nodes * len(PROMPTS)
+        assert not server.first.driver.core.view.store_queue
+
+
+def test_a_flush_can_delete_what_is_stored() -> None:
+    store = MemoryStore()
+    with Server(SMALL) as server:
+        server.attachment.attach_store(Verified(store))
+        server.serve(PROMPTS)
+        assert len(store.values) > 20
+        server.feed(Flushed(storage=True))
+        server.settle()
+        assert [key.rpartition("/")[2] for key in store.values] == ["context"]
+        assert server.first.driver.core.view.pool(Tier.HOST).available == config_of().host_pages[0]
+
+
+def test_a_run_with_storage_is_recorded_and_replayed() -> None:
+    lines: list[str] = []
+    recorder = Recorder(config_of(), lines.append)
+    with Server(SMALL, observers=(recorder,)) as server:
+        warm(server, Verified(MemoryStore()))
+        server.serve(PROMPTS)
+        server.feed(Flushed(storage=True))
+        server.settle()
+        server.attachment.detach()
+        digest = recorder.close()
+    recording = parse("run", [line.encode() for line in lines])
+    named = {type(step.event).__name__ for step in recording.steps}
+    assert {"StorageAttached", "LookupDone", "FetchDone", "StoreDone", "DeleteDone"} <= named
+    assert "DetachWanted" in named
+    assert replay(recording) == digest
+
+
+def test_a_core_with_storage_whose_store_is_not_open_yet_finds_nothing() -> None:
+    with Server(SMALL, storage=True) as server:
+        cold = server.serve(PROMPTS)
+        server.forget()
+        assert server.serve(PROMPTS) == cold
+        server.feed(Flushed(storage=True))
+        server.settle()
+        assert server.attachment.renew() == []
+        server.attachment.attach_store(Verified(MemoryStore()))
+        assert server.serve(PROMPTS) == cold
+        server.forget()
+        assert sum(server.serve(PROMPTS)) < sum(cold)
+
+
+class Unlucky(MemoryStore):
+    """It loses every n-th value of one rank's shard."""
+
+    def __init__(self, shard: str, every: int) -> None:
+        super().__init__()
+        self.shard, self.every, self.seen = shard, every, 0
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        found = super().read(keys, values)
+        for index, key in enumerate(keys):
+            if f"/{self.shard}/" in key:
+                self.seen += 1
+                if not self.seen % self.every:
+                    found[index] = Status.MISSING
+        return found
+
+
+@pytest.mark.parametrize("shard", ["0of2", "1of2", "all"])
+def test_ranks_fetch_as_much_as_every_rank_has(shard: str) -> None:
+    """Each rank checks its own bytes, and all of them decide the same."""
+    store = Unlucky(shard, 9)
+    with Server(SMALL, ranks=2) as server:
+        turns = [agree_that("open", True, rank.agreement.group) for rank in server.ranks]
+        assert lockstep(turns) == [True, True]
+        for rank in server.ranks:
+            rank.attachment.attach_store(Verified(store))
+        cold = server.serve(PROMPTS)
+        server.forget()
+        again = server.serve(PROMPTS)
+        assert sum(again) < sum(cold)
+        assert any(one.reason == "short" for one in server.prefetched.values())
+        assert locks_of(server) == 0
+        shards = {key.split("/")[2] for key in store.values if not key.endswith("context")}
+        assert shards == {"0of2", "1of2", "all"}

@@ -1,0 +1,392 @@
+"""Actions for storage on threads: what they count, and what a store that misbehaves cannot do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.actions import Delete, Fetch, Lookup, Store
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
+from hicache.core.types import Tier
+from hicache.memory.layouts import LAYOUTS
+from hicache.memory.stored import StoredPool
+from hicache.runtime.storage import tasks
+from hicache.runtime.storage.pages import Rank
+from hicache.runtime.storage.workers import WorkerOptions
+from hicache.storage.base import Status
+from tests.storage.memory_store import MemoryStore
+
+from .rig import DIGESTS, SMALL, Bench, Gated, bench, piece, until
+
+IN_PLACE = replace(SMALL, zero_copy=True)
+
+
+def lookup(flight: int, asked: int, known: int = 0) -> Lookup:
+    return Lookup(flight, 0, 0, DIGESTS[:asked], known, (0, 2, 1))
+
+
+@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_was_stored_is_fetched_into_any_layout(layout: str, options: WorkerOptions) -> None:
+    with bench(layout=layout, options=options) as first:
+        assert first.store_path(6) == StoreDone(1, 9)
+        assert first.done(lookup(3, 8)) == [LookupDone(3, 6)]
+        with bench(first.store, layout="layer_first", options=options) as other:
+            other.fill(seed=8)
+            before = other.page("full", 9), other.page("full", 16)
+            assert other.done(other.fetch_path(6)) == [FetchDone(2, 6)]
+            for depth in range(6):
+                assert other.page("full", 10 + depth) == first.page("full", depth)
+            for depth in (4, 5):
+                assert other.page("swa", 6 + depth) == first.page("swa", depth)
+            assert other.page("mamba", 10) == first.page("mamba", 5)
+            assert before == (other.page("full", 9), other.page("full", 16)), "its neighbours"
+
+
+def test_pages_without_bytes_are_not_stored_and_the_keys_are_described() -> None:
+    with bench() as one:
+        one.store_path(4)
+        stored = one.store.values
+        context = one.pages.context
+        assert stored.pop(f"{context}/context").endswith(one.pages.document)
+        pools = {key.split("/")[1] for key in stored}
+        assert pools == {"full", "indexer", "swa", "mamba"}
+        assert {key.split("/")[2] for key in stored if "/indexer/" in key} == {"all"}
+        assert {key.split("/")[2] for key in stored if "/full/" in key} == {"0of1"}
+        assert len(stored) == 4 + 4 + 2 + 1
+
+
+def test_rank_0_writes_what_all_ranks_share_and_all_read_it() -> None:
+    store = Gated()
+    with bench(store, rank=Rank(1, 2)) as second:
+        assert second.store_path(4) == StoreDone(1, 7)
+        assert not any("/all/" in key for key in store.keys), "it counts as stored"
+        assert f"{second.pages.context}/context" not in store.values
+        assert second.done(lookup(3, 4)) == [LookupDone(3, 0)]
+        with bench(store, rank=Rank(0, 2)) as first:
+            first.store_path(4)
+            assert second.done(lookup(4, 4)) == [LookupDone(4, 4)]
+            assert second.done(second.fetch_path(4)) == [FetchDone(2, 4)]
+            shared = [bench_.arena.pools(Tier.HOST, "full")[1] for bench_ in (first, second)]
+            assert np.array_equal(shared[0].page(3), shared[1].page(13))
+        own = [key for key in store.values if "/full/" in key]
+        assert {key.split("/")[2] for key in own} == {"0of2", "1of2"}
+
+
+def expected(there: dict[str, list[bool]], asked: int, known: int, windows: dict[str, int]) -> int:
+    """The answer to a lookup, as the contract says it."""
+    for pages in range(asked, 0, -1):
+        first = {
+            name: max(0, pages - window) if window else known if name == "full" else 0
+            for name, window in windows.items()
+        }
+        if all(all(there[name][start:pages]) for name, start in first.items()):
+            return pages
+    return 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_lookup_finds_the_deepest_boundary(data: st.DataObject) -> None:
+    asked = data.draw(st.integers(1, 16))
+    known = data.draw(st.integers(0, asked))
+    windows = {"full": 0, "swa": data.draw(st.integers(0, 5)), "mamba": 1}
+    rare = data.draw(st.integers(1, 9))
+    there = {
+        name: [data.draw(st.integers(0, 9)) < (rare if name == "mamba" else 9) for _ in DIGESTS]
+        for name in windows
+    }
+    sidecar = [data.draw(st.integers(0, 9)) < 9 for _ in DIGESTS]
+    with bench(MemoryStore()) as one:
+        for name, row in there.items():
+            for column, keys in enumerate(one.pages.keys(name, DIGESTS)):
+                for at, key in enumerate(keys):
+                    if row[at] and (column == 0 or sidecar[at]):
+                        one.store.values[key] = b""
+        there["full"] = [own and other for own, other in zip(there["full"], sidecar, strict=True)]
+        action = Lookup(5, 0, 0, DIGESTS[:asked], known, tuple(windows.values()))
+        wanted = expected(there, asked, known, windows)
+        assert one.done(action) == [LookupDone(5, wanted)]
+
+
+def test_a_lookup_asks_no_more_than_it_needs() -> None:
+    """In batches, and not behind the first page that is missing."""
+    with bench(model=None) as one:
+        one.store_path(4)
+        one.store.calls = 0
+        assert one.done(lookup(3, 16)) == [LookupDone(3, 4)]
+        pools_of_full, batches = 2, 2
+        assert one.store.calls <= pools_of_full * batches + 2 * 2
+
+
+@pytest.mark.parametrize("spoilt", ["full", "indexer"])
+@pytest.mark.parametrize("how", ["missing", "flipped", "short", "of another key"])
+def test_only_the_pages_before_a_bad_one_arrive(spoilt: str, how: str) -> None:
+    """A sidecar counts as its pool does. The host page of a bad one is not touched."""
+    with bench() as one:
+        one.store_path(5)
+        place = "all" if spoilt == "indexer" else "0of1"
+        key = f"{one.pages.context}/{spoilt}/{place}/{DIGESTS[2].hex()}"
+        value = bytearray(one.store.values[key])
+        value[-1] ^= 16
+        other = f"{one.pages.context}/{spoilt}/{place}/{DIGESTS[3].hex()}"
+        changed = {"flipped": bytes(value), "short": bytes(value[:-1])}
+        one.store.values[key] = changed.get(how, one.store.values[other])
+        if how == "missing":
+            del one.store.values[key]
+        before = one.page("full", 12)
+        read = Fetch(2, 0, 0, (piece("full", 0, 10, 11, 12, 13, 14),), 5)
+        assert one.done(read) == [FetchDone(2, 2)]
+        assert [one.page("full", 10 + n) == one.page("full", n) for n in range(2)] == [True] * 2
+        assert one.page("full", 12) == before
+
+
+def test_a_window_or_state_that_is_missing_limits_the_answer() -> None:
+    with bench() as one:
+        one.store_path(6)
+        read = one.fetch_path(6)
+        [state] = one.pages.keys("mamba", DIGESTS[5:6])
+        one.store.values.pop(state[0])
+        assert one.done(read) == [FetchDone(2, 5)]
+        [window] = one.pages.keys("swa", DIGESTS[4:5])
+        one.store.values.pop(window[0])
+        assert one.done(read._replace(flight=4)) == [FetchDone(4, 4)]
+
+
+def test_a_fetch_may_end_where_the_tree_has_the_last_pages() -> None:
+    with bench() as one:
+        one.store_path(6)
+        short = Fetch(2, 0, 4, (piece("swa", 4, 10),), 2)
+        assert one.done(short) == [FetchDone(2, 2)]
+        before = Fetch(3, 0, 5, (piece("swa", 3, 10),), 1)
+        assert one.done(before) == [FetchDone(3, 0)], "a page above the first one is missing"
+
+
+def test_a_full_store_keeps_the_leading_pages() -> None:
+    class Small(Gated):
+        def write(self, keys, values):  # type: ignore[no-untyped-def]
+            found = super().write(keys, values)
+            bad = DIGESTS[3].hex()
+            both = zip(keys, found, strict=True)
+            return [Status.FULL if bad in key else status for key, status in both]
+
+    with bench(Small()) as one:
+        assert one.store_path(6) == StoreDone(1, 3)
+
+
+# -- stores that hang
+
+
+def test_a_read_that_hangs_is_answered_and_can_never_reach_a_host_page() -> None:
+    with bench(Gated()) as one:
+        one.store_path(4)
+        one.store.kinds = {"read"}
+        before = [one.page("full", page) for page in range(24)]
+        one.workers.begin([one.fetch_path(4)])
+        one.store.came_in()
+        one.clock.now += SMALL.call_s
+        assert one.workers.poll() == [], "not too long yet"
+        one.clock.now += 1
+        assert one.workers.poll() == [FetchDone(2, 0)]
+        one.store.kinds = set()
+        one.store.gate.set()
+        assert one.done(lookup(7, 4)) == [LookupDone(7, 4)]
+        one.workers.close()
+        assert before == [one.page("full", page) for page in range(24)]
+        assert one.workers.poll() == [], "one answer each"
+
+
+def test_a_write_that_hangs_is_answered_and_stores_no_page_of_another_owner() -> None:
+    with bench(Gated("write")) as one:
+        one.workers.begin([Store(1, (piece("full", 0, 0, 1),))])
+        one.store.came_in()
+        one.clock.now += SMALL.call_s + 1
+        assert one.answers() == [StoreDone(1, 0)]
+        old = one.page("full", 0)
+        one.fill(seed=99)  # the host page belongs to someone else now
+        one.store.gate.set()
+        read = Fetch(2, 0, 0, (piece("full", 0, 10),), 1)
+        until(lambda: one.done(read) == [FetchDone(2, 1)])
+        assert one.page("full", 10) == old
+
+
+def test_in_place_an_action_stays_open_until_its_call_returns() -> None:
+    with bench(Gated(), options=IN_PLACE) as one:
+        one.store_path(4)
+        one.store.kinds = {"read"}
+        one.workers.begin([one.fetch_path(4)])
+        one.store.came_in()
+        one.clock.now += 1000
+        one.workers.abandon(2)
+        assert one.workers.poll() == []
+        one.store.gate.set()
+        [answer] = one.answers()
+        assert isinstance(answer, FetchDone)
+
+
+def test_a_queue_behind_threads_that_all_hang_is_answered_at_once() -> None:
+    with bench(Gated("lookup")) as one:
+        hanging = [lookup(flight, 2) for flight in range(SMALL.readers)]
+        one.workers.begin(hanging)
+        for _ in hanging:
+            one.store.came_in()
+        one.workers.begin([lookup(8, 2), one.fetch_path(4, flight=9)])
+        assert one.workers.poll() == []
+        one.clock.now += SMALL.call_s + 1
+        assert {reply.flight for reply in one.workers.poll()} == {0, 1, 8, 9}
+        one.workers.begin([lookup(10, 2)])
+        assert one.workers.poll() == [LookupDone(10, 0)]
+        assert one.store_path(4) == StoreDone(1, 7), "stores have threads of their own"
+        one.store.gate.set()
+        until(lambda: one.done(lookup(11, 4)) == [LookupDone(11, 4)])  # a thread is back
+
+
+def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
+    with bench(Gated()) as one:
+        one.store_path(6)
+        one.store.keys.clear()
+        one.store.kinds = {"read"}
+        one.workers.begin([one.fetch_path(6)])
+        one.store.came_in()
+        first_batch = len(one.store.keys)
+        one.store.gate.set()
+        one.workers.abandon(2)
+        [answer] = one.answers()
+        assert answer.flight == 2
+        assert answer.pages <= 6
+        assert first_batch < 6 * 2
+        one.workers.abandon(2)
+        one.workers.abandon(77)
+        assert one.workers.poll() == []
+
+
+def test_an_action_in_the_queue_is_abandoned_without_a_call() -> None:
+    with bench(Gated("write"), options=replace(SMALL, writers=1)) as one:
+        one.workers.begin([Store(1, (piece("full", 0, 0),)), Store(2, (piece("full", 1, 1),))])
+        one.store.came_in()
+        one.workers.abandon(2)
+        assert one.workers.poll() == [StoreDone(2, 0)]
+        one.store.gate.set()
+        assert one.answers() == [StoreDone(1, 1)]
+        assert not any(DIGESTS[1].hex() in key for key in one.store.keys)
+
+
+def test_closing_answers_everything_and_blocks_on_nothing() -> None:
+    with bench(Gated("write", "read")) as one:
+        actions = [Store(n, (piece("full", 0, 0),)) for n in range(4)]
+        one.workers.begin([*actions, one.fetch_path(4, flight=9)])
+        one.store.came_in()
+        one.workers.close()
+        assert {reply.flight for reply in one.answers(5)} == {0, 1, 2, 3, 9}
+        one.workers.begin([lookup(10, 2)])
+        assert one.workers.poll() == [LookupDone(10, 0)]
+
+
+@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
+def test_each_action_has_one_answer_whoever_comes_first(options: WorkerOptions) -> None:
+    """Threads, deadlines and the caller all want to answer."""
+    draw = np.random.default_rng(5)
+    with bench(MemoryStore(), options=options) as one:
+        one.store_path(6, flight=10_000)
+        told: Counter[int] = Counter()
+        for flight in range(400):
+            kind = draw.integers(0, 3)
+            page = int(draw.integers(0, 6))
+            stored = Store(flight, (piece("full", page, page),))
+            actions = (lookup(flight, 6), one.fetch_path(6, flight), stored)
+            one.workers.begin([actions[kind]])
+            if not draw.integers(0, 3):
+                one.workers.abandon(int(draw.integers(0, flight + 1)))
+            if not draw.integers(0, 20):
+                one.clock.now += SMALL.call_s + 1
+            told.update(reply.flight for reply in one.workers.poll())
+        while told.total() < 400:
+            told.update(reply.flight for reply in one.answers())
+        assert told == Counter(range(400))
+
+
+# -- delete
+
+
+def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -> None:
+    with bench(Gated()) as one:
+        one.store_path(6)
+        one.store.values["other/full/0of1/00"] = b"kept"
+        one.store.kinds = {"write"}
+        first, second = (Store(n, (piece("full", n, n),)) for n in (5, 7))
+        one.workers.begin([first, Delete(6), second])
+        one.store.came_in()
+        assert one.workers.poll() == []
+        one.store.gate.set()
+        found = one.answers(3)
+        assert sorted(found) == sorted([StoreDone(5, 1), DeleteDone(6, True), StoreDone(7, 1)])
+        left = {key.rpartition("/")[2] for key in one.store.values}
+        assert left == {"00", "context", DIGESTS[7].hex()}
+
+
+def test_a_delete_that_the_store_refuses_has_failed() -> None:
+    with bench(Gated()) as one:
+        one.store_path(6)
+        one.store.answer = Status.FAILED
+        assert one.done(Delete(6)) == [DeleteDone(6, False)]
+
+
+def test_a_delete_does_not_wait_for_a_store_that_hangs() -> None:
+    with bench(Gated("write")) as one:
+        one.workers.begin([Store(5, (piece("full", 5, 5),)), Delete(6)])
+        one.store.came_in()
+        one.clock.now += SMALL.call_s + 1
+        assert sorted(one.answers(2)) == sorted([StoreDone(5, 0), DeleteDone(6, True)])
+
+
+# -- errors
+
+
+def test_a_store_that_raises_counts_as_failed_and_is_told_of_once() -> None:
+    class Broken(MemoryStore):
+        def lookup(self, keys):  # type: ignore[no-untyped-def]
+            raise ConnectionResetError("gone")
+
+    with bench(Broken()) as one:
+        assert one.done(lookup(1, 2), lookup(2, 2)) == [LookupDone(1, 0), LookupDone(2, 0)]
+        assert len(one.notices) == 1
+        assert "ConnectionResetError('gone')" in one.notices[0]
+
+
+def test_a_defect_of_this_project_is_not_taken_for_one_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(tasks, "look_up", fail)
+    with bench() as one:
+        one.workers.begin([lookup(1, 2)])
+        with pytest.raises(CoreBug, match=r"a thread for storage failed: .*a defect"):
+            one.answers()
+
+
+@pytest.mark.parametrize("name", ["readers", "writers", "batch_bytes", "batch_keys", "call_s"])
+def test_options_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(CallerError, match=f"{name}: expected"):
+        WorkerOptions(**{name: 0})
+
+
+def test_memory_is_told_to_the_store() -> None:
+    """The memory that values will lie in: staging, or the host pools."""
+    with bench(verified=False) as one:
+        assert len(one.store.registered) == SMALL.readers + SMALL.writers
+    with bench(verified=False, options=IN_PLACE) as one:
+        total = sum(pool.page_bytes * 24 for pool in pools_of(one))
+        assert sum(memory.nbytes for memory in one.store.registered) == total
+
+
+def pools_of(one: Bench) -> list[StoredPool]:
+    places = one.pages._places.values()
+    return [place.pool for found in places for place in found]  # type: ignore[misc]

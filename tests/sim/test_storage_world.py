@@ -1,0 +1,184 @@
+"""Whole runs with a simulated store: they end, their bytes are right, and a restart is warm."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.types import Key
+from hicache.storage.base import Status
+from invariants.simulator.workloads import PAGE, Prompts, shared_prefixes
+from sim.engine.prefetching import PrefetchLimit
+from sim.options import EngineOptions, WorldOptions
+from sim.storage.contents import Medium
+from sim.storage.faults import Faulty
+from sim.storage.options import StoreOptions
+from sim.workload import Job
+from sim.world import World, WorldStorage
+from tests.sim.rig import CONFIGURATIONS, SMALL, idle, make, run
+
+BYTES = 1 << 20
+FAST = StoreOptions(latency_ns=200_000)
+_HALF_PAGE_NS = 175_000
+LIMIT = PrefetchLimit(2 * 10**9, 1000)
+SIZES = {"full": ((16, 9), (40, 60)), "swa": ((9, 9), (20, 30)), "mamba": ((12, 6), (24, 12))}
+
+
+def stored(
+    components: tuple[str, ...] = ("full",),
+    options: StoreOptions = FAST,
+    medium: Medium | None = None,
+    limit: PrefetchLimit | None = LIMIT,
+) -> WorldStorage:
+    value_bytes = dict.fromkeys(components, BYTES)
+    contents = medium if medium is not None else Medium(value_bytes, options.size_bytes)
+    return WorldStorage(Faulty(contents, options), options, value_bytes, limit)
+
+
+STORES: dict[str, st.SearchStrategy[Any]] = {
+    "seed": st.integers(0, 10**6),
+    "count": st.integers(1, 30),
+    "components": st.sampled_from(CONFIGURATIONS),
+    "small": st.booleans(),
+    "policy": st.sampled_from(("write_through", "write_through_selective", "write_back")),
+    "prefetch": st.sampled_from(("best_effort", "wait_complete", "timeout")),
+    "threshold": st.sampled_from((0, 2 * PAGE)),
+    "gap_ns": st.sampled_from((10**5, 10**7, 3 * 10**8)),
+    "period": st.sampled_from((0, 3)),
+    "engine": st.sampled_from((SMALL, EngineOptions())),
+    "store": st.builds(
+        StoreOptions,
+        latency_ns=st.sampled_from((0, 10**6, 10**9)),
+        size_bytes=st.sampled_from((0, 20 * BYTES)),
+        loss=st.sampled_from((0, 200_000)),
+        lying=st.sampled_from((0, 200_000)),
+        corrupt=st.sampled_from((0, 200_000)),
+        slow=st.sampled_from((0, 300_000)),
+        dead_at_ns=st.sampled_from((-1, 10**8)),
+    ),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries(STORES))
+def test_every_run_with_a_store_ends_checked_and_equal_to_stepping_one_token_at_a_time(
+    drawn: dict[str, Any],
+) -> None:
+    workload = shared_prefixes(drawn["seed"], drawn["count"], gap_ns=drawn["gap_ns"])
+    components, place, period = drawn["components"], not drawn["small"], drawn["period"]
+    options = WorldOptions(
+        checks="every", faults=lambda number, _: bool(period) and number % period == 1
+    )
+    sizes = [tuple(SIZES[name][place][tier] for name in components) for tier in (0, 1)]
+    limit = None if drawn["prefetch"] == "best_effort" else LIMIT
+    given_ = {
+        "components": components,
+        "write_policy": drawn["policy"],
+        "prefetch_policy": drawn["prefetch"],
+        "prefetch_threshold_tokens": drawn["threshold"],
+        "swa_window": 2 * PAGE if "swa" in components else 0,
+        "mamba_interval": PAGE if "mamba" in components else 0,
+    }
+
+    def world(engine: EngineOptions, options: WorldOptions) -> World:
+        storage = stored(components, drawn["store"], limit=limit)
+        return make(workload, *sizes, engine=engine, options=options, storage=storage, **given_)
+
+    one = world(drawn["engine"], options)
+    result = one.run()
+    idle(one)
+    assert one.store is not None
+    assert not one.store.unanswered
+    for request, job in zip(result.requests, workload.jobs, strict=True):
+        reused = request.device_tokens + request.host_tokens + request.storage_tokens
+        assert reused + request.computed_tokens == job.input_length
+        assert min(request.host_tokens, request.storage_tokens) >= 0
+    stepped = world(replace(drawn["engine"], fast_forward=False), replace(options, checks="off"))
+    assert stepped.run() == replace(result, byte_checks=0, access_checks=0)
+
+
+def test_a_store_that_hangs_costs_a_request_its_limit_and_blocks_nobody() -> None:
+    prompt = list(range(10 * PAGE))
+    jobs = [Job(0, 0, 10 * PAGE, 1), Job(1, 10**9, 10 * PAGE, 1), Job(2, 10**9 + 1, PAGE, 1)]
+    workload = Prompts(jobs, [prompt, [-token for token in prompt], prompt[:PAGE]])
+    dead = StoreOptions(hangs_at_ns=5 * 10**8)
+    limit = PrefetchLimit(3 * 10**9, 10**6)
+    storage = stored(options=dead, limit=limit)
+    world = make(workload, 60, 60, storage=storage)
+    found = world.run().requests
+    waited_ns = limit.base_ns + limit.token_ns * 9 * PAGE
+    assert found[1].admit_ns - found[1].arrival_ns == waited_ns
+    assert found[2].finish_ns < found[1].admit_ns, "those behind it go on"
+
+
+def test_a_fetched_page_counts_for_storage_for_the_request_that_fetched_it() -> None:
+    prompt = list(range(10 * PAGE))
+    jobs = [Job(0, 0, 10 * PAGE, 1), Job(1, 10**9, 10 * PAGE, 1), Job(2, 2 * 10**9, 9 * PAGE, 1)]
+    workload = Prompts(jobs[:1], [prompt])
+    first = stored()
+    run(workload, 60, 60, storage=first)
+    again = Prompts(jobs, [prompt, prompt, prompt[: 9 * PAGE]])
+    found = run(again, 60, 60, storage=first).requests
+    reused = [(one.device_tokens, one.host_tokens, one.storage_tokens) for one in found]
+    assert reused == [(0, 0, 9 * PAGE), (9 * PAGE, 0, 0), (8 * PAGE, 0, 0)]
+
+
+def test_a_restart_after_a_crash_at_any_step_serves_what_was_acknowledged() -> None:
+    """Every step of a small run, and every state in which a crash there can leave the store."""
+    prompts = [list(range(9 * PAGE)), [*range(2 * PAGE), *range(100, 100 + 3 * PAGE)]]
+    jobs = [Job(index, index * 10**6, len(prompt), 1) for index, prompt in enumerate(prompts)]
+    workload = Prompts(jobs, prompts)
+    whole = Prompts(
+        [replace(job, input_length=job.input_length + 1) for job in jobs],
+        [[*prompt, -1] for prompt in prompts],
+    )
+    digests = [Key.from_tokens(prompt, PAGE).page_digests() for prompt in prompts]
+    medium = Medium({"full": BYTES})
+    world = make(workload, 60, 60, storage=stored(medium=medium))
+    world._next_arrival()
+    seen: dict[tuple[tuple[str, bytes], ...], None] = {}
+    while world.clock.next_ns() >= 0:
+        _step(world)
+        acknowledged, crashed = _believed(world), deepcopy(medium)
+        assert world.store is not None
+        world.store.crash(crashed)
+        for left in crashed.crashes():
+            there = {one for chain in digests for one in chain if _is_whole(left, one)}
+            assert acknowledged <= there
+            state = tuple(sorted(left.names()))
+            if state in seen:
+                continue
+            seen[state] = None
+            expected = [_leading(chain, there) for chain in digests]
+            found = run(whole, 60, 60, storage=stored(medium=left)).requests
+            assert found[0].storage_tokens == expected[0] * PAGE
+            rest = found[1].device_tokens + found[1].host_tokens + found[1].storage_tokens
+            assert rest == max(expected[1], 2) * PAGE
+    assert len(seen) > 60
+
+
+def _step(world: World) -> None:
+    """One event, or half the time that a page takes to be written."""
+    assert world.store is not None
+    if world.store.unanswered and world.clock.next_ns() - world.clock.now_ns > _HALF_PAGE_NS:
+        world.clock.after(_HALF_PAGE_NS, lambda: None)
+    world.clock.step()
+
+
+def _believed(world: World) -> set[bytes]:
+    """The digests of which the core believes that they are stored."""
+    view = world.core.view
+    stored_ = [node for node in view.nodes() if view.believed(node, 0)]
+    return {digest for node in stored_ for digest in node.digests or ()}
+
+
+def _is_whole(medium: Medium, digest: bytes) -> bool:
+    return medium.read("full", [digest]) == [Status.DONE]
+
+
+def _leading(chain: list[bytes], there: set[bytes]) -> int:
+    return next((place for place, one in enumerate(chain) if one not in there), len(chain))

@@ -1,0 +1,245 @@
+"""The simulated store: its time, what it answers, what goes wrong with it, and crashes."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
+from hicache.core.errors import CallerError
+from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
+from hicache.storage.base import Status
+from sim.clock import Clock
+from sim.storage.contents import Fate, Medium
+from sim.storage.faults import Faulty
+from sim.storage.immediate import ImmediateStore
+from sim.storage.options import MILLION, StoreOptions
+from sim.storage.page_bytes import PageBytes
+from sim.storage.timed import TimedStore
+
+MS = 1_000_000
+SIZES = {"full": 1_000_000, "swa": 1_000_000, "mamba": 2_000_000}
+D = [bytes([number]) * 32 for number in range(12)]
+
+
+def piece(first: int, end: int, component: str = "full") -> Piece:
+    return Piece(component, first, tuple(D[first:end]), np.arange(first, end))
+
+
+def timed(contents: Medium | None = None, **options: Any) -> tuple[Clock, TimedStore, Medium]:
+    """1 MB takes 1 ms to read and 2 ms to write; a batch takes 1 ms more."""
+    clock, medium = Clock(), contents or Medium(SIZES)
+    given = StoreOptions(10**9, 5 * 10**8, latency_ns=MS, **options)
+    faulty = Faulty(medium, given) if {"loss", "lying", "corrupt"} & {*options} else medium
+    store = TimedStore(clock, given, faulty, SIZES, PageBytes(None))
+    return clock, store, medium
+
+
+def ended(clock: Clock, store: TimedStore) -> list[tuple[int, Any]]:
+    """Runs to the end; the replies with their times in ms."""
+    found: list[tuple[int, Any]] = []
+    store.listener = lambda: found.extend(
+        (clock.now_ns // MS, tuple(reply)) for reply in store.poll()
+    )
+    while clock.next_ns() >= 0:
+        clock.step()
+    return found
+
+
+def test_batches_of_a_direction_share_its_rate_and_wait_their_latency_at_once() -> None:
+    clock, store, _ = timed()
+    store.submit(Store(1, (piece(0, 2),)))
+    store.submit(Store(2, (piece(2, 3),)))
+    store.submit(Lookup(3, 0, 0, (D[0],), 0, (0, 0, 0)))
+    found = ended(clock, store)
+    assert found == [(1, LookupDone(3, 0)), (5, StoreDone(1, 2)), (7, StoreDone(2, 1))]
+    store.submit(Fetch(4, 0, 0, (piece(0, 3),), 3))
+    assert ended(clock, store) == [(11, FetchDone(4, 3))]
+    assert (store.writes.bytes, store.reads.bytes) == (3_000_000, 3_000_000)
+    assert (store.writes.busy_ns, store.reads.busy_ns) == (6 * MS, 3 * MS)
+    assert not store.unanswered
+
+
+def test_an_abandoned_fetch_ends_with_what_has_arrived() -> None:
+    clock, store, medium = timed()
+    medium.write("full", D)
+    store.submit(Fetch(1, 0, 0, (piece(0, 4),), 4))
+    store.submit(Fetch(2, 0, 4, (piece(4, 5),), 1))
+    store.submit(Fetch(3, 0, 5, (piece(5, 6),), 1))
+    clock.after(3 * MS, lambda: store.abandon(1))
+    clock.after(3 * MS, lambda: store.abandon(3))
+    assert ended(clock, store) == [(3, FetchDone(1, 2)), (3, FetchDone(3, 0)), (4, FetchDone(2, 1))]
+    assert store.reads.bytes == 3_000_000
+
+
+def test_an_answer_counts_pages_that_every_component_has() -> None:
+    medium = Medium(SIZES)
+    store = ImmediateStore(medium, tuple(SIZES), PageBytes(None))
+    medium.write("full", D[4:8])
+    medium.write("swa", D[5:8])
+    medium.write("mamba", D[6:7])
+
+    def looked_up(known: int, trailing: tuple[int, int, int]) -> int:
+        store.submit(Lookup(1, 0, 2, tuple(D[2:10]), known, trailing))
+        return int(store.poll()[0].pages)  # type: ignore[union-attr]
+
+    assert looked_up(0, (0, 2, 1)) == 0, "full lacks pages 2 and 3"
+    assert looked_up(2, (0, 2, 1)) == 5, "pages 2 to 6 end at the state"
+    assert looked_up(2, (0, 3, 1)) == 0, "no state at the end of a window of three"
+    medium.write("mamba", D[7:8])
+    assert looked_up(2, (0, 3, 1)) == 6
+    assert looked_up(2, (0, 0, 1)) == 0, "all of swa is required"
+
+
+def test_a_fetch_answers_the_run_of_pages_that_arrived_in_every_piece() -> None:
+    medium = Medium(SIZES)
+    store = ImmediateStore(medium, tuple(SIZES), PageBytes(None))
+    medium.write("full", D[:6])
+    medium.write("swa", [D[4], D[5]])
+    pieces = (piece(2, 6), piece(4, 6, "swa"), piece(5, 6, "mamba"))
+
+    def fetched(*some: Piece) -> int:
+        store.submit(Fetch(1, 0, 2, some, 4))
+        return int(store.poll()[0].pages)  # type: ignore[union-attr]
+
+    assert fetched(*pieces[:2]) == 4
+    assert fetched(*pieces) == 3, "the state is missing"
+    assert store.moved.short == {1: Status.MISSING}
+    assert fetched(piece(2, 4)) == 4, "the tree has the last two"
+    medium.drop(("swa", D[4]), Fate.EVICTED)
+    assert fetched(*pieces[:2]) == 2
+
+
+def test_the_least_recently_used_values_leave_a_full_store() -> None:
+    medium = Medium(SIZES, size_bytes=3_000_000)
+    medium.write("full", D[:3])
+    assert medium.read("full", D[:1]) == [Status.DONE]
+    medium.write("mamba", D[:1])
+    assert medium.lookup("full", D[:3]) == [True, False, False]
+    assert medium.fate("full", D[1]) is Fate.EVICTED
+    assert medium.fate("full", D[9]) is Fate.NEVER
+    assert medium.bytes == 3_000_000
+    assert Medium(SIZES, 1_500_000).write("mamba", D[:1]) == [Status.FULL]
+    assert medium.clear()
+    assert not len(medium)
+    assert medium.fate("full", D[0]) is Fate.DELETED
+
+
+@pytest.mark.parametrize(
+    ("fault", "lookup", "read"),
+    [
+        ("loss", False, Status.MISSING),
+        ("lying", True, Status.MISSING),
+        ("corrupt", True, Status.CORRUPT),
+    ],
+)
+def test_faults_are_seen_by_their_kind(fault: str, lookup: bool, read: Status) -> None:
+    contents = Faulty(Medium(SIZES), StoreOptions(**{fault: MILLION}))
+    if fault != "lying":
+        contents.write("full", D[:1])
+    assert contents.lookup("full", D[:1]) == [lookup]
+    assert contents.read("full", D[:1]) == [read]
+    never = Faulty(Medium(SIZES), StoreOptions(loss=1))
+    never.write("full", D[:3])
+    assert never.read("full", D[:3]) == [Status.DONE] * 3
+
+
+def test_faults_are_drawn_by_seed_and_operation_alone() -> None:
+    def run(seed: int) -> list[list[Status]]:
+        contents = Faulty(Medium(SIZES), StoreOptions(seed=seed, loss=400_000, corrupt=300_000))
+        contents.write("full", D)
+        return [contents.read("full", D) for _ in range(2)]
+
+    assert run(1) == run(1) != run(2)
+    assert len({*run(1)[0]}) == 3
+
+
+def test_a_dead_store_fails_and_a_hanging_one_answers_what_is_abandoned() -> None:
+    clock, store, medium = timed(dead_at_ns=3 * MS, back_at_ns=20 * MS)
+    medium.write("full", D)
+    medium.write("swa", D)
+    medium.write("mamba", D)
+    lookup = Lookup(1, 0, 0, tuple(D[:2]), 0, (0, 1, 1))
+    for flight, at_ms in ((1, 0), (2, 4), (3, 30)):
+        one = lookup._replace(flight=flight)
+        clock.after(at_ms * MS, partial(store.submit, one))
+    found = ended(clock, store)
+    assert found == [(1, LookupDone(1, 2)), (5, LookupDone(2)), (31, LookupDone(3, 2))]
+
+    clock, store, medium = timed(hangs_at_ns=0)
+    medium.write("full", D)
+    store.submit(lookup)
+    store.submit(Fetch(2, 0, 0, (piece(0, 2),), 2))
+    store.submit(Store(3, (piece(0, 1),)))
+    store.submit(Delete(4))
+    for flight, at_ms in ((2, 5), (1, 7)):
+        clock.after(at_ms * MS, partial(store.abandon, flight))
+    assert ended(clock, store) == [(5, FetchDone(2)), (7, LookupDone(1))]
+    assert store.unanswered == 2
+    assert not store.is_unanswered(1)
+
+
+def test_a_hanging_store_that_comes_back_fails_what_it_had() -> None:
+    clock, store, _ = timed(hangs_at_ns=0, back_at_ns=9 * MS)
+    store.submit(Store(3, (piece(0, 1),)))
+    store.submit(Delete(4))
+    assert ended(clock, store) == [(9, (4, False)), (9, StoreDone(3))]
+    assert DeleteDone(4, False) == (4, False)
+
+
+def test_a_slow_batch_takes_ten_times_as_long() -> None:
+    clock, store, _ = timed(slow=MILLION)
+    store.submit(Store(1, (piece(0, 1),)))
+    assert ended(clock, store) == [(30, StoreDone(1, 1))]
+
+
+def test_options_have_bounds() -> None:
+    for wrong in ({"loss": MILLION + 1}, {"read_bytes_per_s": 0}, {"latency_ns": -1}):
+        with pytest.raises(CallerError, match="expected"):
+            StoreOptions(**wrong)
+
+
+def whole(medium: Medium) -> set[bytes]:
+    """The digests whose values a read delivers."""
+    statuses = medium.read("full", D)
+    return {one for one, status in zip(D, statuses, strict=True) if status is Status.DONE}
+
+
+def test_after_every_crash_the_store_has_what_it_acknowledged_and_nothing_torn() -> None:
+    """Three stores, the last one over a value that is there already; a crash at every instant at
+    which something differs, and every state in which it can leave the medium."""
+    states = 0
+    for stop_ns in range(0, 17 * MS, MS // 2):
+        clock, store, medium = timed()
+        for flight, stored in enumerate((piece(0, 3), piece(3, 5), piece(1, 4))):
+            store.submit(Store(flight, (stored,)))
+        acknowledged: set[bytes] = set()
+        submitted = (D[0:3], D[3:5], D[1:4])
+        while 0 <= clock.next_ns() <= stop_ns:
+            clock.step()
+            for reply in store.poll():
+                assert isinstance(reply, StoreDone)
+                acknowledged.update(submitted[reply.flight][: reply.pages])
+        clock.after(max(0, stop_ns - clock.now_ns), lambda: None)
+        while clock.now_ns < stop_ns:
+            clock.step()
+        store.crash(medium)
+        for left in medium.crashes():
+            states += 1
+            served = whole(left)
+            assert acknowledged <= served <= {*D[:5]}
+            assert whole(left) == served, "what was torn is gone"
+            assert left.fate("full", D[9]) is Fate.NEVER
+    assert states > 100
+
+
+def test_times_are_whole_and_in_order() -> None:
+    clock, store, _ = timed()
+    for flight in range(5):
+        store.submit(Store(flight, (piece(flight, flight + 1),)))
+    times = [at for at, _ in ended(clock, store)]
+    assert all(late - early == 2 for early, late in pairwise(times))

@@ -1,0 +1,185 @@
+"""A medium that a power failure may hit: what was written, and what of it is sure to stay.
+
+Stands in for the segments and the index file of the file backend. Segments are bytes that are
+safe and writes that are not synced yet; a crash keeps any of the unsynced sectors. The index is
+SQLite in memory: SQLite promises that a crash keeps a leading run of its commits (all of them
+where each is synced), so every commit leaves a snapshot that a crash may go back to.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hicache.storage.backends._file_data import Data
+from hicache.storage.backends._file_index import Index, create
+from hicache.storage.backends.file import FileStore
+from hicache.storage.base import StorageOptions
+
+
+@dataclass(frozen=True)
+class Crash:
+    """What a power failure finds: bytes that are safe, sectors that may be there, and the commits
+    that the index may go back to."""
+
+    step: str
+    safe: dict[int, bytes]
+    loose: tuple[tuple[int, int, bytes], ...]  # segment, start and bytes of a sector
+    loose_files: frozenset[int]  # created, and their names not synced
+    commits: tuple[bytes, ...]
+
+    def outcomes(self, drawn: Random, most: int) -> Iterator[tuple[dict[int, bytearray], bytes]]:
+        """Every medium that may be left. Where there are more than `most` subsets of the sectors,
+        all, none and an eighth as many drawn ones."""
+        for commit in self.commits:
+            for kept in self._subsets(drawn, most):
+                left = {segment: bytearray(found) for segment, found in self.safe.items()}
+                for one, (segment, start, sector) in zip(kept, self.loose, strict=True):
+                    if one:
+                        left[segment][start : start + len(sector)] = sector
+                for segment in self.loose_files:
+                    if kept and not kept[0]:
+                        del left[segment]
+                yield left, commit
+
+    def _subsets(self, drawn: Random, most: int) -> Iterator[tuple[bool, ...]]:
+        count = len(self.loose)
+        if 1 << count <= most:
+            yield from product((False, True), repeat=count)
+            return
+        yield (True,) * count  # the process was killed and the machine lived
+        yield (False,) * count
+        for _ in range(most // 8):
+            yield tuple(drawn.random() < 0.5 for _ in range(count))
+
+
+@dataclass
+class Medium:
+    """One run on the medium. crashes: gets what a failure would find, after every step."""
+
+    sector_bytes: int
+    durable: bool
+    crashes: Callable[[Crash], None]
+    files: dict[int, bytearray] = field(default_factory=dict)
+    loose: list[tuple[int, int, bytes]] = field(default_factory=list)
+    loose_files: set[int] = field(default_factory=set)
+    safe: dict[int, bytes] = field(default_factory=dict)
+    commits: list[bytes] = field(default_factory=list)
+
+    def step(self, name: str) -> None:
+        self.crashes(
+            Crash(
+                name,
+                dict(self.safe),
+                tuple(self.loose),
+                frozenset(self.loose_files),
+                tuple(self.commits[-1:] if self.durable else self.commits[-4:]),
+            )
+        )
+
+    def open(self, size_bytes: int, left: bytes | None = None) -> FileStore:
+        return _Store(self, size_bytes, left)
+
+
+class _Data(Data):
+    def __init__(self, medium: Medium) -> None:
+        super().__init__(Path("nowhere"))
+        self.medium = medium
+
+    def create(self, segment: int, size_bytes: int) -> None:
+        self.medium.files[segment] = bytearray(size_bytes)
+        self.medium.safe[segment] = bytes(size_bytes)
+        self.medium.loose_files.add(segment)
+        self.medium.step("create")
+
+    def delete(self, segment: int) -> None:
+        medium = self.medium
+        medium.files.pop(segment, None)
+        medium.safe.pop(segment, None)
+        medium.loose_files.discard(segment)
+        medium.loose = [one for one in medium.loose if one[0] != segment]
+        medium.step("delete")
+
+    def segments(self) -> list[int]:
+        return list(self.medium.files)
+
+    def write(self, segment: int, start: int, buffers: Sequence[memoryview]) -> None:
+        whole = b"".join(buffers)
+        medium, size = self.medium, self.medium.sector_bytes
+        if segment not in medium.files:
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        medium.files[segment][start : start + len(whole)] = whole
+        for at in range(0, len(whole), size):
+            medium.loose.append((segment, start + at, whole[at : at + size]))
+        medium.step("write")
+
+    def read(self, segment: int, start: int, buffers: Sequence[memoryview]) -> bool:
+        if segment not in self.medium.files:
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        for buffer in buffers:
+            buffer[:] = self.medium.files[segment][start : start + buffer.nbytes]
+            start += buffer.nbytes
+        return True
+
+    def sync(self, segment: int) -> None:
+        medium = self.medium
+        found = bytearray(medium.safe[segment])
+        for _, start, sector in [one for one in medium.loose if one[0] == segment]:
+            found[start : start + len(sector)] = sector
+        medium.safe[segment] = bytes(found)
+        medium.loose = [one for one in medium.loose if one[0] != segment]
+        medium.step("sync")
+
+    def sync_folder(self) -> None:
+        self.medium.loose_files.clear()
+        self.medium.step("sync of the folder")
+
+
+class _Connection(sqlite3.Connection):
+    medium: Medium
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        cursor = super().execute(sql, *arguments)
+        if sql == "COMMIT":
+            self.medium.commits.append(self.serialize())
+            self.medium.step("commit")
+        return cursor
+
+
+class _Opened:
+    """Stands for the open folder (`_file_folder`)."""
+
+    def __init__(self, medium: Medium, size_bytes: int, left: bytes | None) -> None:
+        self.data = _Data(medium)
+        base = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, factory=_Connection
+        )
+        base.medium = medium
+        if left is not None:
+            base.deserialize(left)
+        create(base)
+        medium.commits.append(base.serialize())
+        (owner,) = base.execute("UPDATE meta SET tick = tick + 1 RETURNING tick").fetchone()
+        self.index = Index(base, self.data, size_bytes, owner, lambda number: number == owner)
+        self.index.clean()
+
+    def is_there(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.index.close()
+
+
+class _Store(FileStore):
+    def __init__(self, medium: Medium, size_bytes: int, left: bytes | None) -> None:
+        self._make = lambda: _Opened(medium, size_bytes, left)
+        super().__init__(Path("nowhere"), StorageOptions(size_bytes, durable=medium.durable))
+
+    def _open(self) -> Any:
+        return self._make()

@@ -1,0 +1,521 @@
+"""The embedded store: several processes on a folder, room, and what a system refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.backends import _file_room
+from hicache.storage.backends._file_data import Data
+from hicache.storage.backends.file import FileStore
+from hicache.storage.base import Status, StorageOptions
+from hicache.storage.verified import Verified
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def opened(folder: Path, size_bytes: int = 0) -> FileStore:
+    store = open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes))
+    assert isinstance(store, FileStore)
+    return store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[FileStore]:
+    store = opened(folder)
+    yield store
+    store.close()
+
+
+def page(name: str, size: int = 3000) -> bytes:
+    return (name.encode() * size)[:size]
+
+
+def put(store: FileStore, *names: str, size: int = 3000) -> list[Status]:
+    return store.write(
+        [f"c/kv/0of1/{name}" for name in names], [(memoryview(page(name, size)),) for name in names]
+    )
+
+
+def get(store: FileStore, name: str, size: int = 3000) -> bytes | Status:
+    into = memoryview(bytearray(size))
+    status = store.read([f"c/kv/0of1/{name}"], [(into[: size // 3], into[size // 3 :])])[0]
+    return bytes(into) if status is Status.DONE else status
+
+
+def there(store: FileStore, names: str) -> str:
+    found = store.lookup([f"c/kv/0of1/{name}" for name in names])
+    return "".join(name for name, one in zip(names, found, strict=True) if one)
+
+
+def test_values_outlive_the_process(folder: Path) -> None:
+    first = opened(folder)
+    assert put(first, "a", "b") == [Status.DONE, Status.DONE]
+    first.close()
+    second = opened(folder)
+    assert (get(second, "a"), get(second, "b")) == (page("a"), page("b"))
+    assert get(second, "none") is Status.MISSING
+    assert get(second, "a", 2999) is Status.CORRUPT, "another length"
+    assert second.stats()["values"] == 2
+    second.close()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("wwrdo"),
+            st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 4096, 9000])), max_size=5),
+        ),
+        max_size=25,
+    )
+)
+def test_it_does_what_a_dict_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[tuple[int, int]]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store, model = opened(folder), dict[str, bytes]()
+    for number, (kind, what) in enumerate(steps):
+        keys = [f"c/kv/0of1/{name}" for name, _ in what]
+        if kind == "w":
+            values = [bytes([number]) * size for _, size in what]
+            assert set(store.write(keys, [(memoryview(one),) for one in values])) <= {Status.DONE}
+            model.update(zip(keys, values, strict=True))
+        elif kind == "d":
+            done = store.delete(list(dict.fromkeys(keys)))
+            assert [one is Status.DONE for one in done] == [
+                model.pop(key, None) is not None for key in dict.fromkeys(keys)
+            ]
+        elif kind == "o":
+            store.close()
+            store = opened(folder)
+        else:
+            assert store.lookup(keys) == [key in model for key in keys]
+            into = [memoryview(bytearray(len(model.get(key, b"")))) for key in keys]
+            for key, status, found in zip(
+                keys, store.read(keys, [(one,) for one in into]), into, strict=True
+            ):
+                assert status is (Status.DONE if key in model else Status.MISSING)
+                assert key not in model or bytes(found) == model[key]
+    assert {entry.key: entry.size_bytes for entry in store.entries("")} == {
+        key: len(value) for key, value in model.items()
+    }
+    store.close()
+
+
+def test_entries_are_found_by_their_beginning(store: FileStore) -> None:
+    names = [f"{number:04}" for number in range(1203)]
+    put(store, *names, size=1)
+    assert len(list(store.entries(""))) == 1203
+    some = list(store.entries("c/kv/0of1/11"))
+    assert sorted(entry.key[-4:] for entry in some) == names[1100:1200]
+    assert all(entry.used_at_s > 1_700_000_000 for entry in some)
+    assert list(store.entries("d")) == []
+
+
+def test_the_least_recently_used_goes_first(folder: Path) -> None:
+    store = opened(folder, size_bytes=4 * 4096)
+    assert put(store, "a", "b", "c", "d") == [Status.DONE] * 4
+    get(store, "a")
+    assert put(store, "e") == [Status.DONE]
+    assert there(store, "abcde") == "acde"
+    assert put(store, "f", "g") == [Status.DONE] * 2
+    assert there(store, "abcdefg") == "aefg"
+    assert store.stats()["disk_bytes"] == 4 * 4096
+    assert store.stats()["evicted"] == 3
+    store.close()
+
+
+def test_a_batch_does_not_evict_itself(folder: Path) -> None:
+    store = opened(folder, size_bytes=3 * 4096)
+    found = put(store, "a", "b", "c", "d", "e")
+    assert found == [Status.DONE] * 3 + [Status.FULL] * 2
+    assert there(store, "abcde") == "abc"
+    assert put(store, "f", size=3 * 4096 + 1) == [Status.FULL], "larger than the store"
+    assert there(store, "abc") == "abc"
+    store.close()
+
+
+def test_all_values_of_a_page_go_together(folder: Path) -> None:
+    """BUGS H12: half of a page's pools were evicted, and the page stayed useless."""
+    store = opened(folder, size_bytes=6 * 4096)
+    pools = ("kv", "swa", "mamba")
+    for digest in ("one", "two"):
+        keys = [f"c/{pool}/0of1/{digest}" for pool in pools]
+        assert store.write(keys, [(memoryview(b"x"),)] * 3) == [Status.DONE] * 3
+    put(store, "three")
+    left = {entry.key for entry in store.entries("")}
+    assert left == {f"c/{pool}/0of1/two" for pool in pools} | {"c/kv/0of1/three"}
+    store.close()
+
+
+def test_the_text_of_a_context_stays_while_its_pages_are_written(folder: Path) -> None:
+    store = opened(folder, size_bytes=4 * 4096)
+    assert store.write(["c/context"], [(memoryview(b"{}"),)]) == [Status.DONE]
+    for name in "abcdefgh":
+        put(store, name)
+    assert store.lookup(["c/context"]) == [True]
+    store.close()
+
+
+def test_room_moves_between_sizes_of_values(folder: Path) -> None:
+    """The coldest segment is given up when values of another size need room."""
+    store = opened(folder, size_bytes=32 * 4096)
+    put(store, *(f"s{number}" for number in range(32)))
+    large = [f"l{number}" for number in range(4)]
+    assert put(store, *large, size=4 * 4096) == [Status.DONE] * 4
+    assert sum(store.lookup([f"c/kv/0of1/s{number}" for number in range(32)])) == 16
+    assert int(store.stats()["disk_bytes"]) <= 32 * 4096
+    files = sum(path.stat().st_size for path in (folder / "segments").iterdir())
+    assert files == store.stats()["disk_bytes"]
+    store.close()
+
+
+def test_a_smaller_size_is_kept_to_when_the_store_is_opened(folder: Path) -> None:
+    store = opened(folder)
+    for first in range(0, 256, 16):
+        put(store, *(f"{number:03}" for number in range(first, first + 16)))
+    store.close()
+    store = opened(folder, size_bytes=64 * 4096)
+    assert int(store.stats()["disk_bytes"]) <= 64 * 4096
+    store.close()
+
+
+def test_a_full_disk_is_full_and_then_evicts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_file_room, "SEGMENT_BYTES", 4 * 4096)
+    made = []
+
+    def create(data: Data, segment: int, size_bytes: int, real: object = Data.create) -> None:
+        if len(made) == 2:
+            raise OSError(errno.ENOSPC, "no space")
+        made.append(segment)
+        real(data, segment, size_bytes)  # type: ignore[operator]
+
+    monkeypatch.setattr(Data, "create", create)
+    store = opened(folder)
+    for name in "abcdefgh":
+        assert put(store, name) == [Status.DONE]
+    assert put(store, "i", "j") == [Status.DONE] * 2
+    assert there(store, "abcdefghij") == "cdefghij"
+    made.append(0)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(errno.ENOSPC, Status.FULL), (errno.EIO, Status.FAILED)]
+)
+def test_a_write_that_the_system_refuses_leaves_nothing(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int, status: Status
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, "refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Data, "write", refuse)
+        assert put(store, "a", "b") == [status] * 2
+    assert there(store, "ab") == ""
+    assert store.stats()["values"] == 0
+    assert put(store, "a", "b") == [Status.DONE] * 2
+
+
+def test_an_index_that_fails_is_a_failure_and_not_an_error(store: FileStore, folder: Path) -> None:
+    put(store, "a")
+    holder = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    assert put(store, "b") == [Status.FAILED]
+    assert get(store, "a") == page("a"), "readers do not wait"
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert put(store, "b") == [Status.DONE]
+
+
+def test_files_deleted_under_an_open_store(store: FileStore, folder: Path) -> None:
+    put(store, "a")
+    store.close()
+    store = opened(folder)
+    for path in (folder / "segments").iterdir():
+        path.unlink()
+    assert get(store, "a") is Status.MISSING
+    assert there(store, "a") == "", "what is lost is forgotten"
+    assert put(store, "b") == [Status.DONE]
+    for path in (folder / "segments").iterdir():
+        os.truncate(path, 100)
+    assert get(store, "b") is Status.CORRUPT
+    for path in [*(folder / "segments").iterdir(), *(folder / "owners").iterdir()]:
+        path.unlink()
+    for path in folder.iterdir():
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+    folder.rmdir()
+    assert get(store, "b") is Status.MISSING, "a new folder was begun"
+    assert put(store, "c") == [Status.DONE]
+    assert get(store, "c") == page("c")
+    store.close()
+
+
+def test_a_folder_that_turns_into_a_file_fails_without_an_error(folder: Path) -> None:
+    store = opened(folder)
+    put(store, "a")
+    folder.rename(folder.with_name("elsewhere"))
+    folder.write_text("not a folder")
+    assert get(store, "a") is Status.FAILED
+    assert put(store, "a") == [Status.FAILED]
+    assert there(store, "a") == ""
+    assert list(store.entries("")) == []
+    folder.unlink()
+    folder.with_name("elsewhere").rename(folder)
+    assert get(store, "a") == page("a")
+    store.close()
+
+
+def test_a_closed_store_fails(folder: Path) -> None:
+    store = opened(folder)
+    store.close()
+    store.close()
+    assert put(store, "a") == [Status.FAILED]
+    assert get(store, "a") is Status.FAILED
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(CallerError) as caught:
+        opened(folder)
+    text = str(caught.value)
+    assert text.startswith("storage: expected ")
+    assert "\n" not in text
+    assert "; " in text, "what to do"
+    return text
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert "found a file" in refused(tmp_path / "file")
+    assert "found a file" in refused(tmp_path / "file" / "below")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("x")
+    assert "'thesis.txt'" in refused(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        '{"store": "hicache pages", "version": 2}',
+        '{"store": "hicache pages", "version": "' + "9" * 999 + '"}',
+        '{"store": "others", "version": 1}',
+        "{}",
+        "[]",
+        "",
+        "[" * 4000,
+    ],
+)
+def test_a_folder_of_another_version_is_refused(folder: Path, manifest: str) -> None:
+    folder.mkdir()
+    (folder / "manifest.json").write_text(manifest)
+    assert "name another folder, or delete this one" in refused(folder)
+    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+
+
+def test_a_damaged_index_is_refused(folder: Path) -> None:
+    opened(folder).close()
+    (folder / "index.sqlite").write_bytes(b"not a database" * 1000)
+    assert "delete this one" in refused(folder)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_folder_that_cannot_be_written_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert os.strerror(code) in refused(folder)
+
+
+def test_two_stores_on_one_folder_see_each_other(folder: Path) -> None:
+    one, two = opened(folder, 8 * 4096), opened(folder, 8 * 4096)
+    put(one, "a")
+    assert get(two, "a") == page("a")
+    put(two, "a", "b")
+    assert get(one, "b") == page("b")
+    two.delete(["c/kv/0of1/a"])
+    assert get(one, "a") is Status.MISSING
+    one.close()
+    assert get(two, "b") == page("b")
+    two.close()
+
+
+def test_a_value_that_is_being_written_is_nobody_elses_room(folder: Path) -> None:
+    one, two = opened(folder, 4 * 4096), opened(folder, 4 * 4096)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow(index: int) -> None:
+        writing.set()
+        go_on.wait(20)
+
+    result: list[Status] = []
+    value = (memoryview(page("x")),)
+    thread = threading.Thread(
+        target=lambda: result.extend(one.write_sealed(["c/kv/0of1/x"], [value], slow))
+    )
+    thread.start()
+    assert writing.wait(20)
+    for name in "abcdef":
+        assert put(two, name) == [Status.DONE]
+    assert there(two, "abcdefx") == "def"
+    go_on.set()
+    thread.join()
+    assert result == [Status.DONE]
+    assert get(two, "x") == page("x")
+    one.close()
+    two.close()
+
+
+def test_a_value_whose_slot_is_given_away_during_a_read_is_missing(folder: Path) -> None:
+    store = opened(folder, 4096)
+    put(store, "a")
+
+    def evicted(index: int) -> bool:
+        put(store, "b")
+        return True
+
+    into = (memoryview(bytearray(3000)),)
+    assert store.read_checked(["c/kv/0of1/a"], [into], evicted) == [Status.MISSING]
+    store.close()
+
+
+KILLED = """
+import os, sys
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import StorageOptions
+store = open_storage(parse(sys.argv[1]), StorageOptions(size_bytes=4 * 4096))
+store.write_sealed(["c/kv/0of1/x"] * 3, [(memoryview(b"x"),)] * 3, lambda _: os._exit(9))
+"""
+
+
+def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
+    living = opened(folder, 4 * 4096)
+    child = subprocess.run([sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False)
+    assert child.returncode == 9
+    (folder / "segments" / "999.slots").write_bytes(b"of a transaction that never ended")
+    assert put(living, "a", "b", "c", "d") == [Status.DONE] * 4, "its room is found when needed"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False
+        ).returncode
+        == 9
+    )
+    other = opened(folder, 4 * 4096)
+    owners = {path.name for path in (folder / "owners").iterdir()}
+    assert len(owners) == 2
+    assert [path.name for path in (folder / "segments").iterdir()] == ["1.slots"]
+    assert put(other, "e", "f", "g", "h") == [Status.DONE] * 4
+    other.close()
+    living.close()
+    assert list((folder / "owners").iterdir()) == []
+
+
+def test_many_threads(folder: Path) -> None:
+    """Verified values, threads that write, read and delete the same keys in too little room."""
+    store = Verified(opened(folder, 12 * 4096))
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for step in range(60):
+            names = [f"{(number * 7 + step * 3 + at) % 20}" for at in range(4)]
+            keys = [f"c/kv/0of1/{name}" for name in names]
+            written = store.write(keys, [(memoryview(page(name)),) for name in names])
+            wrong.extend(one for one in written if one not in (Status.DONE, Status.FULL))
+            into = [memoryview(bytearray(3000)) for _ in names]
+            for name, status, got in zip(
+                names, store.read(keys, [(one,) for one in into]), into, strict=True
+            ):
+                if status not in (Status.DONE, Status.MISSING):
+                    wrong.append((name, status))
+                if status is Status.DONE and bytes(got) != page(name):
+                    wrong.append((name, "wrong bytes"))
+            store.delete(keys[:1])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    store.close()
+
+
+def test_open_files_are_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_file_room, "SEGMENT_BYTES", 4096)
+    store = opened(folder)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(200):
+        put(store, str(number))
+    assert len(list((folder / "segments").iterdir())) == 200
+    assert len(os.listdir("/proc/self/fd")) - before <= 70
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_short_transfers_are_continued(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write, real_read = os.pwritev, os.preadv
+
+    def write(file: int, parts: Sequence[memoryview], start: int) -> int:
+        return real_write(file, [parts[0][:1000]], start)
+
+    def read(file: int, parts: Sequence[memoryview], start: int) -> int:
+        return real_read(file, [parts[0][:700]], start)
+
+    monkeypatch.setattr(os, "pwritev", write)
+    monkeypatch.setattr(os, "preadv", read)
+    assert put(store, "a") == [Status.DONE]
+    assert get(store, "a") == page("a")
+
+
+def test_a_value_in_many_buffers(store: FileStore) -> None:
+    whole = os.urandom(5000)
+    parts = tuple(memoryview(whole)[at : at + 2] for at in range(0, 5000, 2))
+    assert store.write(["c/kv/0of1/p"], [parts]) == [Status.DONE]
+    into = bytearray(5000)
+    pieces = tuple(memoryview(into)[at : at + 4] for at in range(0, 5000, 4))
+    assert store.read(["c/kv/0of1/p"], [pieces]) == [Status.DONE]
+    assert bytes(into) == whole
+
+
+def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "manifest.json.new").write_text("{")
+    opened(folder).close()
+    for name in ("segments", "owners"):
+        (folder / name).rmdir()
+    (folder / "index.sqlite").unlink()
+    opened(folder).close()
+
+
+def test_the_manifest_says_what_the_folder_is(folder: Path, store: FileStore) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest == {"store": "hicache pages", "version": 1}

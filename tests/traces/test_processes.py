@@ -1,0 +1,150 @@
+"""One process for each job: all ends of a process, and of the command that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import active_children, get_context
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from tests.patience import PATIENCE_S
+from traces.cli import main
+from traces.mutants.limits import MEMORY_BYTES, each
+from traces.sweeping import pool
+from traces.terminal.processes import JobFailed, ProcessLost, results
+from traces.terminal.signals import interruptible
+
+ROOT = Path(__file__).resolve().parents[2]
+FORK = get_context("fork")
+
+
+def test_each_result_comes_once_also_with_more_processes_than_jobs() -> None:
+    for most in (1, 2, 5):
+        assert sorted(results(FORK, lambda job: job * 2, range(4), most)) == [0, 2, 4, 6]
+    assert list(results(FORK, abs, (), 2)) == []
+    assert not active_children()
+
+
+def test_a_job_is_alone_in_its_process() -> None:
+    found = list(results(FORK, lambda _: os.getpid(), range(3), 2))
+    assert len({*found, os.getpid()}) == 4
+
+
+def test_processes_that_miss_the_signal_to_end_are_ended() -> None:
+    """SIGTERM does not reach them, as when it is sent before Python has begun in them."""
+    code = """
+import signal
+from invariants.fresh.drawing import draw
+from traces.mutants import fresh_work
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+fresh_work.work = lambda job: job.bug.number
+jobs = [fresh_work.Job(bug, 1, 1.0) for bug in draw(1, 8)]
+print(sorted(fresh_work.run(jobs, 4)))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, said) == (0, "[1, 2, 3, 4, 5, 6, 7, 8]\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda: os._exit(7), "it ended with exit code 7"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"it was ended by signal 9 \(SIGKILL\)"),
+    ],
+)
+def test_a_lost_process_is_an_error_that_says_how_it_ended(end: object, how: str) -> None:
+    def work(job: int) -> int:
+        if job == 2:
+            assert callable(end)
+            end()
+        return job
+
+    found = []
+    with pytest.raises(ProcessLost, match=how):
+        found.extend(each(work, range(1, 9), 2))
+    assert not active_children()
+
+
+def test_an_error_of_a_job_ends_the_others() -> None:
+    def work(job: int) -> None:
+        if job:
+            time.sleep(600)
+        raise ZeroDivisionError("told")
+
+    with pytest.raises(JobFailed, match="ZeroDivisionError: told"):
+        list(results(FORK, work, range(2), 2))
+    assert not active_children()
+
+
+def test_bad_input_stays_bad_input() -> None:
+    def work(job: int) -> None:
+        raise CallerError("expected one, found two")
+
+    with pytest.raises(CallerError, match=r"^expected one, found two$"):
+        list(results(FORK, work, range(2), 2))
+
+
+def test_who_takes_no_more_results_ends_the_processes() -> None:
+    def work(job: int) -> int:
+        if job:
+            time.sleep(600)
+        return job
+
+    found = results(FORK, work, range(3), 2)
+    assert next(found) == 0
+    assert len(active_children()) == 1
+    found.close()
+    assert not active_children()
+
+
+def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = FORK.Process.start
+
+    def interrupted(process: object) -> None:
+        start(process)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(FORK.Process, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        list(results(FORK, lambda _: time.sleep(600), range(2), 2))
+    assert not active_children()
+
+
+def test_memory_is_limited_in_a_process_of_a_mutant() -> None:
+    def work(job: int) -> str:
+        try:
+            return f"{len(bytearray(2 * MEMORY_BYTES))} bytes"
+        except MemoryError:
+            return "refused"
+
+    assert list(each(work, range(2), 2)) == ["refused", "refused"]
+
+
+def test_a_lost_point_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise ProcessLost("a worker was lost: it ended with exit code 7; give --jobs 1")
+
+    monkeypatch.setattr(pool, "results", lost)
+    words = ["--device-pages", "400", "--host-bytes", "0,3.2GB", "--jobs", "2", "--limit", "20"]
+    assert main(["host", *words]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "found that a worker was lost: it ended with exit code 7; give --jobs 1, or" in said

@@ -1,0 +1,106 @@
+"""A replay on a real store, killed and begun again: what was stored is hit, page for page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import StorageOptions
+from hicache.storage.keys import take_apart
+from traces.cli import main
+from traces.formats._open import open_trace
+from traces.formats.base import Paged
+
+RATES = [
+    0.0, 0.583333, 0.75, 0.821429, 0.861111, 0.886364,
+    0.903846, 0.916667, 0.926471, 0.934211, 0.940476, 0.945652,
+]  # fmt: skip
+STATES = ["--components", "full,mamba", "--mamba-states", "50", "--host-ratio", "2"]
+PLAIN = ["--mode", "hits", "--check", "off", "--prefetch-threshold", "0"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """SPEC's workload: 10 clients, 12 rounds, 256 new input and 256 output tokens a round."""
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    assert main(["generate", "multiturn", "-o", path]) == 0
+    return path
+
+
+def replayed(folder: Path, trace: str, *options: str) -> dict[str, Any]:
+    out = folder / "out.json"
+    assert main(["replay", trace, *options, "--json", str(out)]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.parametrize("mode", ["hits", "timed"])
+@pytest.mark.parametrize("flushed", [["host"], ["host", "device"]])
+def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
+    turns: str, tmp_path: Path, mode: str, flushed: list[str]
+) -> None:
+    store = ["--storage", f"file:{tmp_path / 'store'}", *PLAIN, "--mode", mode]
+    emptied = [f"--flush-{tier}-every-round" for tier in flushed]
+    found = replayed(tmp_path, turns, *STATES, *store, "--device-pages", "3000", *emptied)
+    assert round(found["whole"]["hit_rate"], 6) == 0.897569
+    assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES
+    hits = found["whole"]["hit_tokens"]
+    assert (hits["storage"] == sum(hits.values())) == ("device" in flushed)
+
+
+def expected(paged: Paged, stored: set[bytes]) -> list[tuple[int, int]]:
+    """The reference model, with memory that is never full: (pages in memory, pages from storage) of
+    each request. A page is in memory from the first request that has it on, and in storage if it
+    was there at the beginning or was in memory before."""
+    memory: set[bytes] = set()
+    found = []
+    for job in paged.jobs:
+        chain = paged.prompt_key(job).page_digests()
+        cached = next((at for at, one in enumerate(chain) if one not in memory), len(chain))
+        known = next((at for at, one in enumerate(chain) if one not in stored | memory), len(chain))
+        found.append((cached, known - cached))
+        memory.update(chain)
+        if paged.knows_output:
+            memory.update(paged.key(job, job.input_length + job.output_length - 1).page_digests())
+    return found
+
+
+def stored_in(folder: Path) -> set[bytes]:
+    """The digests of the pages that a store has."""
+    store = open_storage(parse(f"file:{folder}"), StorageOptions())
+    keys = [take_apart(entry.key) for entry in store.entries("")]
+    store.close()
+    return {bytes.fromhex(key.digest) for key in keys if key is not None and key.digest}
+
+
+def test_after_a_kill_the_next_replay_hits_what_was_stored_page_for_page(tmp_path: Path) -> None:
+    trace, store, rows = (str(tmp_path / name) for name in ("t.jsonl", "store", "rows.jsonl"))
+    shape = ["--clients", "40", "--rounds", "8"]
+    assert main(["generate", "multiturn", *shape, "-o", trace]) == 0
+    options = [*PLAIN, "--device-pages", "99999", "--storage", f"file:{store}"]
+    command = [sys.executable, "-m", "hicache", "replay", trace, *options]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as child:  # type: ignore[call-overload]
+        while child.poll() is None and not _has_values(Path(store)):
+            time.sleep(0.02)
+        child.kill()
+    there = stored_in(Path(store))
+    assert there
+    assert main(["replay", trace, *options, "--requests", rows]) == 0
+    paged = open_trace(trace).paged(64)
+    told = [json.loads(line)["hit_tokens"] for line in Path(rows).read_text().splitlines()]
+    found = [(one["device"] + one["host"], one["storage"]) for one in told]
+    assert found == [(cached * 64, new * 64) for cached, new in expected(paged, there)]
+    assert sum(new for _, new in found)
+
+
+def _has_values(store: Path) -> bool:
+    """Whether anything was written beyond what an empty store has."""
+    return sum(path.stat().st_size for path in store.glob("segments/*")) > 300_000

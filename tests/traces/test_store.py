@@ -1,0 +1,203 @@
+"""`hicache store list|stats|check|gc`: what people and programs are told, and what is deleted."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core.types import Key
+from hicache.models.base import PoolDescription
+from hicache.storage import keys
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Status, StorageOptions
+from hicache.storage.verified import Verified
+from traces.cli import main
+
+KV = PoolDescription("kv", "full", "kv", (0,), ("key", "value"), 2, 8)
+INDEXER = PoolDescription("indexer", "full", "indexer", (0,), ("key",), 1, 8, anchor="kv")
+ONE = keys.Context("example-1b", "main", 16, "tokens", (KV, INDEXER))
+TWO = keys.Context("example-7b", "", 64, "ids", (KV,))
+
+
+def fill(folder: Path) -> str:
+    """Ten pages of one context in two pools, three of another whose text is not stored."""
+    store = Verified(open_storage(parse(f"file:{folder}"), StorageOptions()))
+    text = memoryview(ONE.text.encode())
+    assert store.write([keys.context_key(ONE.digest)], [(text,)]) == [Status.DONE]
+    chain = Key.from_page_ids(list(range(10))).page_digests()
+    for context, pools, digests in ((ONE, ("kv", "indexer"), chain), (TWO, ("kv",), chain[:3])):
+        for pool in pools:
+            names = keys.page_keys(context.digest, pool, "0of1", digests)
+            pages = [(memoryview(bytes([number]) * 1000),) for number in range(len(names))]
+            assert set(store.write(names, pages)) == {Status.DONE}
+    store.close()
+    return f"file:{folder}"
+
+
+def age(folder: Path, pages: int, seconds: int) -> None:
+    """Let the first pages of the first context be used so long ago."""
+    base = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
+    chain = Key.from_page_ids(list(range(pages))).page_digests()
+    base.executemany(
+        "UPDATE slots SET used_at = used_at - ? WHERE key LIKE ?",
+        [(seconds, f"{ONE.digest}/%/{digest.hex()}") for digest in chain],
+    )
+    base.close()
+
+
+def spoil(folder: Path, key: str) -> None:
+    base = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
+    segment, start = base.execute(
+        "SELECT segment, slot * slot_bytes FROM slots WHERE key = ?", (key,)
+    ).fetchone()
+    base.close()
+    with open(folder / "segments" / f"{segment}.slots", "r+b") as file:
+        file.seek(start + 500)
+        file.write(b"spoilt")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def address(folder: Path) -> str:
+    return fill(folder)
+
+
+def results(tmp_path: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    out = tmp_path / "out.json"
+    assert main(["store", *words, "--json", str(out)]) == code
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_list_tells_models_apart(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = results(tmp_path, "list", address)["contexts"]
+    assert {one["context"]: (one["pages"], one["values"]) for one in found} == {
+        ONE.digest: (10, 20),
+        TWO.digest: (3, 3),
+    }
+    documents = {one["context"]: one["document"] for one in found}
+    assert documents == {ONE.digest: json.loads(ONE.text), TWO.digest: None}
+    shown = capsys.readouterr().out
+    assert "example-1b main" in shown
+    assert ONE.digest[:12] in shown
+
+
+def test_stats_count_pools_and_shards(address: str, tmp_path: Path) -> None:
+    found = results(tmp_path, "stats", address)
+    assert found["store"]["values"] == 24
+    assert {
+        (one["context"], one["pool"], one["shard"]): one["values"] for one in found["parts"]
+    } == {
+        (ONE.digest, "kv", "0of1"): 10,
+        (ONE.digest, "indexer", "0of1"): 10,
+        (TWO.digest, "kv", "0of1"): 3,
+    }
+    assert all(one["bytes"] == one["values"] * 1064 for one in found["parts"])
+
+
+def test_check_finds_what_is_spoilt(
+    address: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert results(tmp_path, "check", address)["verified"] == 24
+    digest = Key.from_page_ids([0]).page_digests()
+    [bad] = keys.page_keys(ONE.digest, "indexer", "0of1", digest)
+    spoil(folder, bad)
+    found = results(tmp_path, "check", address, code=12)
+    assert (found["corrupt"], found["verified"], found["values"]) == ([bad], 23, 24)
+    assert f"corrupt: {bad}" in capsys.readouterr().out.replace("\n", "")
+    found = results(tmp_path, "check", address, "--delete")
+    assert found["corrupt"] == [bad]
+    found = results(tmp_path, "check", address)
+    assert (found["corrupt"], found["values"]) == ([], 23)
+
+
+def test_check_finds_a_text_that_is_not_the_contexts(folder: Path, tmp_path: Path) -> None:
+    store = Verified(open_storage(parse(f"file:{folder}"), StorageOptions()))
+    store.write([keys.context_key(ONE.digest)], [(memoryview(b"{}"),)])
+    store.close()
+    found = results(tmp_path, "check", f"file:{folder}", code=12)
+    assert found["corrupt"] == [keys.context_key(ONE.digest)]
+
+
+def test_gc_keeps_a_size_and_deletes_whole_pages(
+    address: str, folder: Path, tmp_path: Path
+) -> None:
+    age(folder, pages=6, seconds=1000)
+    asked = ["gc", address, "--size", str(15 * 1064)]
+    planned = results(tmp_path, *asked, "--dry-run")
+    assert (planned["pages"], planned["deleted_pages"], planned["bytes"]) == (13, 4, 23 * 1064)
+    assert results(tmp_path, "stats", address)["store"]["values"] == 24
+    done = results(tmp_path, *asked)
+    assert done == planned | {"dry_run": False, "command": done["command"]}
+    parts = results(tmp_path, "stats", address)["parts"]
+    assert {(one["context"], one["pool"]): one["values"] for one in parts} == {
+        (ONE.digest, "kv"): 6,
+        (ONE.digest, "indexer"): 6,
+        (TWO.digest, "kv"): 3,
+    }
+
+
+def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) -> None:
+    age(folder, pages=6, seconds=7200)
+    assert results(tmp_path, "gc", address, "--unused-for", "3h")["deleted_pages"] == 0
+    assert results(tmp_path, "gc", address, "--unused-for", "1h")["deleted_pages"] == 6
+    assert results(tmp_path, "gc", address, "--context", TWO.digest[:9])["deleted_pages"] == 3
+    assert results(tmp_path, "gc", address, "--context", ONE.digest)["deleted_pages"] == 4
+    left = results(tmp_path, "stats", address)["store"]["values"]
+    assert left == 0, "the text of a context goes with its last page"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["list", "somewhere"], "expected SCHEME:REST such as file:DIR"),
+        (["list", "nowhere:x"], "expected one of"),
+        (["check", "file:nowhere"], "expected a store, found none in nowhere"),
+        (["stats", "file:file"], "expected a store, found none in file"),
+        (["gc", "{address}"], "expected --size, --unused-for or --context"),
+        (["gc", "{address}", "--unused-for", "7"], "expected a time such as 12h or 7d"),
+        (["gc", "{address}", "--context", "zz"], "expected the beginning of one that is stored"),
+        (["list", "{other}"], "found version 2"),
+    ],
+)
+def test_bad_input_is_one_line(
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x")
+    Path("other").mkdir()
+    Path("other/manifest.json").write_text('{"store": "hicache pages", "version": 2}')
+    before = sorted(tmp_path.rglob("*"))
+    places = {"address": address, "other": "file:other"}
+    assert main(["store", *(word.format(**places) for word in words)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert told in lines[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_values_under_other_keys_are_counted_and_not_in_the_way(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_storage(parse(f"file:{folder}"), StorageOptions())
+    store.write(["some/thing", "\x1b[31mred"], [(memoryview(b"x"),)] * 2)
+    store.close()
+    assert results(tmp_path, "list", f"file:{folder}")["contexts"][0]["values"] == 2
+    assert results(tmp_path, "check", f"file:{folder}", code=12)["verified"] == 0
+    assert "\x1b[31m" not in capsys.readouterr().out
+    assert results(tmp_path, "gc", f"file:{folder}", "--size", "0")["deleted_pages"] == 2

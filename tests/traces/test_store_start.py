@@ -1,0 +1,98 @@
+"""`hicache store start`: a server while the command runs, and nothing of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Status, StorageOptions
+from tests.contract.rigs_stores import missing
+from traces.cli import main
+from traces.servers import base
+
+
+def begun(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
+    """The command, with its temporary files in a folder, and the address that it printed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hicache", "store", "start", "redis", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(folder)},
+    )
+    assert process.stdout
+    first = process.stdout.readline()
+    if not first:
+        missing(process.communicate()[1])
+    address = process.stdout.readline().strip().strip("'")
+    process.stdout.readline()
+    return process, address
+
+
+def open_until_it_fails(address: str) -> None:
+    """The system ends the server of a command that was killed, in its own time."""
+    while True:
+        open_storage(parse(address), StorageOptions(timeout_s=10.0)).close()
+
+
+@pytest.mark.parametrize("how", ["signal", "stop", "kill"])
+def test_a_server_ends_with_its_command(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process, address = begun(tmp_path)
+    with process:
+        store = open_storage(parse(address), StorageOptions(timeout_s=10.0))
+        assert store.write(["k"], [(memoryview(b"v"),)]) == [Status.DONE]
+        store.close()
+        if how == "stop":
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+            assert main(["store", "start", "redis", "--stop"]) == 0
+            assert capsys.readouterr().out == "redis has ended\n"
+            assert main(["store", "start", "redis", "--stop"]) == 2
+            assert "found none" in capsys.readouterr().err
+        else:
+            process.send_signal(signal.SIGINT if how == "signal" else signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    assert err == ""
+    if how == "kill":
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (process.returncode, out) == (0, "redis has ended\n")
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(CallerError, match="Connection refused"):
+        open_until_it_fails(address)
+
+
+def test_a_missing_program_and_a_taken_port_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind((base.HOST, 0))
+        taken.listen()
+        with pytest.raises(CallerError, match=r"expected a free port of 127\.0\.0\.1, found"):
+            base.refuse_taken(taken.getsockname()[1])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["store", "start", "redis"]) == 2
+    assert capsys.readouterr().err == (
+        "hicache: storage: expected the program redis-server, found none; "
+        "apt-get install redis-server, or what your system calls it\n"
+    )
+    assert main(["store", "start", "redis", "--port", "70000"]) == 2
+
+
+def test_a_program_that_does_not_listen_is_told_with_its_last_line(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match=r"did not \(no such thing\)"):
+        base.spawn(
+            [sys.executable, "-c", "raise SystemExit('no such thing')"],
+            tmp_path / "log",
+            base.free_ports(1)[0],
+        )

@@ -1,0 +1,45 @@
+"""`hicache store`: what stores hold. Does not define any action; see traces/storing."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Self
+
+from hicache.core import registry
+
+from ..storing import base
+from ..terminal.options import OptionRecord
+from ..terminal.parser import Formatter
+
+SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """own: the options of the action."""
+
+    action: str
+    own: OptionRecord
+
+    @classmethod
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        """Separates the name of the action from its options."""
+        rest = argparse.Namespace(**vars(namespace))
+        action = rest.action
+        del rest.action
+        return cls(action, base.load(action).Options.read(rest))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    names = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name in registry.names(base.ACTIONS):
+        action = base.load(name)
+        about = action.SUMMARY
+        action.add_options(
+            names.add_parser(name, help=about, description=about, formatter_class=Formatter)
+        )
+
+
+def run(options: Options, command: str) -> int:
+    return base.load(options.action).run(options.own, command)

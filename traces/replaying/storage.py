@@ -1,0 +1,183 @@
+"""The storage of a replay: from its address and options to what the run reads and writes.
+
+`sim:` is a store in virtual time, with what can go wrong. Every other address is a real store: the
+replay reads and writes it, and takes the time of the simulated link for it. Does not parse the
+command line or run anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from hicache.storage.address import parse, schemes, shown
+from hicache.storage.base import StorageOptions
+from hicache.storage.opening import open_store
+from sim.engine.prefetching import PrefetchLimit
+from sim.storage.contents import Contents, Medium
+from sim.storage.faults import Faulty
+from sim.storage.options import MILLION, StoreOptions
+from sim.storage.stored import StoredContents, context_of, scaled_size
+
+from ..terminal import options as read
+from ..terminal.streams import print_error
+from .options import ReplayOptions
+
+SIMULATED = "sim"
+POLICY = "wait_complete"
+# SGLang's for its policy `timeout`: 1 s, and 0.25 s for 1,024 tokens. `wait_complete` has no limit
+# there; here it has one, so that a store that hangs costs a request no more than that.
+LIMITS_NS = {"timeout": (1_000_000_000, 244_140), "wait_complete": (10_000_000_000, 2_441_406)}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """See the module. address: as given. is_simulated: whether it is `sim:`. options: of the store
+    or of the simulated link. size_bytes: as for real pages, 0 for no limit."""
+
+    address: str
+    is_simulated: bool
+    options: StoreOptions
+    policy: str
+    limit: PrefetchLimit | None
+
+    def as_options(self) -> dict[str, object]:
+        """By name of the option; durations in seconds."""
+        options, limit = self.options, self.limit
+        return {
+            "storage": self.address,
+            "storage_size": options.size_bytes or None,
+            "storage_bandwidth_read": options.read_bytes_per_s,
+            "storage_bandwidth_write": options.write_bytes_per_s,
+            "storage_latency_s": options.latency_ns / 1e9,
+            "prefetch": self.policy,
+            "prefetch_limit_base_s": None if limit is None else limit.base_ns / 1e9,
+            "prefetch_limit_per_token_s": None if limit is None else limit.token_ns / 1e9,
+        }
+
+    def open(
+        self, model: ModelDescription, page_size: int, value_bytes: Mapping[str, int], tp: int
+    ) -> Contents:
+        """What the store has. Raises CallerError for what a person can mend."""
+        size = self.options.size_bytes
+        limit = _limit_of(size, value_bytes)
+        if self.is_simulated:
+            medium = Medium(value_bytes, size)
+            faulty = self.options.loss or self.options.lying or self.options.corrupt
+            return Faulty(medium, self.options) if faulty else medium
+        limits = StorageOptions(size_bytes=limit)
+        address = parse(self.address)
+        store = open_store(address, limits, time.monotonic, print_error)
+        context = context_of(model, page_size, "ids")
+        contents = StoredContents(store, context, model, value_bytes, tp)
+        try:
+            contents.check_key(shown(address))
+        except CallerError:
+            contents.close()
+            raise
+        return contents
+
+
+def _limit_of(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
+    """The limit of a real store; 0 for none. Raises CallerError for one without room for a page."""
+    most = max(value_bytes.values())
+    if 0 < size_bytes < most:
+        raise CallerError(
+            f"--storage-size: expected room for a page or state, {most} bytes, found {size_bytes}; "
+            "enlarge it"
+        )
+    return scaled_size(size_bytes, value_bytes)
+
+
+def resolve(options: ReplayOptions) -> StorageSettings | None:
+    """The storage that was asked for; None without one. Raises CallerError."""
+    if options.storage is None:
+        return None
+    scheme, _, rest = options.storage.partition(":")
+    is_simulated = scheme == SIMULATED
+    if is_simulated:
+        _refuse_link(options)
+        store = _simulated(rest, options.seed or 0)
+    else:
+        if parse(options.storage).scheme not in schemes():  # raises for what is no address
+            raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
+        store = StoreOptions()
+        if options.storage_bandwidth is not None:
+            reads, writes = options.storage_bandwidth
+            store = replace(store, read_bytes_per_s=reads, write_bytes_per_s=writes)
+        if options.storage_latency is not None:
+            store = replace(store, latency_ns=options.storage_latency)
+    store = replace(store, size_bytes=options.storage_size or 0)
+    policy = (options.prefetch or POLICY).replace("-", "_")
+    return StorageSettings(options.storage, is_simulated, store, policy, _limit(options, policy))
+
+
+def _limit(options: ReplayOptions, policy: str) -> PrefetchLimit | None:
+    if policy not in LIMITS_NS:
+        if options.prefetch_limit is not None:
+            raise CallerError(
+                f"--prefetch-limit: expected a policy that waits, {' or '.join(LIMITS_NS)}, found "
+                f"{policy}; name one with --prefetch, or leave the limit out"
+            )
+        return None
+    return PrefetchLimit(*(options.prefetch_limit or LIMITS_NS[policy]))
+
+
+def _refuse_link(options: ReplayOptions) -> None:
+    for name in ("storage_bandwidth", "storage_latency"):
+        if getattr(options, name) is not None:
+            raise CallerError(
+                f"--{name.replace('_', '-')}: expected a real store, found {options.storage}; "
+                "write it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
+            )
+
+
+def _simulated(text: str, seed: int) -> StoreOptions:
+    """The settings in an address such as `read=6GB/s,write=3GB/s,latency=200us,loss=0.01`."""
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name not in _READERS:
+            hint = registry.closest(name, [*_READERS])
+            raise CallerError(
+                f"--storage sim: expected some of {', '.join(_READERS)}, each with =VALUE, found "
+                f"{part[:40]!a}{hint}"
+            )
+        field, parse_value = _READERS[name]
+        if field in found:
+            raise CallerError(f"--storage sim: expected {name} once, found it twice; leave one out")
+        try:
+            found[field] = parse_value(value)
+        except argparse.ArgumentTypeError as error:
+            raise CallerError(f"--storage sim:{name}: {error}") from None
+    return StoreOptions(seed=seed, **found)
+
+
+def _bytes_per_s(text: str) -> int:
+    return read.at_least(1, read.byte_size)(text.removesuffix("/s"))
+
+
+def _share(text: str) -> int:
+    share = read.ratio(text)
+    if share > 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, found {text!r}")
+    return int(share * MILLION)
+
+
+_READERS: dict[str, tuple[str, Callable[[str], int]]] = {
+    "read": ("read_bytes_per_s", _bytes_per_s),
+    "write": ("write_bytes_per_s", _bytes_per_s),
+    "latency": ("latency_ns", read.duration_ns),
+    "loss": ("loss", _share),
+    "lying": ("lying", _share),
+    "corrupt": ("corrupt", _share),
+    "slow": ("slow", _share),
+    "dead_at": ("dead_at_ns", read.duration_ns),
+    "hangs_at": ("hangs_at_ns", read.duration_ns),
+    "back_at": ("back_at_ns", read.duration_ns),
+}

@@ -1,0 +1,169 @@
+"""`hicache store gc`: deletes pages until a store is small or fresh enough, least used first.
+
+All values of a page go together, of every pool and shard. The text of a context goes with its last
+page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hicache.core.errors import CallerError
+from hicache.storage import keys
+from hicache.storage.base import Entry, Status, Storage
+
+from ..reporting.results import head
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_outputs, write_json
+from ..terminal.progress import progress
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import console
+from . import _contents as contents
+
+SUMMARY = "delete the pages that were used least recently, down to a size or an age"
+_AT_ONCE = 256  # values
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """size: bytes that may stay. unused_for: seconds. context: the beginning of one whose pages go;
+    the whole store if there is none."""
+
+    address: str
+    size: int | None
+    unused_for: int | None
+    context: str
+    dry_run: bool
+    json: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The values that are useless without each other."""
+
+    values: tuple[Entry, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.values)
+
+    @property
+    def used_at_s(self) -> float:
+        return max(entry.used_at_s for entry in self.values)
+
+
+def duration(text: str) -> int:
+    """Seconds of a text such as 90s, 30m, 12h or 7d."""
+    match = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a time such as 12h or 7d, found {text!r}")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    contents.add_address(parser)
+    add = parser.add_argument
+    add("--size", type=read.byte_size, metavar="BYTES", help="keep at most so much: 20GB")
+    add("--unused-for", type=duration, metavar="TIME", help="delete what was unused so long: 7d")
+    add(
+        "--context",
+        default="",
+        metavar="BEGINNING",
+        help="delete pages of this context alone (see hicache store list); all of them without "
+        "--size and --unused-for",
+    )
+    add("--dry-run", action="store_true", help="only say what would be deleted")
+
+
+def run(options: Options, command: str) -> int:
+    check_outputs({}, json=options.json)
+    if options.size is None and options.unused_for is None and not options.context:
+        raise CallerError(
+            "hicache store gc: expected --size, --unused-for or --context, found none; say what to "
+            "keep"
+        )
+    with contents.opened(options.address) as store:
+        if options.context:
+            contents.chosen(contents.owners(store), options.context)
+        pages = sorted(pages_of(store, options.context), key=lambda page: page.used_at_s)
+        gone = list(too_much(pages, options, time.time()))
+        failed = 0 if options.dry_run else _delete(store, gone, {*pages} - {*gone})
+    deleted = sum(page.bytes for page in gone)
+    with ignore_broken_pipe():
+        console(sys.stderr if options.json == "-" else sys.stdout).print(
+            f"{'Would delete' if options.dry_run else 'Deleted'} {len(gone):,} of {len(pages):,} "
+            f"pages, {deleted / 1e6:,.1f} MB of {sum(page.bytes for page in pages) / 1e6:,.1f} MB."
+        )
+    if options.json:
+        result = {
+            "dry_run": options.dry_run,
+            "pages": len(pages),
+            "bytes": sum(page.bytes for page in pages),
+            "deleted_pages": len(gone),
+            "deleted_bytes": deleted,
+            "failed_values": failed,
+        }
+        write_json(options.json, head(command, complete=True) | result)
+    if failed:
+        raise CallerError(
+            f"storage: expected a store that deletes, found {failed:,} values that it kept; see "
+            "whether it can be written"
+        )
+    return 0
+
+
+def pages_of(store: Storage, context: str) -> Iterator[Page]:
+    """All pages. A value whose key is not of this format is a page by itself."""
+    families: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in store.entries(context):
+        parts = keys.take_apart(entry.key)
+        if parts is None:
+            families["", entry.key].append(entry)
+        elif parts.pool:
+            families[parts.context, parts.digest].append(entry)
+    for values in families.values():
+        yield Page(tuple(values))
+
+
+def too_much(pages: Sequence[Page], options: Options, now_s: float) -> Iterator[Page]:
+    """Which of the pages go; they are sorted by their last use."""
+    left = sum(page.bytes for page in pages)
+    everything = options.size is None and options.unused_for is None
+    for page in pages:
+        large = options.size is not None and left > options.size
+        known = page.used_at_s > 0
+        old = options.unused_for is not None and known
+        if everything or large or (old and now_s - page.used_at_s > (options.unused_for or 0)):
+            left -= page.bytes
+            yield page
+
+
+def _delete(store: Storage, gone: Sequence[Page], kept: Iterable[Page]) -> int:
+    """Delete the pages, and the texts of contexts of which nothing is kept; how many values the
+    store did not delete."""
+    living = {_context(page) for page in kept}
+    names = [entry.key for page in gone for entry in page.values]
+    names += [
+        keys.context_key(context)
+        for context in sorted({_context(page) for page in gone} - living - {""})
+    ]
+    failed = 0
+    with progress("gc", len(names), "values") as report:
+        for first in range(0, len(names), _AT_ONCE):
+            found = store.delete(names[first : first + _AT_ONCE])
+            failed += sum(one not in (Status.DONE, Status.MISSING) for one in found)
+            report(first + len(found))
+    return failed
+
+
+def _context(page: Page) -> str:
+    parts = keys.take_apart(page.values[0].key)
+    return "" if parts is None else parts.context
