@@ -157,6 +157,7 @@ def test_directories_that_do_not_fit(tmp_path: Path) -> None:
         open_storage(parse(f"hf3fs:{tmp_path / 'used'}"), StorageOptions(size_bytes=1 << 20))
     with pytest.raises(CallerError, match=r"storage_size: expected the size of a new file"):
         open_storage(parse(f"hf3fs:{tmp_path / 'new'}"), StorageOptions())
+    assert not (tmp_path / "new").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "journal").write_text("a diary\n")
     with pytest.raises(CallerError, match="to be a journal of format 1, found another file"):
