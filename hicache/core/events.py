@@ -17,7 +17,8 @@ from .types import FlightId, Key, RequestId, Tier
 
 
 class Arrived(NamedTuple):
-    """A request exists. Answered by `Matched`; nothing is locked, split or marked as used.
+    """A request exists. Answered by `Matched`; nothing is locked, split or marked as used. While
+    storage is attached a prefetch may begin (`Lookup`), or `Prefetched` says why none does.
 
     length: prompt tokens. key: the prompt's cacheable pages, at most ceil(length / page_size).
     match_pages: the longest prefix that may be reused; an engine that needs the last token's logits

@@ -45,7 +45,13 @@ ARRIVING, COPYING, RESTARTED = (
     "waiting for a copy to host",
     "waiting after a restart",
 )
-WAITING = ("waiting", ARRIVING, COPYING, RESTARTED)
+LOOKING, FETCHING, JOINED = (
+    "waiting for its lookup",
+    "waiting for its fetch",
+    "waiting for the prefetch of another",
+)
+PREFETCHING = (LOOKING, FETCHING, JOINED)
+WAITING = ("waiting", ARRIVING, COPYING, RESTARTED, *PREFETCHING)
 PASS, PASS_AND_LOAD, PASS_AFTER_LOAD = (
     "in its pass",
     "in its pass and load",
@@ -66,6 +72,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     _FAILED_PASS: IN_PASS,
 }
 LOAD_REPLY, PASS_REPLY, BACKUP_REPLY = "reply of its load", "reply of its pass", "reply of a backup"
+PREFETCH_REPLY = "reply of its prefetch"
 FLUSH = "flush"
 FOLLOWS = ("device eviction", "host eviction", FLUSH, "admission", "growth")
 AWAITED = "while another waits for its load"
@@ -85,6 +92,8 @@ def names(components: Sequence[str]) -> Iterator[str]:
                 replies += (PASS_REPLY,)
             if "a backup" in point:
                 replies += (BACKUP_REPLY,)
+            if point in PREFETCHING:
+                replies += (PREFETCH_REPLY,)
             # a flush is refused until the request that loads has ended, which takes too long
             follows = [one for one in FOLLOWS if point != ARRIVING or one != FLUSH]
             yield from (f"{way} {point}, then {one}" for one in (*follows, *replies))
@@ -103,12 +112,16 @@ class _Life:
     load: int = 0
     loaded: bool = False
     running: int = 0  # its pass
+    prefetch: int = 0  # the lookup or fetch that it waits for
+    prefetching: str = ""  # which of PREFETCHING that is
     backups: set[int] = field(default_factory=set)
     growth: str = ""
     scarce: set[int] = field(default_factory=set)  # components without a page at its growth
 
     def point(self) -> str:
         if self.stage == "waiting":
+            if self.prefetch:
+                return self.prefetching
             reasons = {"arriving": ARRIVING, "writing_back": COPYING}
             waits = reasons.get(self.awaits[1], "") if self.awaits[0] else ""
             return waits or (RESTARTED if self.restarted else "waiting")
@@ -127,9 +140,10 @@ class _End:
     load: int
     running: int
     backups: set[int]
+    prefetch: int
 
     def open(self) -> bool:
-        return bool(self.load or self.running or self.backups)
+        return bool(self.load or self.running or self.backups or self.prefetch)
 
 
 class Lives:
@@ -162,6 +176,7 @@ class Lives:
         subject = self.owner.pop(flight, -1) if flight else getattr(event, "request", -1)
         self._followed(event, outcomes, flight)
         self._ended(event, outcomes)
+        self._prefetching(view)
         if flight:
             self._answered(event, flight, subject)
         for item in outcomes:
@@ -185,7 +200,7 @@ class Lives:
         name = f"{way} {life.point()}"
         load = 0 if way == _FAILED_LOAD else life.load
         running = 0 if way == _FAILED_PASS else life.running
-        self.ends.append(_End(name, LEAST, load, running, life.backups))
+        self.ends.append(_End(name, LEAST, load, running, life.backups, life.prefetch))
         waits = any(other.awaits == (life.load, "arriving") for other in self.lives.values())
         self.seen[f"{way} {AWAITED}"] += bool(life.load) and waits
 
@@ -208,6 +223,8 @@ class Lives:
                 said, end.load = LOAD_REPLY, 0
             elif flight and flight == end.running:
                 said, end.running = PASS_REPLY, 0
+            elif flight and flight == end.prefetch:
+                said, end.prefetch = PREFETCH_REPLY, 0
             elif flight in end.backups:
                 said = BACKUP_REPLY
                 end.backups.discard(flight)
@@ -228,6 +245,18 @@ class Lives:
             mine.load, mine.loaded = 0, True
         elif mine.running == flight:
             mine.running = 0
+
+    def _prefetching(self, view: CoreView) -> None:
+        """Notes what the touched requests wait for now."""
+        for number in view.touched_requests:
+            request = view.requests.get(number)
+            if request is None or request.admitted:
+                continue
+            life, flight = self._of(number), view.flights.get(request.prefetch)
+            life.prefetch = request.prefetch
+            if flight is not None:
+                own = FETCHING if flight.kind == "fetch" else LOOKING
+                life.prefetching = own if flight.request == number else JOINED
 
     def _outcome(self, event: Event, item: Outcome, subject: int) -> None:
         if isinstance(item, Load):

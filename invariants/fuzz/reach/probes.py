@@ -36,6 +36,7 @@ from .lives import Lives
 from .rare import RARE_WITH
 from .rates import owed
 from .states import States
+from .stored import Stored
 
 MISSED = 18
 _COPIES = (Load, Backup)
@@ -90,12 +91,14 @@ class Probes:
         self.seen: Counter[str] = Counter()
         self.states = States(config, self.seen)
         self.lives = Lives(self.seen)
+        self.stored = Stored(config, self.seen)
         self._open: dict[int, str] = {}  # kinds of the flights open before the event
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._open = {number: flight.kind for number, flight in view.flights.items()}
         self.states.before(event, view)
         self.lives.before(event, view)
+        self.stored.before(event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         seen, name = self.seen, type(event).__name__
@@ -107,6 +110,7 @@ class Probes:
             self._outcome(name, item)
         self.states.after(event, outcomes, view)
         self.lives.after(event, outcomes, view)
+        self.stored.after(event, outcomes, view)
 
     def _outcome(self, name: str, item: Outcome) -> None:
         seen = self.seen

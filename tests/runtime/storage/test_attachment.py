@@ -11,7 +11,13 @@ import pytest
 
 from hicache.core.actions import Abandoned, Refused, StorageDetached
 from hicache.core.errors import CallerError
-from hicache.core.events import AdmitWanted, Arrived, Flushed, PrefetchLimitReached
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    DetachWanted,
+    Flushed,
+    PrefetchLimitReached,
+)
 from hicache.core.types import Tier
 from hicache.runtime.agreement import agree_that
 from hicache.runtime.group import lockstep
@@ -93,7 +99,7 @@ def test_detach_leaves_the_cache_running_and_attach_makes_it_warm_again() -> Non
 def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
     """They are served without it at once; nothing waits for the call that hangs."""
     store = Gated()
-    with Server(SMALL) as server:
+    with Server(replace(SMALL, call_s=1000)) as server:
         warm(server, Verified(store))
         store.kinds = {"read"}
         for request, prompt in enumerate(PROMPTS, 100):
@@ -153,6 +159,20 @@ def test_an_attach_that_is_refused_or_fails_changes_nothing() -> None:
         with pytest.raises(CallerError, match="found one that is attached; detach it first"):
             server.attachment.attach("file:somewhere")
         server.serve(PROMPTS)
+
+
+def test_a_store_is_closed_if_the_core_refuses_to_attach_it() -> None:
+    store = Gated()
+    with Server(SMALL, storage=True) as server:
+        server.feed(Arrived.from_tokens(0, PROMPTS[0], PAGE))
+        server.feed(DetachWanted())
+        [refused] = server.attachment.attach_store(store)
+        assert isinstance(refused, Refused)
+        assert refused.reason == "detaching"
+        assert server.attachment.wait_closed(10)
+        assert store.closed
+        server.settle()
+        server.attachment.attach_store(Verified(MemoryStore()))
 
 
 def test_a_store_that_hangs_for_ever_costs_a_request_its_limit_and_never_a_lock() -> None:
