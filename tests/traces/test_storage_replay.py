@@ -196,7 +196,7 @@ def test_a_request_that_lost_nothing_has_no_reason() -> None:
 def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(
     turns: str, tmp_path: Path
 ) -> None:
-    """A fetch needs the host copies above it. Their backup ends during a pass, as the fetch does."""
+    """A fetch needs the host copies above it, whose backup may end during the same pass."""
     options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch-threshold", "0"]
     replayed(tmp_path, turns, *options)
     warm, _ = replayed(tmp_path, turns, *options)
