@@ -11,6 +11,7 @@ from .base import Patch
 ROWS = ("H3",)
 TITLE = "A fetch that came short is published up to where it came, boundary or not."
 KILLS = "fault-soft"
+FAULTS = ("half of it",)
 COMPONENTS = ("full", "swa")
 
 _land = fetched._land
