@@ -12,6 +12,13 @@ from traces.cli import main
 from traces.replaying import hits
 from traces.replaying.following.caps import lost_by_reason
 
+ADVICE = {
+    "too_short": "Try --prefetch-threshold 0",
+    "budget": "Try a larger --prefetch-budget.",
+    "late": "Try --prefetch wait_complete.",
+    "evicted_from_storage": "Try --storage-size 0.08GB, twice the storage.",
+    "never_backed_up": "Try --write-policy write_through,",
+}
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
 
 
@@ -156,6 +163,7 @@ def test_lost_tokens_have_their_reason(
     found, rows = replayed(tmp_path, turns, *given)
     lost = found["storage"]["lost_tokens"]
     assert max(lost, key=lambda one: lost[one]["tokens"]) == reason
+    assert ADVICE.get(reason, "") in found["conclusions"][-1]
     worst = next(row for row in rows if row["lost_to"] == reason)
     assert worst["capped"]["device"]["full"] == "evicted"
 
