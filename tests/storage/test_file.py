@@ -355,6 +355,28 @@ def test_a_folder_that_cannot_be_written_is_refused(
     assert os.strerror(code) in refused(folder)
 
 
+def test_segments_that_cannot_be_listed_are_not_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(folder)
+    put(store, "a")
+    store.close()
+
+    real = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if str(path).endswith("segments"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        assert "Permission denied" in refused(folder)
+    store = opened(folder)
+    assert get(store, "a") == page("a")
+    store.close()
+
+
 def test_two_stores_on_one_folder_see_each_other(folder: Path) -> None:
     one, two = opened(folder, 8 * 4096), opened(folder, 8 * 4096)
     put(one, "a")
