@@ -146,6 +146,7 @@ def test_a_wrong_account_of_storage_ends_the_replay(
         (["--storage", "sim:corrupt=1"], "corrupt"),
         (["--storage", "sim:lying=1,loss=1"], "short_read"),
         (["--storage", "sim:dead_at=0s"], "store_failed"),
+        (["--storage", "sim:dead_at=4s"], "failed"),
         (["--storage", "sim:", "--prefetch-threshold", "100K"], "too_short"),
         (["--storage", "sim:", "--prefetch-budget", "64"], "budget"),
         (["--storage", "sim:", "--storage-size", "40MB"], "evicted_from_storage"),
