@@ -129,7 +129,7 @@ def with_storage(draws: Draws, config: Config, least_host: int) -> Config:
         host_pages=tuple(max(least_host, pages) for pages in config.host_pages),
         storage=draws.chance(90),
         prefetch_policy=draws.one(PREFETCHES),
-        prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, 2 * page + 1)),
+        prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, page + 1)),
         prefetch_budget_tokens=draws.one((0, 0, 0, 4 * page, 20 * page)),
         max_stores=draws.one((64, 64, 2, 1)),
         store_tries=draws.one((3, 3, 1, 2)),

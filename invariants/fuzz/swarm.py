@@ -14,7 +14,7 @@ from hicache.core import registry
 from hicache.core.config import Config
 
 from ..books.kinds import KNOWN
-from .configs import LARGE, SIZES, draw_config, with_storage
+from .configs import LARGE, LEAST, SIZES, draw_config, with_storage
 from .draws import Draws
 from .executors import REPLIES, device_of, draw_device, on_device
 from .faults.base import names
@@ -36,9 +36,10 @@ FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
 LONGER = 3
-STORED = 40  # percent of the sequences that can have a storage
+# Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
+STORED, STORED_IN_LEAST = 40, 10
 # With a storage: the weights of operations, beside those that say their own.
-OF_STORAGE = (("warm", 50), ("limit", 4), ("attach", 6), ("mistaken", 1))
+OF_STORAGE = (("warm", 60), ("limit", 4), ("attach", 6), ("mistaken", 1))
 STORAGE_FAULTS = names(of_storage=True)
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
@@ -106,7 +107,8 @@ def draw_swarm(
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     longer = LONGER if pools == LARGE else 1
     stored = Draws(seed, "storage")
-    if config.has_host and chosen == REPLIES and stored.chance(STORED):
+    share = STORED_IN_LEAST if pools == LEAST else STORED
+    if config.has_host and chosen == REPLIES and stored.chance(share):
         config = with_storage(stored, config, LEAST_HOST if stored.chance(80) else 0)
         on += tuple(
             (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(90)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import StorageOptions
 from hicache.storage.location import locate
 
@@ -91,6 +91,8 @@ def test_options_that_a_server_cannot_follow(scheme: str) -> None:
 
 def test_a_password_is_in_no_message(nobody: str) -> None:
     assert "secret" not in refusal(f"redis://user:secret@{nobody}/0")
+    s3 = parse("s3://kvcache?access_key=me&secret_key=secret/=&region=here")
+    assert shown(s3) == "s3://kvcache?access_key=me&secret_key=&region=here"
     found = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
     assert found[1:6] == ("h", 7, "u", "p@", "/2")
     assert found.server == "h:7"

@@ -191,3 +191,14 @@ def test_the_report_says_in_words_what_storage_served(
 def test_a_request_that_lost_nothing_has_no_reason() -> None:
     found = lost_by_reason([(0, 0), (1, 5), (2, 7)], lambda one: "evicted", {})
     assert found == {"evicted": (2, 12)}
+
+
+def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(
+    turns: str, tmp_path: Path
+) -> None:
+    """A fetch needs the host copies above it, whose backup may end during the same pass."""
+    options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch-threshold", "0"]
+    replayed(tmp_path, turns, *options)
+    warm, _ = replayed(tmp_path, turns, *options)
+    complete = warm["storage"]["prefetches"]["ended"]["complete"]
+    assert complete["fetched_tokens"] == complete["found_tokens"] > 0

@@ -12,7 +12,7 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Finished
 from hicache.core.types import Tier
 
 from ..records import Job, Pending
-from .base import Fault, Player
+from .base import SITES, Fault, Player
 
 UNLIKE = 1 << 40
 FIRST = 1 << 20
@@ -72,6 +72,8 @@ def _is_pass_of(one: Pending, number: int) -> bool:
 
 
 class Squeeze(Fault):
+    sites = SITES  # what it does leads to stores
+
     def __init__(self, percent: int, ends: bool) -> None:
         self.percent, self.ends = percent, ends
 

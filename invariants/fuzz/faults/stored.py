@@ -10,7 +10,7 @@ from hicache.core.events import (
     StorageAttached,
 )
 
-from ..records import Pending
+from ..records import LEAST_MADE_UP, Pending
 from .aborts import AbortIssued, job_of
 from .base import STORAGE_SITES, Fault, Player
 from .rival import Rival
@@ -117,6 +117,9 @@ class Detached(OfStorage):
 class Emptied(OfStorage):
     """Cache and storage are flushed during the action; refused while a request is admitted."""
 
+    def __init__(self) -> None:
+        super().__init__("Lookup", "Fetch", "Store")  # a flush deletes
+
     def before(self, hand: Player, one: Pending) -> None:
         hand.feed(Flushed(storage=True))
 
@@ -147,8 +150,15 @@ class AbortPrefetch(AbortIssued):
 
 
 class RivalPrefetch(Rival):
+    """Only of a request that no fault has made: what rivals join may have a rival again."""
+
     of_storage = True
     sites = ("Lookup", "Fetch")
+
+    def issued(self, hand: Player, one: Pending) -> None:
+        first = job_of(hand, one)
+        if first is not None and first.id < LEAST_MADE_UP:
+            super().issued(hand, one)
 
 
 KINDS = {

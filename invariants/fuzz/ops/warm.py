@@ -1,8 +1,8 @@
 """One or more requests arrive for a prefix that storage has, after the tiers above were emptied.
 
-Requests end and replies are taken first, so that stores end. Then device, host or both are emptied
-by evictions or a flush. All requests arrive in one entry, some replies are taken, and they are
-admitted. Drawn with a storage only.
+A storage is attached if there is none. Requests end and replies are taken, so that stores end. Then
+device, host or both are emptied by evictions or a flush. All requests arrive in one entry, some
+replies are taken, and they are admitted. Drawn with a storage only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from ..tapes.schema import Schema, number, word
-from . import admit, arrive, revisit, wait
+from ..tapes.schema import OPTIONAL_FLAG, Schema, number, word
+from . import admit, arrive, attach, revisit, wait
 from .arrive import number_of
 from .base import Arguments
 
 WEIGHT = 0
 EMPTY = ("both", "host", "flush", "nothing")
-ARGS: Schema = {**revisit.ARGS, "empty": word(*EMPTY), "late": number(0, 64)}
-SOMETIMES = 20  # percent
+ARGS: Schema = {
+    **revisit.ARGS,
+    "empty": word(*EMPTY),
+    "late": number(0, 64),
+    "attach": OPTIONAL_FLAG,
+}
+SOMETIMES = 50  # percent
 MOST_BEYOND = 3  # pages behind what is stored
 
 
@@ -49,10 +54,11 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         "cold": [],
         "chunk": draws.between(1, longest),
         "polls": draws.one((0, 1, 4, 4)),
-        "others": [first + more for more in range(1, draws.one((1, 1, 1, 2, 3)))],
+        "others": [first + more for more in range(1, draws.one((1, 2, 2, 3)))],
         "clear": draws.chance(80),
         "empty": draws.weighted(tuple(zip(EMPTY, (8, 3, 1, 3), strict=True))),
-        "late": draws.one((0, 1, 2, 3, 6)),
+        "late": draws.one((0, 2, 3, 6, 6)),
+        "attach": draws.chance(80),
     }
 
 
@@ -69,6 +75,8 @@ def _stored(hand: Hand) -> Iterator[tuple[list[int], str, int]]:
 
 
 def play(hand: Hand, args: Arguments) -> None:
+    if args.get("attach", False) and not hand.core.view.attached:
+        attach.play(hand, {"again": True})
     if args.get("clear", False):
         revisit.clear(hand)
     if args.get("polls", 0):

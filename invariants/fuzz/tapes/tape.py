@@ -33,7 +33,7 @@ from . import lines
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_RANKS = 8
-ATTACH = "attach"  # the operation that attaches a storage
+ATTACH = "attach"  # the operation that attaches a storage, and the argument of others that do
 MOST = 1 << 30  # of any number except the seed
 MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
 _WANTED = "expected a tape of hicache fuzz"
@@ -129,7 +129,8 @@ class Tape:
 
 def has_storage(tape: Tape) -> bool:
     """Whether a storage is attached at any time."""
-    return tape.config.storage or any(entry.op == ATTACH for entry in tape.entries)
+    attaches = (entry.op == ATTACH or entry.args.get(ATTACH) for entry in tape.entries)
+    return tape.config.storage or any(attaches)
 
 
 def dumps(tape: Tape) -> str:

@@ -3,8 +3,10 @@ no lock, one notice."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from .server import Server, config_of, prompts_of
 
 PROMPTS = prompts_of(1)
 IN_PLACE = replace(SMALL, zero_copy=True)
+OPEN_FILES = Path("/proc/self/fd")
 
 
 def warm(server: Server, store: Storage) -> None:
@@ -325,6 +328,26 @@ def test_a_core_with_storage_whose_store_is_not_open_yet_finds_nothing() -> None
         assert server.serve(PROMPTS) == cold
         server.forget()
         assert sum(server.serve(PROMPTS)) < sum(cold)
+
+
+@pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
+def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    def held() -> int:
+        return len(list(OPEN_FILES.iterdir()))
+
+    def threads() -> int:
+        return sum(thread.name.startswith("storage-") for thread in threading.enumerate())
+
+    with Server(SMALL) as server:
+        before = 0
+        for round_ in range(6):
+            server.attachment.attach(f"file:{tmp_path}/pages")
+            server.serve(PROMPTS[:2])
+            server.attachment.detach(force=bool(round_ % 2))
+            assert server.attachment.wait_closed(20)
+            until(lambda: not threads())
+            before = before or held()
+        assert held() <= before
 
 
 class Unlucky(MemoryStore):
