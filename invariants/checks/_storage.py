@@ -104,6 +104,19 @@ def parts_of(book: Book, ticket: Ticket) -> Iterator[Part]:
         place += len(codes)
 
 
+def locked_beside(book: Book, mirror: NodeMirror) -> bool:
+    """Whether anything but fetches and stores locks a host copy of the node. Those lock what comes
+    to host above or beside it, too, so they keep nothing away."""
+    for slot in range(book.width, 2 * book.width):
+        pages, others = mirror.pages[slot], mirror.locked[slot]
+        for number in open_storage(book) if others and pages is not None else ():
+            pins = book.tickets.open[number].pins
+            others -= any(at == slot and pages[0] in held for at, held in pins)  # type: ignore[index]
+        if others > 0:
+            return True
+    return False
+
+
 def open_storage(book: Book, kind: type = object) -> list[FlightId]:
     """The actions for storage in flight, of one kind or of all."""
     return [

@@ -14,6 +14,7 @@ from invariants.books.mirror import NodeMirror
 from invariants.books.pages import PageBook
 from invariants.books.story import flight
 from invariants.books.tickets import Move, Ticket
+from invariants.checks._storage import locked_beside
 from invariants.checks._victims import wanted
 
 
@@ -157,7 +158,7 @@ def _has_no_place(book: Book, mirror: NodeMirror, at: int) -> bool:
     if at:
         return bool(book.writes.contiguous) and mirror.pages[host] is None
     below = (one for one in book.nodes.by_id.values() if one.parent is mirror)
-    if any(mirror.locked[host:]) or any(one.locked[host] for one in below):
+    if locked_beside(book, mirror) or any(locked_beside(book, one) for one in below):
         return True
     above = mirror.parent
     without = above is not None and above.parent is not None and above.pages[host] is None

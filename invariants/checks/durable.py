@@ -16,6 +16,7 @@ from invariants.books.pages import NODE
 from invariants.books.story import flight, node, page
 from invariants.books.tickets import Move, Ticket
 from invariants.checks._backups import missing, path_of, put_off
+from invariants.checks._storage import locked_beside
 from invariants.checks._victims import book_of, decided_by, demoted, depths, kept_free, known
 from invariants.reasons import Reason
 
@@ -102,8 +103,8 @@ class Durable(Check):
                 return Reason.NOT_CONTIGUOUS
         below = mirror.node.children if mirror.node is not None else {}
         children = (book.nodes.by_id.get(one.id) for one in below.values())
-        held = any(one and (one.locked[width] or one.id in ticket.nodes) for one in children)
-        if move.at or not (held or any(mirror.locked[width:])):
+        held = any(one and (locked_beside(book, one) or one.id in ticket.nodes) for one in children)
+        if move.at or not (held or locked_beside(book, mirror)):
             self.fail(
                 f"flight {ticket.id}: the copy of node {mirror.id}'s {source.name} arrived; "
                 "expected it on host, found it dropped",

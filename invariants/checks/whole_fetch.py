@@ -16,6 +16,8 @@ from invariants.books.tags import Tags
 from invariants.books.tickets import Ticket
 from invariants.reasons import Reason
 
+from ._storage import locked_beside
+
 Place = tuple[int, int]  # component and depth in pages
 
 
@@ -109,7 +111,7 @@ class WholeFetch(Check):
             one for mirror in path for one in (mirror.node.children if mirror.node else {}).values()
         ]
         beside = [*path, *(book.nodes.by_id[one.id] for one in below)]
-        if not any(any(mirror.locked[book.width :]) for mirror in beside):
+        if not any(locked_beside(book, mirror) for mirror in beside):
             self.fail(
                 f"flight {item.flight}: {len(lost)} pages arrived before page {upto} and were "
                 "dropped; expected them on host",

@@ -13,14 +13,12 @@ from hicache.core.core import _HANDLERS
 from hicache.core.errors import About, CallerError
 from hicache.core.events import (
     Aborted,
-    BackupDone,
     Event,
     Finished,
-    LoadDone,
-    PrefillDone,
     Retracted,
 )
 from hicache.core.types import Tier
+from invariants.books.replies import REPLIES
 from invariants.books.story import named_by
 
 from ..fuzz.play import STORY, Failure
@@ -32,7 +30,6 @@ MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # Every change passes through these files; the line that decided it is a caller.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
 _ENDS = (Finished, Aborted, Retracted)
-_REPLIES = (LoadDone, BackupDone, PrefillDone)
 
 
 class Row(NamedTuple):
@@ -188,7 +185,7 @@ def _is_over(step: Step, whom: tuple[str, int]) -> bool:
         return ended or any(
             isinstance(item, Restarted) and item.request == number for item in step.outcomes
         )
-    return isinstance(step.event, _REPLIES) and step.event.flight == number
+    return isinstance(step.event, REPLIES) and step.event.flight == number
 
 
 def concerns(change: Change, one: About) -> bool:

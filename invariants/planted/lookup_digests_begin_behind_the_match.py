@@ -12,7 +12,7 @@ from .base import Patch
 
 ROWS = ("H17",)
 TITLE = "The digests of a lookup are chained from the page where it begins."
-KILLS = "key-inj"
+KILLS = "key-rt"
 
 _begin_prefetch = prefetch.begin_prefetch
 

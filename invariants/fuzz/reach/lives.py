@@ -64,6 +64,13 @@ BETWEEN = tuple(CHUNKS + one for one in _OPEN)
 GROWN, NOT_GROWN = "decoding after a growth", "decoding after a refused growth"
 IN_DECODE = (*(DECODING + one for one in _OPEN), GROWN, NOT_GROWN)
 _FAILED_LOAD, _FAILED_PASS = "restarted by its load", "restarted by its pass"
+FLUSH = "flush"
+_RARE = (  # a flush is refused until the request that loads has ended; fetches are short
+    (ARRIVING, FLUSH),
+    (FETCHING, FLUSH),
+    (FETCHING, "growth"),
+    (JOINED, FLUSH),
+)
 WAYS: dict[str, tuple[str, ...]] = {
     "aborted": (*WAITING, *IN_PASS, *BETWEEN, *IN_DECODE),
     "finished": IN_DECODE,
@@ -73,7 +80,6 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 LOAD_REPLY, PASS_REPLY, BACKUP_REPLY = "reply of its load", "reply of its pass", "reply of a backup"
 PREFETCH_REPLY = "reply of its prefetch"
-FLUSH = "flush"
 FOLLOWS = ("device eviction", "host eviction", FLUSH, "admission", "growth")
 AWAITED = "while another waits for its load"
 GROWTHS = "no page left at one growth, some at the next"
@@ -94,8 +100,7 @@ def names(components: Sequence[str]) -> Iterator[str]:
                 replies += (BACKUP_REPLY,)
             if point in PREFETCHING:
                 replies += (PREFETCH_REPLY,)
-            # a flush is refused until the request that loads has ended, which takes too long
-            follows = [one for one in FOLLOWS if point != ARRIVING or one != FLUSH]
+            follows = [one for one in FOLLOWS if (point, one) not in _RARE]
             yield from (f"{way} {point}, then {one}" for one in (*follows, *replies))
         yield f"{way} {AWAITED}"
     yield from (f"{name}: {GROWTHS}" for name in components)
@@ -250,7 +255,7 @@ class Lives:
         """Notes what the touched requests wait for now."""
         for number in view.touched_requests:
             request = view.requests.get(number)
-            if request is None or request.admitted:
+            if request is None:
                 continue
             life, flight = self._of(number), view.flights.get(request.prefetch)
             life.prefetch = request.prefetch

@@ -32,6 +32,7 @@ from hicache.core.view import CoreView
 from ...books.kinds import KNOWN
 from . import lives
 from .expected import ROWS
+from .expected_storage import ROWS as STORAGE_ROWS
 from .lives import Lives
 from .rare import RARE_WITH
 from .rates import owed
@@ -55,7 +56,7 @@ def expected(*components: str) -> tuple[str, ...]:
     """Names that a run with these components must reach; with no components given, all names."""
     found: dict[str, None] = {}
     kinds = [residency(name) for name in components or KNOWN]
-    for need, words, templates in ROWS:
+    for need, words, templates in (*ROWS, *STORAGE_ROWS):
         if NEEDS[need](kinds):
             for template in templates:
                 found.update(
