@@ -95,9 +95,11 @@ class TransferController:
 
     def poll(self) -> list[Reply]:
         """Replies of transfers that have ended, backups first."""
-        replies: list[Reply] = [BackupDone(*ended) for ended in self._backups.ended()]
-        replies += [LoadDone(*ended) for ended in self._loads.ended()]
-        return replies
+        return [*self.poll_backups(), *(LoadDone(*ended) for ended in self._loads.ended())]
+
+    def poll_backups(self) -> list[Reply]:
+        """Replies of the backups alone that have ended."""
+        return [BackupDone(*ended) for ended in self._backups.ended()]
 
     def load_marks(self, flight: FlightId) -> tuple[Mark, ...]:
         """One mark per layer of a load that was started. Empty after its reply was taken."""

@@ -15,7 +15,7 @@ from .base import Address, Storage, StorageOptions
 
 BACKENDS = "hicache.storage.backends"
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
-_PASSWORD = re.compile(r"//[^/@]*@")
+_PASSWORD = re.compile(r"(?<=//)[^/@]*@|(?<=secret_key=)[^&]*")
 _MOST = 4096  # characters
 
 
@@ -37,8 +37,8 @@ def schemes() -> list[str]:
 
 
 def shown(address: Address) -> str:
-    """The address for a message: without the user's name and password."""
-    return _PASSWORD.sub("//", address.text)
+    """The address for a message: without the user's name, password and secret key."""
+    return _PASSWORD.sub("", address.text)
 
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:

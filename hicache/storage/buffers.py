@@ -76,10 +76,6 @@ class Registered:
         at = bisect.bisect(self._starts, start) - 1
         return at >= 0 and start + size <= self._blocks[at][0]
 
-    @property
-    def starts(self) -> list[int]:
-        return list(self._starts)
-
 
 class Staging:
     """Registered memory of one thread. It grows to the largest value. register, unregister: get

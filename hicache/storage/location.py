@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -86,15 +84,8 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
 
 def probe(where: Location, timeout_s: float) -> None:
     """Raises CallerError if nothing listens at the address."""
-    with reachable(where, timeout_s):
-        socket.create_connection((where.host, where.port), timeout_s).close()
-
-
-@contextmanager
-def reachable(where: Location, timeout_s: float) -> Iterator[None]:
-    """Turns the errors of a connection into a CallerError that names the server."""
     try:
-        yield
+        socket.create_connection((where.host, where.port), timeout_s).close()
     except OSError as error:
         reason = error.strerror or str(error) or f"no answer in {timeout_s:g} s"
         raise CallerError(

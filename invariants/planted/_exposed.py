@@ -13,22 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from invariants.fuzz.swarm import Swarm
+from invariants.fuzz.swarm import STORAGE_FAULTS, Swarm
 
 from . import _kill as kill
 from ._kill import Hunt
 from .base import load
 
 CALM = ("arrive", "admit", "prefill", "finish", "match", "wait", "quiesce")
+WARM = "warm"  # empties device and host: fetches need it
 PERCENT = 40
 
 
-def calm(swarm: Swarm, fault: str = "", delays: str = "even", ranks: int = 1) -> Swarm:
-    """Returns the swarm without faults, or with one kind of fault only."""
+def calm(
+    swarm: Swarm, fault: str = "", delays: str = "even", ranks: int = 1, warm: bool = False
+) -> Swarm:
+    """Returns the swarm without faults, or with one kind of fault only. warm: whether requests
+    arrive for what storage alone has."""
+    chosen = (*CALM, WARM) if warm else CALM
     return replace(
         swarm,
         order="time",
-        weights=tuple(one for one in swarm.weights if one[0] in CALM),
+        weights=tuple(one for one in swarm.weights if one[0] in chosen),
         faults=((fault, PERCENT),) if fault else (),
         profile=delays,
         polled=100,
@@ -40,4 +45,7 @@ def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> 
     """Hunts like `kill.hunt` in calm sequences with this kind of fault, or with none for ""."""
     bug = load(name)
     delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
-    return kill.hunt(name, seeds, operations, shape=lambda swarm: calm(swarm, fault, delays, ranks))
+    warm = any(kind in STORAGE_FAULTS for kind in getattr(bug, "FAULTS", ()))
+    return kill.hunt(
+        name, seeds, operations, shape=lambda swarm: calm(swarm, fault, delays, ranks, warm)
+    )

@@ -12,6 +12,7 @@ from .base import Patch
 ROWS = ("C14",)
 TITLE = "Storage is reported as detached while actions for it are in flight."
 KILLS = "answers"
+FAULTS = ("storage detached",)
 
 
 def _at_once(state: Any) -> None:

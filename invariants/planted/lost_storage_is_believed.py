@@ -11,6 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "What was stored before storage was attached is still believed to be there."
 KILLS = "stored"
+FAULTS = ("storage replaced",)
 
 _forget_storage = queue.forget_storage
 

@@ -93,9 +93,10 @@ class Running:
         self._apply(self._driver.poll())
 
     def take_stored(self) -> None:
-        """Applies the replies of storage alone. They change nothing that a pass reads."""
+        """Applies the replies of storage, after those of backups: what is fetched needs the host
+        copies above it. They change nothing that a pass reads."""
         assert self._store is not None
-        for reply in self._store.poll():
+        for reply in (*self._controller.poll_backups(), *self._store.poll()):
             self.feed(reply)
 
     def blocked(self, refusal: Refused) -> Blocked:

@@ -14,7 +14,7 @@ import pytest
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import BACKENDS, open_storage, parse
 from hicache.storage.base import Storage, StorageOptions, Value
 from traces.servers.base import SERVERS, Server
 
@@ -51,6 +51,10 @@ def missing(reason: str) -> None:
 @contextmanager
 def started(scheme: str, folder: Path, size_bytes: int = ROOM) -> Iterator[Rig]:
     """A store of its own, with a server of its own."""
+    try:
+        registry.load(BACKENDS, scheme)
+    except ImportError as error:
+        missing(f"{scheme}: {error}; pip install 'hicache[{scheme}]'")
     if scheme in LOCAL:
         yield Rig(scheme, f"{scheme}:{folder / 'store'}", None, size_bytes)
         return

@@ -160,6 +160,25 @@ def test_a_flipped_byte_is_never_served(store: Storage) -> None:
     assert store.lookup(keys) == [False] * 6
 
 
+def test_mooncake_reads_into_registered_memory_itself(tmp_path: Path) -> None:
+    with started("mooncake", tmp_path) as rig:
+        direct = replace(rig, address=rig.address + "&reads=direct")
+        with closing(direct.open()) as store:
+            memory, loose = memoryview(bytearray(3 * MIB)), memoryview(bytearray(MIB))
+            store.register([memory])
+            memory[:MIB] = drawn(8, MIB)
+            keys = keys_of("direct", 2)
+            values = [(memory[:MIB],), (memory[: MIB // 2],)]
+            assert store.write(keys, values) == [Status.DONE] * 2
+            found = [(memory[MIB : MIB + 7], memory[2 * MIB : 3 * MIB - 7]), (loose[: MIB // 2],)]
+            assert store.read(keys, found) == [Status.DONE] * 2
+            assert joined(found) == joined(values)
+            assert store.read(keys[:1], [(memory[: MIB - 1],)]) == [Status.CORRUPT]
+            assert store.read([keys[0], "none"], [found[0], (memory[:5],)]) == [
+                *(Status.DONE, Status.MISSING),
+            ]
+
+
 def test_threads_at_a_time(store: Storage) -> None:
     wrong: list[object] = []
 

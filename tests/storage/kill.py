@@ -27,12 +27,12 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.verified import Verified
 
-SIZES = (200, 5000, 40_000, 300_000)
+SIZES = (200, 5000, 40_000, 120_000)
 LINE = 1000  # bytes of a page that repeat
-KEYS = 120  # of each writer
+KEYS = 60  # of each writer
 POINTS_PER_FOLDER = 40
 LONGEST_S = 0.02  # until the kill; opening takes about 5 ms
-BOUND = 6 << 20
+BOUND = 2 << 20
 _PROMISE = struct.Struct("<II")  # number of a key, version
 
 

@@ -355,6 +355,28 @@ def test_a_folder_that_cannot_be_written_is_refused(
     assert os.strerror(code) in refused(folder)
 
 
+def test_segments_that_cannot_be_listed_are_not_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(folder)
+    put(store, "a")
+    store.close()
+
+    real = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if str(path).endswith("segments"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        assert "Permission denied" in refused(folder)
+    store = opened(folder)
+    assert get(store, "a") == page("a")
+    store.close()
+
+
 def test_two_stores_on_one_folder_see_each_other(folder: Path) -> None:
     one, two = opened(folder, 8 * 4096), opened(folder, 8 * 4096)
     put(one, "a")
@@ -392,6 +414,35 @@ def test_a_value_that_is_being_written_is_nobody_elses_room(folder: Path) -> Non
     assert get(two, "x") == page("x")
     one.close()
     two.close()
+
+
+def test_a_segment_with_a_value_that_is_being_written_is_not_given_up(folder: Path) -> None:
+    one, two = opened(folder, 32 * 4096), opened(folder, 32 * 4096)
+    put(one, *(f"s{number}" for number in range(32)))
+
+    def room_for_large_ones(index: int) -> None:
+        assert put(two, "l1", "l2", size=4 * 4096) == [Status.DONE] * 2
+
+    value = (memoryview(page("x")),)
+    one.delete(["c/kv/0of1/s0"])
+    assert one.write_sealed(["c/kv/0of1/x"], [value], room_for_large_ones) == [Status.DONE]
+    assert get(two, "x") == page("x")
+    one.close()
+    two.close()
+
+
+def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> None:
+    one, two = opened(folder, 2 * 4096), opened(folder, 2 * 4096)
+    put(one, "a")
+    put(one, "b")
+    get(one, "a")  # filed when this store writes next
+    two.delete(["c/kv/0of1/a"])
+    put(two, "c")
+    get(two, "b")
+    two.close()
+    put(one, "d")
+    assert there(one, "abcd") == "bd"
+    one.close()
 
 
 def test_a_value_whose_slot_is_given_away_during_a_read_is_missing(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -38,8 +40,28 @@ def test_the_text_and_digest_of_a_context() -> None:
     assert CONTEXT.digest == DIGEST == hashlib.sha256(TEXT.encode()).hexdigest()
 
 
+def test_the_example_of_the_docs() -> None:
+    """docs/storage.md computes a key with hashlib alone."""
+    page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```\n\n    (.*?)\n", page, re.DOTALL)
+    found: dict[str, str] = {}
+    exec(compile(example[0], "docs/storage.md", "exec"), found)
+    context = replace(CONTEXT, pools=(POOL,))
+    chain = Key.from_tokens(list(range(100, 108)), 4, "tenant-7").page_digests()
+    assert found["text"] == context.text
+    assert found["key"] == example[1]
+    assert [found["key"]] == keys.page_keys(context.digest, "kv", "0of1", chain[1:])
+
+
+def test_a_text_is_ascii_whatever_the_names_are() -> None:
+    context = replace(CONTEXT, model='ü "\\ \U0001f600', pools=())
+    assert context.text == (
+        '{"format":1,"layout":"layer,part,token,head","model":"\\u00fc \\"\\\\ \\ud83d\\ude00",'
+        '"page_size":4,"pools":{},"revision":"main","rows":"tokens"}'
+    )
+
+
 def test_the_key_of_a_page_follows_from_tokens_with_hashlib_alone() -> None:
-    """docs/storage.md gives this example to other implementations."""
     tokens = list(range(100, 108))
     digest = hashlib.sha256(b"hicache\0" + b"tenant-7").digest()
     for page in (tokens[:4], tokens[4:]):

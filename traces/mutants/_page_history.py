@@ -1,7 +1,7 @@
 """What became of every page, told by the core's notices for routers.
 
 An observer that knows pages by their digests, as a router does: stored on a tier, removed from a
-tier. It says what ended the hit of each request, with the meanings of traces/replaying/history,
+tier. It says what ended the hit of each request, with the meanings of traces/replaying/following,
 with which it is compared. Does not follow page numbers.
 """
 

@@ -36,7 +36,7 @@ from sim.workload import Job
 
 from ..formats.base import Paged
 from .account import Account
-from .prefetches import Prefetches
+from .following.prefetches import Prefetches
 
 _MOST_ROUNDS = 10_000
 

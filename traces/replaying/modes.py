@@ -33,10 +33,10 @@ from ..terminal.progress import progress
 from . import timed as replay_timed
 from .account import Account, Tokens, ceiling_of
 from .fitting import without
-from .history import History
+from .following.history import History
+from .following.prefetches import Prefetches
 from .hits import HitsReplay, HitsStorage
 from .lookups import Lookups
-from .prefetches import Prefetches
 from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings
 from .storage_use import asked_of, opened, use_of

@@ -12,9 +12,9 @@ from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
-from .history import History
+from .following.history import History
+from .following.prefetches import Prefetches
 from .lookups import Lookups
-from .prefetches import Prefetches
 from .turns import Turn
 
 NS_PER_S = 1_000_000_000

@@ -112,6 +112,11 @@ def resolve(options: ReplayOptions) -> StorageSettings | None:
             store = replace(store, read_bytes_per_s=reads, write_bytes_per_s=writes)
         if options.storage_latency is not None:
             store = replace(store, latency_ns=options.storage_latency)
+        if options.compare_eviction is not None:
+            raise CallerError(
+                "--compare-eviction: expected no store or sim:, since a second replay would find "
+                f"what the first one stored, found {options.storage}; leave either out"
+            )
     store = replace(store, size_bytes=options.storage_size or 0)
     policy = (options.prefetch or POLICY).replace("-", "_")
     return StorageSettings(options.storage, is_simulated, store, policy, _limit(options, policy))

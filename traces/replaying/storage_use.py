@@ -14,8 +14,8 @@ from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
 from sim.world import LinkUse
 
-from .caps import Asked
-from .prefetches import Prefetches
+from .following.caps import Asked
+from .following.prefetches import Prefetches
 from .run import StorageUse, Transfer
 from .settings import Settings
 

@@ -13,7 +13,7 @@ from sim.engine.sequence import RequestResult
 
 from ..formats.base import Trace
 from ..replaying.account import Row
-from ..replaying.history import EVICTED, History, Miss
+from ..replaying.following.history import EVICTED, History, Miss
 from ..replaying.run import Run
 
 Record = dict[str, object]

@@ -69,12 +69,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         for way, transfer in run.transfers.items()
     }
     if run.storage is not None:
-        result["storage"] = _storage(settings, run.storage) | {
-            "lost_tokens": {
-                reason: {"requests": requests, "tokens": tokens}
-                for reason, (requests, tokens) in lost_by_reason(run).items()
-            }
-        }
+        result["storage"] = _storage(settings, run, run.storage)
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
     result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
     if len(run.components) > 1:
@@ -106,7 +101,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     return result
 
 
-def _storage(settings: Settings, use: StorageUse) -> dict[str, object]:
+def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]:
     size, prefetches = settings.core.page_size, use.prefetches
     ways = (("read", use.read, use.read_ends), ("written", use.written, use.written_ends))
     return {
@@ -130,6 +125,10 @@ def _storage(settings: Settings, use: StorageUse) -> dict[str, object]:
                 "values": dict(ends),
             }
             for way, moved, ends in ways
+        },
+        "lost_tokens": {
+            reason: {"requests": requests, "tokens": tokens}
+            for reason, (requests, tokens) in lost_by_reason(run).items()
         },
     }
 

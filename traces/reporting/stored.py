@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ..replaying import caps
 from ..replaying.account import Share
-from ..replaying.prefetches import WHOLE
+from ..replaying.following import caps
+from ..replaying.following.prefetches import WHOLE
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent, table

@@ -11,11 +11,11 @@ from sim.workload import Job
 
 from ..formats.base import Paged, Trace
 from ..replaying.account import Row
-from ..replaying.caps import EVICTED as EVICTED_PAGE
-from ..replaying.caps import FIRST_SEEN as FIRST_SEEN_PAGE
-from ..replaying.caps import NEVER_BACKED_UP, NEVER_STORED, STORE_FAILED, THERE, Caps
-from ..replaying.caps import NOT_READY as NOT_READY_PAGE
-from ..replaying.history import (
+from ..replaying.following.caps import EVICTED as EVICTED_PAGE
+from ..replaying.following.caps import FIRST_SEEN as FIRST_SEEN_PAGE
+from ..replaying.following.caps import NEVER_BACKED_UP, NEVER_STORED, STORE_FAILED, THERE, Caps
+from ..replaying.following.caps import NOT_READY as NOT_READY_PAGE
+from ..replaying.following.history import (
     COMPLETE,
     EVICTED,
     FIRST_SEEN,

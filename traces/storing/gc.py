@@ -40,7 +40,7 @@ class Options(OptionRecord):
     address: str
     size: int | None
     unused_for: int | None
-    context: str
+    context: str | None
     dry_run: bool
     json: str | None
 
@@ -71,11 +71,15 @@ def duration(text: str) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     contents.add_address(parser)
     add = parser.add_argument
-    add("--size", type=read.byte_size, metavar="BYTES", help="keep at most so much: 20GB")
-    add("--unused-for", type=duration, metavar="TIME", help="delete what was unused so long: 7d")
+    add("--size", type=read.byte_size, metavar="BYTES", help="keep at most this much, such as 20GB")
+    add(
+        "--unused-for",
+        type=duration,
+        metavar="TIME",
+        help="delete what was not used for this long, such as 12h or 7d",
+    )
     add(
         "--context",
-        default="",
         metavar="BEGINNING",
         help="delete pages of this context alone (see hicache store list); all of them without "
         "--size and --unused-for",
@@ -93,7 +97,7 @@ def run(options: Options, command: str) -> int:
     with contents.opened(options.address) as store:
         if options.context:
             contents.chosen(contents.owners(store), options.context)
-        pages = sorted(pages_of(store, options.context), key=lambda page: page.used_at_s)
+        pages = sorted(pages_of(store, options.context or ""), key=lambda page: page.used_at_s)
         gone = list(too_much(pages, options, time.time()))
         failed = 0 if options.dry_run else _delete(store, gone, {*pages} - {*gone})
     deleted = sum(page.bytes for page in gone)

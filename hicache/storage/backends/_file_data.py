@@ -46,7 +46,8 @@ class Data:
 
     def segments(self) -> list[int]:
         """The segments that have a file."""
-        return [int(path.stem) for path in self.folder.glob("*.slots") if path.stem.isdigit()]
+        names = [os.path.splitext(name) for name in os.listdir(self.folder)]
+        return [int(stem) for stem, end in names if end == ".slots" and stem.isdecimal()]
 
     def write(self, segment: int, start: int, buffers: Sequence[memoryview]) -> None:
         with self._file(segment) as file:

@@ -44,11 +44,13 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         raise CallerError(f"storage: expected {_FORM}, found {address.text[:80]!a}")
     folder = Path(where.path)
     kind = _engine(where.query.get("engine", "pread"))
+    slot_bytes = where.size("slot", _SLOT)
     lock = -1
     try:
+        _slots(folder, slot_bytes, options.size_bytes)  # raises before anything is made
         folder.mkdir(parents=True, exist_ok=True)
         lock = _locked(folder)
-        slots = _slots(folder, where.size("slot", _SLOT), options.size_bytes)
+        slots = _slots(folder, slot_bytes, options.size_bytes)
         engine = kind.open_engine(folder / _DATA, slots.slots * slots.slot_bytes)
         journal = Journal(folder / _JOURNAL, slots)
         journal.open()

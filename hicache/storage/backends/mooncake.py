@@ -9,8 +9,8 @@ that this process gives to the store: none by default, others hold the values.
 The client blocks for 4 to 90 s when a server is gone, so every call runs on a thread that is given
 up on (`calls`). A write takes its bytes where they are, if the memory is registered. A read that is
 given up on could still write into its target, much later. So reads arrive in staging memory and
-are copied, which costs nothing over TCP: the staging memory stays in the processor's cache. With
-`reads=direct` they arrive in registered memory, and such a call is waited for.
+are copied. With `reads=direct` they arrive in registered memory, and such a call is waited for, up
+to half a minute: for callers who do not wait for a call themselves.
 
 Mooncake keeps the old value of a key that is written again, and answers 0. So a key that exists is
 removed first.
@@ -43,7 +43,7 @@ SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the maste
 
 _FORM = "mooncake://HOST:PORT"
 _QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata", "reads")
-_STAGED = 4 << 20  # bytes of a read at a time: they stay in the processor's cache
+_STAGED = 16 << 20  # bytes of a read at a time
 _WRITTEN = 32 << 20  # bytes of a write at a time: a deadline is for each
 _BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
 _KEYS = 4096  # of a lookup at a time
@@ -54,6 +54,7 @@ _CODES = {
 }
 _TRANSFER_FAILED = -800
 _SETUP_S = 10.0
+_METRICS = 9003  # Mooncake's own default
 _CLOSE_S = 2.0
 _LEAVE_S = 35.0  # a transfer from a client that hangs ends after 30 s at most
 
@@ -73,15 +74,16 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         raise CallerError(
             f"mooncake: expected reads=staged or reads=direct, found {where.query['reads'][:40]!a}"
         )
+    segment = where.size("segment", 0) if "segment" in where.query else 0
+    where.number("metrics", _METRICS)
     probe(where, options.timeout_s)
-    return Mooncake(_client(where, options.timeout_s), where, options.timeout_s)
+    return Mooncake(_client(where, segment, options.timeout_s), where, options.timeout_s)
 
 
-def _client(where: Location, timeout_s: float) -> MooncakeDistributedStore:
+def _client(where: Location, segment: int, timeout_s: float) -> MooncakeDistributedStore:
     """A client that is set up. Mooncake reads its time-outs from the environment."""
     os.environ.setdefault("MC_RPC_TIMEOUT_MS", str(max(1, int(timeout_s * 1000))))
     os.environ.setdefault("MC_TCP_STATUS_TIMEOUT_SEC", str(max(1, round(timeout_s))))
-    segment = where.size("segment", 0) if "segment" in where.query else 0
     client = MooncakeDistributedStore()
     arguments = (
         *(where.query.get("local", "127.0.0.1"), where.query.get("metadata", "P2PHANDSHAKE")),
@@ -287,7 +289,7 @@ class Mooncake(Storage):
 
     def _ask(self, page: str) -> str:
         """A page of the master's second port. Raises OSError."""
-        port = self._where.number("metrics", 9003)
+        port = self._where.number("metrics", _METRICS)
         url = f"http://{self._where.host}:{port}/{page}"
         with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
             return str(answer.read().decode())

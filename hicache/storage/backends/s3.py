@@ -35,6 +35,7 @@ _QUERY = ("endpoint", "region", "access_key", "secret_key", "prefix", "requests"
 _REQUESTS = 16  # at a time, for each batch
 _MARK = "hicache-probe"  # is asked for once, and never written
 _ERRORS = (BaseError, OSError, ValueError)
+_FULL = re.compile(r"status code: 507|<Code>(?:QuotaExceeded|XMinioStorageFull)</Code>")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 T = TypeVar("T")
@@ -231,6 +232,6 @@ def _status(answer: Status | Exception) -> Status:
     if isinstance(answer, FileNotFoundError):
         return Status.MISSING
     if isinstance(answer, Exception):
-        full = "507" in str(answer)[:400] or "QuotaExceeded" in str(answer)
+        full = _FULL.search(str(answer))
         return Status.FULL if full else Status.FAILED
     return answer

@@ -17,7 +17,8 @@ from hicache.memory.stored import stored_pools
 from hicache.models import ModelDescription
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
-from hicache.storage.base import Status, Value
+from hicache.storage.base import Status, Storage, Value
+from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 
@@ -109,6 +110,7 @@ class Bench:
         layout: str = "page_first",
         model: ModelDescription | None = None,
         verified: bool = True,
+        guarded: bool = False,
     ) -> None:
         model = model or hybrid()
         sizes = dict.fromkeys(model.components, 24)
@@ -118,7 +120,10 @@ class Bench:
         self.clock = Clock()
         self.notices: list[str] = []
         self.pages = StoredPages(context_of(model), stored_pools(self.arena), rank)
-        used = Verified(store) if verified else store
+        used: Storage = Verified(store) if verified else store
+        if guarded:
+            breaker = BreakerOptions(slow_s=options.call_s)
+            used = Breaker(used, "the store", self.clock, self.notices.append, breaker)
         self.workers = Workers(used, self.pages, self.clock, self.notices.append, options)
 
     def fill(self, seed: int = 3) -> None:
@@ -141,6 +146,10 @@ class Bench:
 
         until(enough)
         return found
+
+    def idle(self) -> None:
+        """Wait until no thread has a task."""
+        until(lambda: not any(lane.running or lane.queue for lane in self.workers._lanes))
 
     def done(self, *actions: StorageAction) -> list[StorageReply]:
         """The answers to these actions, by flight."""

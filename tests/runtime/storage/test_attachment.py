@@ -3,15 +3,23 @@ no lock, one notice."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hicache.core.actions import Abandoned, Refused, StorageDetached
 from hicache.core.errors import CallerError
-from hicache.core.events import AdmitWanted, Arrived, Flushed, PrefetchLimitReached
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    DetachWanted,
+    Flushed,
+    PrefetchLimitReached,
+)
 from hicache.core.types import Tier
 from hicache.runtime.agreement import agree_that
 from hicache.runtime.group import lockstep
@@ -29,6 +37,7 @@ from .server import Server, config_of, prompts_of
 
 PROMPTS = prompts_of(1)
 IN_PLACE = replace(SMALL, zero_copy=True)
+OPEN_FILES = Path("/proc/self/fd")
 
 
 def warm(server: Server, store: Storage) -> None:
@@ -93,7 +102,7 @@ def test_detach_leaves_the_cache_running_and_attach_makes_it_warm_again() -> Non
 def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
     """They are served without it at once; nothing waits for the call that hangs."""
     store = Gated()
-    with Server(SMALL) as server:
+    with Server(replace(SMALL, call_s=1000)) as server:
         warm(server, Verified(store))
         store.kinds = {"read"}
         for request, prompt in enumerate(PROMPTS, 100):
@@ -153,6 +162,20 @@ def test_an_attach_that_is_refused_or_fails_changes_nothing() -> None:
         with pytest.raises(CallerError, match="found one that is attached; detach it first"):
             server.attachment.attach("file:somewhere")
         server.serve(PROMPTS)
+
+
+def test_a_store_is_closed_if_the_core_refuses_to_attach_it() -> None:
+    store = Gated()
+    with Server(SMALL, storage=True) as server:
+        server.feed(Arrived.from_tokens(0, PROMPTS[0], PAGE))
+        server.feed(DetachWanted())
+        [refused] = server.attachment.attach_store(store)
+        assert isinstance(refused, Refused)
+        assert refused.reason == "detaching"
+        assert server.attachment.wait_closed(10)
+        assert store.closed
+        server.settle()
+        server.attachment.attach_store(Verified(MemoryStore()))
 
 
 def test_a_store_that_hangs_for_ever_costs_a_request_its_limit_and_never_a_lock() -> None:
@@ -305,6 +328,26 @@ def test_a_core_with_storage_whose_store_is_not_open_yet_finds_nothing() -> None
         assert server.serve(PROMPTS) == cold
         server.forget()
         assert sum(server.serve(PROMPTS)) < sum(cold)
+
+
+@pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
+def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    def held() -> int:
+        return len(list(OPEN_FILES.iterdir()))
+
+    def threads() -> int:
+        return sum(thread.name.startswith("storage-") for thread in threading.enumerate())
+
+    with Server(SMALL) as server:
+        before = 0
+        for round_ in range(6):
+            server.attachment.attach(f"file:{tmp_path}/pages")
+            server.serve(PROMPTS[:2])
+            server.attachment.detach(force=bool(round_ % 2))
+            assert server.attachment.wait_closed(20)
+            until(lambda: not threads())
+            before = before or held()
+        assert held() <= before
 
 
 class Unlucky(MemoryStore):

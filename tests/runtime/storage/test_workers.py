@@ -17,6 +17,7 @@ from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool
 from hicache.runtime.storage import tasks
+from hicache.runtime.storage.executor import StorageExecutor
 from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.storage.base import Status
@@ -176,8 +177,9 @@ def test_a_full_store_keeps_the_leading_pages() -> None:
             both = zip(keys, found, strict=True)
             return [Status.FULL if bad in key else status for key, status in both]
 
-    with bench(Small()) as one:
-        assert one.store_path(6) == StoreDone(1, 3)
+    for size in (600, 10_000):  # a page for each call, and all pages in one
+        with bench(Small(), options=replace(SMALL, batch_bytes=size)) as one:
+            assert one.store_path(6) == StoreDone(1, 3)
 
 
 # -- stores that hang
@@ -197,7 +199,7 @@ def test_a_read_that_hangs_is_answered_and_can_never_reach_a_host_page() -> None
         one.store.kinds = set()
         one.store.gate.set()
         assert one.done(lookup(7, 4)) == [LookupDone(7, 4)]
-        one.workers.close()
+        one.idle()
         assert before == [one.page("full", page) for page in range(24)]
         assert one.workers.poll() == [], "one answer each"
 
@@ -247,6 +249,18 @@ def test_a_queue_behind_threads_that_all_hang_is_answered_at_once() -> None:
         until(lambda: one.done(lookup(11, 4)) == [LookupDone(11, 4)])  # a thread is back
 
 
+def test_a_store_that_hangs_is_told_of_although_nobody_calls_it() -> None:
+    with bench(Gated("lookup"), options=replace(SMALL, readers=1), guarded=True) as one:
+        one.workers.begin([lookup(1, 2), lookup(2, 2)])
+        one.store.came_in()
+        assert one.notices == []
+        one.clock.now += SMALL.call_s + 1
+        for _ in range(3):
+            one.workers.poll()
+        assert len(one.notices) == 1
+        assert "does not answer" in one.notices[0]
+
+
 def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
     with bench(Gated()) as one:
         one.store_path(6)
@@ -275,6 +289,16 @@ def test_an_action_in_the_queue_is_abandoned_without_a_call() -> None:
         one.store.gate.set()
         assert one.answers() == [StoreDone(1, 1)]
         assert not any(DIGESTS[1].hex() in key for key in one.store.keys)
+
+
+def test_an_action_that_was_not_begun_is_abandoned_too() -> None:
+    with bench(Gated("lookup")) as one:
+        executor = StorageExecutor()
+        executor.use(one.workers)
+        executor.submit(lookup(1, 2))
+        assert executor.poll() == []
+        executor.abandon(1)
+        assert executor.poll() == [LookupDone(1, 0)]
 
 
 def test_closing_answers_everything_and_blocks_on_nothing() -> None:
@@ -328,6 +352,18 @@ def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -
         assert sorted(found) == sorted([StoreDone(5, 1), DeleteDone(6, True), StoreDone(7, 1)])
         left = {key.rpartition("/")[2] for key in one.store.values}
         assert left == {"00", "context", DIGESTS[7].hex()}
+
+
+def test_a_store_waits_for_the_delete_before_it() -> None:
+    with bench(Gated()) as one:
+        one.store_path(6)
+        one.idle()
+        one.store.kinds = {"delete"}
+        one.workers.begin([Delete(6), Store(7, (piece("full", 5, 5),))])
+        one.store.came_in()
+        assert [type(task.action) for task in one.workers._lanes[1].queue] == [Store]
+        one.store.gate.set()
+        assert one.answers(2) == [DeleteDone(6, True), StoreDone(7, 1)]
 
 
 def test_a_delete_that_the_store_refuses_has_failed() -> None:

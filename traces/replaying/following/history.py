@@ -52,7 +52,7 @@ from hicache.core.events import (
 from hicache.core.types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 from hicache.core.view import CoreView
 
-from ..formats.base import Paged
+from ...formats.base import Paged
 from .caps import Asked, Caps, Prefetch, caps_of
 from .page_fates import NEVER_NS, NOBODY, PageFates
 

@@ -1,0 +1,98 @@
+"""Addresses of stores that a person mistyped, or whose server is not there: one line each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse, shown
+from hicache.storage.base import StorageOptions
+from hicache.storage.location import locate
+
+# Clients that are not installed have a message of their own (tests/storage/test_address).
+for _client in ("redis", "obstore", "mooncake.store"):
+    pytest.importorskip(_client)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """HOST:PORT that refuses connections, and that nobody else gets meanwhile."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{one.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """HOST:PORT that takes connections and never answers."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def refusal(address: str, options: StorageOptions | None = None) -> str:
+    with pytest.raises(CallerError) as error:
+        open_storage(parse(address), options or StorageOptions(timeout_s=0.2))
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("scheme", ["redis", "mooncake"])
+def test_nobody_listens(scheme: str, nobody: str) -> None:
+    assert refusal(f"{scheme}://{nobody}") == (
+        f"storage: expected a server at {scheme}://{nobody}, found: Connection refused; "
+        f"start it, or one to try out: hicache store start {scheme}"
+    )
+
+
+def test_no_s3(nobody: str, silent: str) -> None:
+    keys = "access_key=a&secret_key=b"
+    for server in (nobody, silent):
+        assert "found no answer" in refusal(f"s3://kvcache?endpoint=http://{server}&{keys}")
+    assert "bucket of 3 to 63" in refusal("s3://kv?endpoint=http://x")
+    assert "bucket of 3 to 63" in refusal("s3://kvcache/folder")
+    assert "expected endpoint=http://HOST:PORT" in refusal("s3://kvcache?endpoint=x")
+
+
+def test_a_server_that_does_not_answer(silent: str) -> None:
+    assert "that lets us in, found: Timeout" in refusal(f"redis://{silent}")
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("redis://h:1/x", "the database 'x'"),
+        ("redis://h:99999/0", "another form of redis:"),
+        ("redis://h:1/0?x=1", "found 'x'"),
+        ("mooncake://h:1?segment=much", "found 'much'"),
+        ("mooncake://h:1?reads=fast", "found 'fast'"),
+        ("mooncake://h:1?metrics=-1", "found '-1'"),
+        ("hf3fs://host/folder", "expected hf3fs:DIR"),
+        ("hf3fs:d?slot=0", "found '0'"),
+    ],
+)
+def test_mistyped_addresses(address: str, found: str) -> None:
+    assert found in refusal(address)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "mooncake", "s3"])
+def test_options_that_a_server_cannot_follow(scheme: str) -> None:
+    sized = refusal(f"{scheme}://somewhere", StorageOptions(size_bytes=5000))
+    assert sized.startswith(f"storage_size: expected none with {scheme}:, found 5,000; ")
+    if scheme != "s3":
+        durable = refusal(f"{scheme}://somewhere", StorageOptions(durable=True))
+        assert durable.startswith(f"storage_durable: expected none with {scheme}:; ")
+
+
+def test_a_password_is_in_no_message(nobody: str) -> None:
+    assert "secret" not in refusal(f"redis://user:secret@{nobody}/0")
+    s3 = parse("s3://kvcache?access_key=me&secret_key=secret/=&region=here")
+    assert shown(s3) == "s3://kvcache?access_key=me&secret_key=&region=here"
+    found = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
+    assert found[1:6] == ("h", 7, "u", "p@", "/2")
+    assert found.server == "h:7"

@@ -1,0 +1,125 @@
+"""Calls that hang are given up on, and touch nothing afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hicache.storage.calls import Call, GivenUp, Workers
+
+PATIENT_S = 30.0
+HASTY_S = 0.01
+
+
+class Gate:
+    """A job that waits until it is let go, then delivers."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.ended = threading.Event()
+        self.delivered = False
+
+    def __call__(self, resource: object, call: Call) -> str:
+        try:
+            self.open.wait(PATIENT_S)
+            with call.delivering():
+                self.delivered = True
+            return "done"
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers[object]]:
+    made = Workers("test", object, lambda _: None, most=2)
+    yield made
+    assert made.close(PATIENT_S)
+
+
+def test_results_and_errors_come_back(workers: Workers[object]) -> None:
+    assert workers.run(lambda resource, call: 7, PATIENT_S) == 7
+    with pytest.raises(ZeroDivisionError):
+        workers.run(lambda resource, call: 1 // 0, PATIENT_S)
+    assert workers.run(lambda resource, call: 8, PATIENT_S) == 8
+
+
+def test_a_late_job_delivers_nothing(workers: Workers[object]) -> None:
+    gate = Gate()
+    with pytest.raises(GivenUp):
+        workers.run(gate, HASTY_S)
+    gate.open.set()
+    assert gate.ended.wait(PATIENT_S)
+    assert not gate.delivered
+
+
+def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        with pytest.raises(GivenUp):
+            workers.run(gate, HASTY_S)
+    with pytest.raises(GivenUp):
+        workers.run(lambda resource, call: 1, timeout_s=None)  # it would wait for ever
+    gates[0].open.set()
+    assert gates[0].ended.wait(PATIENT_S)
+    while True:
+        try:
+            assert workers.run(lambda resource, call: 2, PATIENT_S) == 2
+            break
+        except GivenUp:
+            continue  # the thread has not come back to its queue yet
+    gates[1].open.set()
+
+
+def test_steps_begin_the_deadline_anew(workers: Workers[object]) -> None:
+    """Each wait is below the deadline, all together are far above it."""
+    deadline_s = 2.0
+    pause = threading.Event()
+
+    def job(resource: object, call: Call) -> str:
+        for _ in range(5):
+            pause.wait(deadline_s / 4)
+            call.step()
+        return "done"
+
+    assert workers.run(job, deadline_s) == "done"
+
+
+def test_closing_gives_up_on_what_is_under_way() -> None:
+    ended: list[object] = []
+    workers: Workers[str] = Workers("test", lambda: "resource", ended.append, most=1)
+    gate, begun = Gate(), threading.Event()
+    failed: list[bool] = []
+
+    def job(resource: str, call: Call) -> str:
+        begun.set()
+        return gate(resource, call)
+
+    def use() -> None:
+        with pytest.raises(GivenUp):
+            workers.run(job, None)
+        failed.append(True)
+
+    user = threading.Thread(target=use)
+    user.start()
+    assert begun.wait(PATIENT_S)
+    assert not workers.close(HASTY_S)
+    user.join()
+    assert failed
+    with pytest.raises(GivenUp):
+        workers.run(lambda resource, call: 1, None)
+    gate.open.set()
+    assert workers.join(PATIENT_S)
+    assert ended == ["resource"]
+    assert not gate.delivered
+
+
+def test_a_resource_that_cannot_be_made_is_an_error_of_the_call() -> None:
+    def make() -> object:
+        raise OSError("no memory")
+
+    workers = Workers("test", make, lambda _: None)
+    with pytest.raises(OSError, match="no memory"):
+        workers.run(lambda resource, call: 1, PATIENT_S)
+    assert workers.close(PATIENT_S)

@@ -1,0 +1,218 @@
+"""Page slots in one file: killed at every write, a journal cut at any byte, a mount that hangs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Status, Storage, StorageOptions, Value
+from hicache.storage.engines import pread
+from hicache.storage.engines.base import ENGINES
+from hicache.storage.slots import Journal, Slots
+from hicache.storage.verified import Verified
+
+SLOT = 4096
+SIZE = 16 * SLOT
+
+
+def opened(folder: Path, timeout_s: float = 30.0, query: str = "") -> Storage:
+    options = StorageOptions(size_bytes=SIZE, timeout_s=timeout_s)
+    return open_storage(parse(f"hf3fs:{folder}?slot={SLOT}{query}"), options)
+
+
+def value(number: int, size: int) -> Value:
+    return (memoryview(bytes([number]) * size),)
+
+
+def read(store: Storage, key: str, size: int) -> tuple[Status, bytes]:
+    target = bytearray(size)
+    return store.read([key], [(memoryview(target),)])[0], bytes(target)
+
+
+def play(store: Storage, note: Callable[[str, int | None], None]) -> None:
+    """Writes, replaces, deletes and evicts; notes what was acknowledged (size, None: deleted)."""
+    for number in range(30):
+        key = f"k{number % 7}"
+        size = 1000 + (number * 2711) % 14_000
+        if number % 5 == 4:
+            if store.delete([key]) == [Status.DONE]:
+                note(key, None)
+        elif store.write([key], [value(number, size)]) == [Status.DONE]:
+            note(key, size)
+
+
+def test_killed_at_every_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards every value that was acknowledged and not evicted is there, and all are whole."""
+    monkeypatch.setattr("hicache.storage.slots._SPARE", 3)  # the journal is written anew, too
+    calls = kill_after = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if kill_after and calls > kill_after:
+                raise OSError(errno.EIO, "the process is gone")
+            return real(*given)
+
+        return call
+
+    for name in ("pwrite", "write", "replace", "ftruncate"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    with closing(opened(tmp_path / "whole")) as whole:
+        play(Verified(whole), lambda key, size: None)
+    most = calls
+    assert most > 50
+    for kill_after in range(5, most, 3):
+        folder = tmp_path / str(kill_after)
+        calls, acknowledged = 0, dict[str, int | None]()
+        try:
+            with closing(opened(folder)) as store:
+                play(Verified(store), acknowledged.__setitem__)
+                kept = [key for key in acknowledged if store.lookup([key]) == [True]]
+        except (OSError, CallerError):
+            continue  # killed while it was opened
+        calls = -(10**9)
+        with closing(opened(folder)) as store:
+            verified = Verified(store)
+            for key, size in acknowledged.items():
+                status = read(verified, key, size or 0)[0]
+                assert status is Status.DONE if key in kept else status is not Status.FAILED
+            assert not verified.corrupt
+            assert store.write(["new"], [value(1, 5000)]) == [Status.DONE]
+
+
+def test_a_journal_that_is_cut_anywhere_is_a_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    slots = Slots(SLOT, 16)
+    journal = Journal(path, slots)
+    journal.open()
+    history = [dict(slots.sizes())]
+    for number in range(6):
+        reserved = slots.reserve(5000 + number)
+        assert reserved is not None
+        journal.append([(f"k{number}", reserved.value)], durable=False)
+        slots.publish(f"k{number}", reserved.value)
+        history.append(dict(slots.sizes()))
+    slots.remove("k2")
+    journal.append([("k2", None)], durable=True)
+    history.append(dict(slots.sizes()))
+    journal.close()
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        found = Slots(SLOT, 16)
+        again = Journal(path, found)
+        again.open()
+        assert dict(found.sizes()) in history
+        assert found.free == 16 - 2 * len(found.sizes())
+        again.close()
+    spoilt = bytearray(whole)
+    spoilt[len(whole) // 2] ^= 1
+    path.write_bytes(spoilt)
+    found = Slots(SLOT, 16)
+    Journal(path, found).open()
+    assert dict(found.sizes()) in history
+
+
+def test_a_mount_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls end, and a late answer goes nowhere."""
+    let_go = threading.Event()
+    real = os.preadv
+
+    def hanging(file: int, buffers: Any, offset: int) -> int:
+        let_go.wait(30)
+        return real(file, buffers, offset)
+
+    store = opened(tmp_path, timeout_s=0.2)
+    while store.write(["k"], [value(1, 5000)]) != [Status.DONE]:
+        pass
+    monkeypatch.setattr(pread.os, "preadv", hanging)
+    target = bytearray(5000)
+    assert store.read(["k"], [(memoryview(target),)]) == [Status.FAILED]
+    assert store.lookup(["k"]) == [True]
+    let_go.set()
+    store.close()
+    assert target == bytearray(5000)
+
+
+def test_directories_that_do_not_fit(tmp_path: Path) -> None:
+    used = opened(tmp_path / "used")
+    with pytest.raises(CallerError, match="no other process uses"):
+        opened(tmp_path / "used")
+    used.close()
+    with pytest.raises(CallerError, match=r"storage_size: expected 65,536 bytes"):
+        open_storage(parse(f"hf3fs:{tmp_path / 'used'}"), StorageOptions(size_bytes=1 << 20))
+    with pytest.raises(CallerError, match=r"storage_size: expected the size of a new file"):
+        open_storage(parse(f"hf3fs:{tmp_path / 'new'}"), StorageOptions())
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "journal").write_text("a diary\n")
+    with pytest.raises(CallerError, match="to be a journal of format 1, found another file"):
+        opened(tmp_path / "other")
+    (tmp_path / "file").touch()
+    with pytest.raises(CallerError, match="expected a directory that we may write"):
+        opened(tmp_path / "file")
+    with pytest.raises(CallerError, match="engine: expected one of pread, usrbio, found 'aio'"):
+        opened(tmp_path / "x", query="&engine=aio")
+    with pytest.raises(CallerError, match=r"engine: expected what usrbio needs.*engine=pread"):
+        opened(tmp_path / "x", query="&engine=usrbio")
+
+
+def test_usrbio_is_called_as_its_interface_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for its package, which moves bytes with plain calls. It never ran on 3FS."""
+    package, module = ModuleType("hf3fs_fuse"), ModuleType("hf3fs_fuse.io")
+
+    class Ring:
+        def __init__(self, mount: str, entries: int, for_read: bool, **_: Any) -> None:
+            self.reads, self.queued = for_read, list[Any]()
+
+        def prepare(self, block: Any, reads: bool, file: int, offset: int, userdata: Any) -> None:
+            assert reads == self.reads
+            self.queued.append((block, file, offset, userdata))
+
+        def submit(self) -> Ring:
+            return self
+
+        def wait(self, min_results: int) -> list[Any]:
+            ended = []
+            for block, file, offset, userdata in reversed(self.queued[:min_results]):
+                move = os.preadv if self.reads else os.pwritev
+                result = move(file, [block], offset)
+                ended.append(SimpleNamespace(userdata=userdata, result=result))
+            self.queued.clear()
+            return ended
+
+    module.__dict__.update(
+        register_fd=lambda file: None,
+        deregister_fd=lambda file: None,
+        extract_mount_point=lambda path: str(tmp_path),
+        make_ioring=Ring,
+        make_iovec=lambda shared, mount: shared.buf,
+    )
+    monkeypatch.setitem(sys.modules, "hf3fs_fuse", package)
+    monkeypatch.setitem(sys.modules, "hf3fs_fuse.io", module)
+    assert registry.summary(ENGINES, "usrbio")
+    try:
+        with closing(opened(tmp_path, query="&engine=usrbio")) as store:
+            keys = [f"k{number}" for number in range(5)]
+            values = [value(number, 3000 + 2000 * number) for number in range(5)]
+            assert store.write(keys, values) == [Status.DONE] * 5
+            assert [read(store, key, 3000 + 2000 * number) for number, key in enumerate(keys)] == [
+                (Status.DONE, bytes(one)) for (one,) in values
+            ]
+    finally:
+        sys.modules.pop("hicache.storage.engines.usrbio", None)

@@ -1,0 +1,204 @@
+"""`hicache replay --storage`: options and their errors, the report, the accounts, why no hit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces.cli import main
+from traces.replaying import hits
+from traces.replaying.following.caps import lost_by_reason
+
+SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", path]) == 0
+    return path
+
+
+def refused(trace: str, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """The one line of an error of the caller."""
+    assert main(["replay", trace, *options]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    (line,) = err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nothing", "expected SCHEME:REST such as file:DIR, found 'nothing'"),
+        ("fiel:here", "expected one of sim, file"),
+        ("/tmp", "for a folder write file:/tmp"),
+        ("file:/dev/null", "expected a folder, found a file"),
+        ("sim:read=0", "sim:read: expected at least 1, found '0'"),
+        ("sim:read=6", "sim:read=6"),
+        ("sim:latency=3", "sim:latency: expected a time with its unit such as 200us"),
+        ("sim:latncy=3s", "found 'latncy=3s'; did you mean latency?"),
+        ("sim:loss=1.5", "sim:loss: expected a share from 0 to 1, found '1.5'"),
+        ("sim:loss=0,loss=1", "expected loss once, found it twice"),
+    ],
+)
+def test_an_address_that_is_wrong_is_one_line(
+    turns: str, capsys: pytest.CaptureFixture[str], address: str, said: str
+) -> None:
+    if address == "sim:read=6":
+        assert main(["replay", turns, "--storage", address, "--mode", "hits"]) == 0
+    else:
+        assert said in refused(turns, capsys, "--storage", address)
+
+
+def test_options_that_do_not_suit_the_store_are_one_line(
+    turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = ["--storage", f"file:{tmp_path / 'store'}"]
+    for options, said in (
+        ([*real, "--storage-size", "1M"], "--storage-size: expected room for a page or state"),
+        ([*real, "--compare-eviction", "fifo"], "--compare-eviction: expected no store or sim:"),
+        (["--storage", "sim:", "--storage-latency", "1ms"], "--storage-latency: expected a real"),
+        (
+            ["--storage", "sim:", "--prefetch", "best-effort", "--prefetch-limit", "1s"],
+            "--prefetch-limit: expected a policy that waits, timeout or wait_complete",
+        ),
+        (["--storage", "sim:", "--host-ratio", "0"], "--storage: expected a host pool, found none"),
+        (["--prefetch", "timeout"], "--prefetch: expected a store, found none"),
+    ):
+        assert said in refused(turns, capsys, *options)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_with_pages_under_another_key_names_the_fields(
+    turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--storage", f"file:{tmp_path / 'store'}", "--mode", "hits", "--check", "off"]
+    assert main(["replay", turns, *store]) == 0
+    capsys.readouterr()
+    for options, said in (
+        (["--page-size", "32"], "(different: page_size)"),
+        (["--kv-dtype", "fp8"], "(different: dtype of pool kv)"),
+        (["--model", "qwen3-32b"], "(different: model, "),
+    ):
+        line = refused(turns, capsys, *store, *options)
+        assert said in line
+        assert line.endswith("name another place, or give the options of the earlier replay")
+    assert main(["replay", turns, *store]) == 0
+
+
+def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any], list[Any]]:
+    out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    files = ["--json", str(out), "--requests", str(rows)]
+    assert main(["replay", trace, *options, *files]) == 0
+    return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("mode", ["hits", "timed"])
+@pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
+@pytest.mark.parametrize(
+    "emptied", [[], ["--flush-host-every-round", "--flush-device-every-round"]]
+)
+def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
+    turns: str, tmp_path: Path, mode: str, components: str, emptied: list[str]
+) -> None:
+    pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
+    options = ["--storage", "sim:loss=0.05,corrupt=0.05", *SMALL, *pools, *emptied]
+    found, rows = replayed(tmp_path, turns, *options, "--mode", mode, "--check", "every")
+    for tier, tokens in found["whole"]["hit_tokens"].items():
+        assert tokens == sum(row["hit_tokens"][tier] for row in rows)
+    if emptied or mode == "hits":  # otherwise requests wait for pages, and lose what they had
+        assert found["whole"]["hit_tokens"]["storage"] > 0
+    ended = found["storage"]["prefetches"]["ended"]
+    assert found["whole"]["hit_tokens"]["storage"] <= sum(
+        one["fetched_tokens"] for one in ended.values()
+    )
+    lost = found["storage"]["lost_tokens"]
+    assert sum(one["tokens"] for one in lost.values()) == found["whole"]["lost_tokens"]
+    assert not any(row["lost_to"] for row in rows if not row["lost_tokens"])
+
+
+def test_a_wrong_account_of_storage_ends_the_replay(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hits, "from_storage", lambda admitted, first, pages: 0)
+    options = ["--storage", "sim:", *SMALL, "--mode", "hits", "--flush-device-every-round"]
+    options += ["--flush-host-every-round", "--check", "every"]
+    assert main(["replay", turns, *options]) == 17
+    assert "hit_tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--storage", "sim:loss=1"], "lost_in_storage"),
+        (["--storage", "sim:corrupt=1"], "corrupt"),
+        (["--storage", "sim:lying=1,loss=1"], "short_read"),
+        (["--storage", "sim:dead_at=0s"], "store_failed"),
+        (["--storage", "sim:", "--prefetch-threshold", "100K"], "too_short"),
+        (["--storage", "sim:", "--prefetch-budget", "64"], "budget"),
+        (["--storage", "sim:", "--storage-size", "40MB"], "evicted_from_storage"),
+        (["--storage", "sim:read=1MB/s", "--prefetch", "best-effort"], "late"),
+        (["--storage", "sim:", "--write-policy", "write_through_selective"], "never_backed_up"),
+    ],
+)
+def test_lost_tokens_have_their_reason(
+    turns: str, tmp_path: Path, options: list[str], reason: str
+) -> None:
+    """Memory is emptied between rounds, so storage is the only tier that can have the history."""
+    emptied = ["--flush-host-every-round", "--flush-device-every-round"]
+    sizes = ["--device-pages", "400", "--host-pages", "400", "--prefetch-threshold", "0"]
+    given = [*sizes, *emptied, *options, "--check", "off"]
+    found, rows = replayed(tmp_path, turns, *given)
+    lost = found["storage"]["lost_tokens"]
+    assert max(lost, key=lambda one: lost[one]["tokens"]) == reason
+    worst = next(row for row in rows if row["lost_to"] == reason)
+    assert worst["capped"]["device"]["full"] == "evicted"
+
+
+def test_the_story_of_a_request_says_why_storage_did_not_have_it(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emptied = ["--flush-host-every-round", "--flush-device-every-round"]
+    options = ["--storage", "sim:loss=1", *emptied, "--device-pages", "400", "--check", "off"]
+    assert main(["replay", turns, *options, "--prefetch-threshold", "0", "--why", "9"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "when the tier was emptied between two rounds" in told
+    assert "For storage: it is there." in told, "as far as the cache could know"
+    assert "Its tokens were lost because: storage took it and lost it." in told
+    assert main(["replay", turns, *options, "--storage", "sim:", "--why", "9"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "tokens, all in storage, which its prefetch brought to host." in told
+
+
+def test_the_report_says_in_words_what_storage_served(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emptied = ["--flush-host-every-round", "--flush-device-every-round", "--check", "off"]
+    options = ["--storage", "sim:", "--device-pages", "400", *emptied]
+    assert main(["replay", turns, *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "that neither the device nor host memory held (" in out
+    assert "host and device emptied between rounds" in out
+    assert "brought what it asked for" in out
+    assert "waiting for a prefetch" in out
+
+
+def test_a_request_that_lost_nothing_has_no_reason() -> None:
+    found = lost_by_reason([(0, 0), (1, 5), (2, 7)], lambda one: "evicted", {})
+    assert found == {"evicted": (2, 12)}
+
+
+def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(
+    turns: str, tmp_path: Path
+) -> None:
+    """A fetch needs the host copies above it, whose backup may end during the same pass."""
+    options = ["--storage", f"file:{tmp_path / 'kv'}", "--prefetch-threshold", "0"]
+    replayed(tmp_path, turns, *options)
+    warm, _ = replayed(tmp_path, turns, *options)
+    complete = warm["storage"]["prefetches"]["ended"]["complete"]
+    assert complete["fetched_tokens"] == complete["found_tokens"] > 0
