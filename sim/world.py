@@ -237,10 +237,13 @@ class World:
                 return f"page {int(page)} of request {job.index}"
         return f"content of nobody (tag {tag:#018x})"
 
+    def _unanswered(self) -> int:
+        return self.controller.unanswered + (self.store.unanswered if self.store else 0)
+
     def _stuck(self) -> StuckError:
         left = list(self.engine.sequences)
         return StuckError(
-            f"{len(left)} requests are left ({left[:8]}), {self.controller.unanswered} transfers "
+            f"{len(left)} requests are left ({left[:8]}), {self._unanswered()} transfers "
             f"unanswered, and nothing is scheduled; last refusal: {self.engine.last_refusal}"
         )
 

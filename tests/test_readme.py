@@ -37,6 +37,7 @@ def test_the_readme_shows_the_main_commands() -> None:
         "generate",
         "host",
         "inspect",
+        "store",
     }
 
 

@@ -66,9 +66,9 @@ class Address:
 
 
 class Storage(ABC):
-    """One open store. Several threads may call it at a time. No call raises for what a store does:
-    each value gets a `Status`. `open_storage` raises CallerError for what a person can mend: an
-    unreachable server, a directory of another format."""
+    """One open store. Several threads may call it at a time. No call but `entries` raises for what
+    a store does: each value gets a `Status`. `open_storage` raises CallerError for what a person
+    can mend: an unreachable server, a directory of another format."""
 
     @abstractmethod
     def lookup(self, keys: Sequence[str]) -> list[bool]:
@@ -93,7 +93,8 @@ class Storage(ABC):
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """What is stored under keys that begin with `prefix`, in no order."""
+        """What is stored under keys that begin with `prefix`, in no order. Raises OSError if the
+        store cannot be asked: an empty list would look like an empty store."""
 
     @abstractmethod
     def stats(self) -> dict[str, int | float | str]:

@@ -204,6 +204,7 @@ def _of_core(view: CoreView, nodes: dict[bytes, Node]) -> Facts:
         facts[Fact("in the tree", path)] = True
         for what in ("hits", "priority", "inserted"):
             facts[Fact(what, path)] = getattr(node, what)
+        facts[Fact("failed stores", path)] = node.store_failures
         for at, name in enumerate(names):
             facts[Fact("last use", path, component=name)] = node.last_use[at]
             for tier in TIERS:
@@ -237,6 +238,7 @@ def _specified(cache: Cache) -> Facts:
         facts[Fact("in the tree", path)] = True
         for what in ("hits", "priority", "inserted"):
             facts[Fact(what, path)] = getattr(node, what)
+        facts[Fact("failed stores", path)] = node.failures
         for at, kind in enumerate(cache.kinds):
             facts[Fact("last use", path, component=kind.name)] = node.last_use[at]
             for tier in TIERS:
@@ -261,4 +263,6 @@ def _specified(cache: Cache) -> Facts:
         (FlightKind.PREFILL, None),
     ):
         facts[Fact(f"{what}s in flight")] = targets.count(to)
+    for what in (FlightKind.LOOKUP, FlightKind.FETCH, FlightKind.STORE, FlightKind.DELETE):
+        facts[Fact(f"{what}s in flight")] = len(cache.in_flight(str(what)))
     return facts

@@ -101,11 +101,6 @@ def draw_swarm(
         faults += (("torn", Draws(seed, "torn").one((5, 20, 40))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
-    if size > 1:
-        of_ranks = names(of_ranks=True)
-        faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
-    pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
-    longer = LONGER if pools == LARGE else 1
     stored = Draws(seed, "storage")
     share = STORED_IN_LEAST if pools == LEAST else STORED
     if config.has_host and chosen == REPLIES and stored.chance(share):
@@ -116,6 +111,11 @@ def draw_swarm(
         faults += tuple(
             (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(8)
         )
+    if size > 1:
+        of_ranks = names(of_ranks=True)
+        faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
+    pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
+    longer = LONGER if pools == LARGE else 1
     return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs, longer)
 
 

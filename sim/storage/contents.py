@@ -74,9 +74,6 @@ class Medium(Contents):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __contains__(self, name: Name) -> bool:
-        return name in self._values
-
     def names(self) -> Iterator[Name]:
         """The values, the least recently used first."""
         return iter(self._values)

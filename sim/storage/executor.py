@@ -30,9 +30,6 @@ class Moved:
     written: dict[str, Counter[Status]] = field(default_factory=dict)
     short: dict[FlightId, Status] = field(default_factory=dict)
 
-    def values(self, way: dict[str, Counter[Status]], status: Status = Status.DONE) -> int:
-        return sum(found[status] for found in way.values())
-
 
 class StoreExecutor:
     """See the module. components: in the order of the configuration. listener: called when a reply

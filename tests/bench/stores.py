@@ -31,7 +31,7 @@ from hicache.storage.keys import page_keys
 from hicache.storage.verified import Verified
 
 BATCH = 32  # pages
-TOTAL = 128 << 20  # bytes of each size
+TOTAL = 64 << 20  # bytes of each size
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 ROUNDS = 3
 _RECORD = struct.Struct("<32sQ16s")
@@ -244,8 +244,8 @@ CANDIDATES: dict[str, type[Candidate]] = {
 def speeds(
     kind: Callable[[Path, int, int], Candidate], root: str, size: int
 ) -> tuple[float, float]:
-    """MiB/s of writing and of reading TOTAL bytes in batches."""
-    count = TOTAL // size
+    """MiB/s of writing and of reading TOTAL bytes, or one batch if that is more."""
+    count = max(BATCH, TOTAL // size)
     block = memoryview(bytearray(os.urandom(size) * BATCH))
     pages = [block[start : start + size] for start in range(0, block.nbytes, size)]
     folder = Path(tempfile.mkdtemp(dir=root))
@@ -257,7 +257,8 @@ def speeds(
         store.close()
     finally:
         shutil.rmtree(folder)
-    return TOTAL / write / (1 << 20), TOTAL / read / (1 << 20)
+    moved = count * size / (1 << 20)
+    return moved / write, moved / read
 
 
 def _timed(work: Callable[[], Iterable[None]]) -> float:

@@ -25,13 +25,15 @@ def test_the_rule_is_of_full_attention_with_a_host_by_recency() -> None:
     assert not hosted.applies(Tape(replace(CONFIG, host_pages=(0,)), ()))
     for order in ("slru", "lfu", "fifo", "priority"):
         assert not hosted.applies(Tape(replace(CONFIG, eviction_policy=order), ()))
+    assert not hosted.applies(Tape(replace(CONFIG, storage=True), ()))
+    assert not hosted.applies(Tape(CONFIG, (Entry("attach", {"again": False}),)))
     several = configured(1, (8, 8), (16, 16), components=("full", "swa"), swa_window=2)
     assert not hosted.applies(Tape(several, ()))
 
 
 def test_a_bug_that_lets_warmer_pages_go_is_found_and_its_tape_repeats_it() -> None:
     name = "copies-let-warmer-pages-go"
-    found = hunt(name, [5])
+    found = hunt(name, [2])  # the sequence of seed 2 has a host and no storage
     assert found.found == (11, "HOST-TIER")
     assert found.tape is not None
     ops = load()

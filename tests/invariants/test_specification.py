@@ -36,7 +36,7 @@ from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate, replay
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes import corpus
-from invariants.spec import eviction, kinds, refusals
+from invariants.spec import eviction, kinds, prefetching, publishing, refusals, stores
 from invariants.spec.lockstep import Differs, Lockstep
 from invariants.spec.specification import RULES, Specification
 
@@ -237,6 +237,9 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
         (eviction, "victim", wrong_victim),
         (eviction, "kept_free", lambda cache, kind: 1),
         (refusals, "_reply_that_frees", lambda cache, kind, needed: 0),
+        (prefetching, "_on_its_way", lambda cache, depth, digest: None),
+        (publishing, "_adopt", lambda cache, node, arrived: True),
+        (stores, "believe", lambda cache, node, kind: None),
     ],
 )
 def test_a_core_that_decides_otherwise_is_found(

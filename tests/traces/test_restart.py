@@ -41,8 +41,10 @@ def replayed(folder: Path, trace: str, *options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["hits", "timed"])
-@pytest.mark.parametrize("flushed", [["host"], ["host", "device"]])
+@pytest.mark.parametrize(
+    ("mode", "flushed"),
+    [("hits", ["host", "device"]), ("timed", ["host", "device"]), ("timed", ["host"])],
+)
 def test_the_rates_are_kept_when_memory_is_emptied_between_rounds(
     turns: str, tmp_path: Path, mode: str, flushed: list[str]
 ) -> None:

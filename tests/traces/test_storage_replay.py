@@ -12,6 +12,13 @@ from traces.cli import main
 from traces.replaying import hits
 from traces.replaying.following.caps import lost_by_reason
 
+ADVICE = {
+    "too_short": "Try --prefetch-threshold 0",
+    "budget": "Try a larger --prefetch-budget.",
+    "late": "Try --prefetch wait_complete.",
+    "evicted_from_storage": "Try --storage-size 0.08GB, twice the storage.",
+    "never_backed_up": "Try --write-policy write_through,",
+}
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
 
 
@@ -139,6 +146,7 @@ def test_a_wrong_account_of_storage_ends_the_replay(
         (["--storage", "sim:corrupt=1"], "corrupt"),
         (["--storage", "sim:lying=1,loss=1"], "short_read"),
         (["--storage", "sim:dead_at=0s"], "store_failed"),
+        (["--storage", "sim:dead_at=4s"], "failed"),
         (["--storage", "sim:", "--prefetch-threshold", "100K"], "too_short"),
         (["--storage", "sim:", "--prefetch-budget", "64"], "budget"),
         (["--storage", "sim:", "--storage-size", "40MB"], "evicted_from_storage"),
@@ -156,6 +164,7 @@ def test_lost_tokens_have_their_reason(
     found, rows = replayed(tmp_path, turns, *given)
     lost = found["storage"]["lost_tokens"]
     assert max(lost, key=lambda one: lost[one]["tokens"]) == reason
+    assert ADVICE.get(reason, "") in found["conclusions"][-1]
     worst = next(row for row in rows if row["lost_to"] == reason)
     assert worst["capped"]["device"]["full"] == "evicted"
 

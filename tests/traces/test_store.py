@@ -13,7 +13,8 @@ from hicache.core.types import Key
 from hicache.models.base import PoolDescription
 from hicache.storage import keys
 from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Status, StorageOptions
+from hicache.storage.backends._file_index import Index
+from hicache.storage.base import Entry, Status, StorageOptions
 from hicache.storage.verified import Verified
 from traces.cli import main
 
@@ -189,6 +190,18 @@ def test_bad_input_is_one_line(
     assert len(lines) == 1
     assert told in lines[0]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_that_cannot_be_listed_is_one_line(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(index: Index, prefix: str) -> list[Entry]:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(Index, "entries", refuse)
+    assert main(["store", "list", address]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "disk I/O error; see whether it answers" in line
 
 
 def test_values_under_other_keys_are_counted_and_not_in_the_way(

@@ -23,6 +23,7 @@ from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
 from .overload import Load, slower
 from .refusals import for_pages, how_often
+from .stored import advice as storage_advice
 from .stored import served as storage_served
 
 _NO_LOAD = Load(0.0, 0.0)
@@ -214,6 +215,8 @@ def _advice(
         return " ".join(_slower(settings, load))
     if short is not None:
         return short.advice
+    if share.rate(share.lost) >= NEGLIGIBLE and (tried := storage_advice(settings, run)):
+        return tried
     return host_memory(options, settings, run, share)
 
 

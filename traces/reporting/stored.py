@@ -14,6 +14,7 @@ from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent, table
 from ..terminal.text import name as shown
+from .amounts import gigabytes
 
 _ENDS = {
     WHOLE: "brought what it asked for",
@@ -153,3 +154,23 @@ def served(share: Share, run: Run) -> list[str]:
     return [
         "Storage served nothing: what requests lacked when they arrived had not been written to it."
     ]
+
+
+def advice(settings: Settings, run: Run) -> str:
+    """What to try next if one reason of storage explains half of the lost tokens; else empty."""
+    storage, lost = settings.storage, lost_by_reason(run)
+    if storage is None or not lost:
+        return ""
+    reason, (_, tokens) = next(iter(lost.items()))
+    if 2 * tokens < sum(one for _, one in lost.values()):
+        return ""
+    size = gigabytes(2 * storage.options.size_bytes, "")
+    longer = "--prefetch wait_complete" if storage.limit is None else "a longer --prefetch-limit"
+    tried = {
+        "too_short": "--prefetch-threshold 0, which fetches every hit",
+        "budget": "a larger --prefetch-budget",
+        "late": longer,
+        "evicted_from_storage": f"--storage-size {size}, twice the storage",
+        caps.NEVER_BACKED_UP: "--write-policy write_through, which copies every page to host",
+    }.get(reason)
+    return f"Try {tried}." if tried else ""

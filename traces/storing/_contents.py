@@ -83,6 +83,10 @@ def opened(address: str) -> Iterator[Storage]:
     store = open_storage(parse(address), StorageOptions(timeout_s=_TIMEOUT_S, create=False))
     try:
         yield store
+    except OSError as error:
+        raise CallerError(
+            f"storage: expected a store that can be listed, found: {error}; see whether it answers"
+        ) from error
     finally:
         store.close()
 

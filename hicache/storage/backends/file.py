@@ -88,8 +88,8 @@ class FileStore(Storage):
     def entries(self, prefix: str) -> Iterator[Entry]:
         try:
             yield from self._use().index.entries(prefix)
-        except _REFUSED:
-            return
+        except sqlite3.Error as error:
+            raise OSError(errno.EIO, str(error)) from error
 
     def stats(self) -> dict[str, int | float | str]:
         try:

@@ -135,6 +135,8 @@ def _reason(
         status = asked.short(prefetch.fetch.flight) if prefetch.fetch is not None else None
         return _SHORT.get(status, "failed") if status is not None else "failed"
     cap = _cap(fates, Tier.STORAGE, BACKBONE, page)
+    if cap == THERE:  # the lookup failed, or the core does not trust the page any more
+        cap = "failed"
     lookup = prefetch.lookup
     if lookup is not None and lookup.first_page <= hit < lookup.first_page + len(lookup.digests):
         fate = asked.fate(backbone, lookup.digests[hit - lookup.first_page])

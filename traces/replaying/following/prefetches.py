@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hicache.core.actions import Lookup, Outcome, Prefetched, Store
-from hicache.core.events import Event, StoreDone
+from hicache.core.events import Event
 from hicache.core.view import CoreView
 
 WHOLE = "complete"  # the reason of a prefetch that brought all it asked for
@@ -26,22 +26,19 @@ class Ended:
 
 
 class Prefetches:
-    """begun: lookups. ended: by reason. last: by request, how its prefetch ended. stores: actions;
-    durable_pages: that they made durable, of all components."""
+    """begun: lookups. ended: by reason. last: by request, how its prefetch ended. stores: how many
+    were begun."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.ended: dict[str, Ended] = {}
         self.last: dict[int, Prefetched] = {}
         self.stores = 0
-        self.durable_pages = 0
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Counts nothing: an event counts together with its outcomes."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        if type(event) is StoreDone:
-            self.durable_pages += event.pages
         for outcome in outcomes:
             kind = type(outcome)
             if kind is Lookup:
