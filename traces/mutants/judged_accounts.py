@@ -36,7 +36,8 @@ from ._page_history import PageHistory
 from .judged_samples import blocks, late, options, talks
 
 PLACES = (
-    *(f"traces.replaying.{name}" for name in ("account", "history", "hits", "lookups", "modes")),
+    *(f"traces.replaying.{name}" for name in ("account", "hits", "lookups", "modes")),
+    *(f"traces.replaying.following.{name}" for name in ("history", "page_fates")),
     *(f"traces.replaying.{name}" for name in ("run", "tally", "timed", "turns")),
     *(f"traces.reporting.{name}" for name in ("overload", "records", "refusals", "results")),
 )
