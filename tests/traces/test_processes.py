@@ -18,7 +18,7 @@ from traces.cli import main
 from traces.mutants.limits import MEMORY_BYTES, each
 from traces.sweeping import pool
 from traces.terminal.processes import JobFailed, ProcessLost, results
-from traces.terminal.signals import interruptible
+from traces.terminal.signals import ENDS, interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
@@ -122,8 +122,13 @@ def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyP
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(FORK.Process, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt), interruptible():
-        list(results(FORK, lambda _: time.sleep(600), range(2), 2))
+    before = {end: signal.getsignal(end) for end in ENDS}
+    try:
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            list(results(FORK, lambda _: time.sleep(600), range(2), 2))
+    finally:  # an interrupted command keeps its handlers until it exits
+        for end, handler in before.items():
+            signal.signal(end, handler)
     assert not active_children()
 
 

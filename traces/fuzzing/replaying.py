@@ -16,7 +16,7 @@ from invariants.fuzz.device import real
 from invariants.fuzz.executors import on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
-from invariants.fuzz.tapes.tape import Tape
+from invariants.fuzz.tapes.tape import Tape, has_storage
 from invariants.watch import Level, excuses_by_check
 
 from ..terminal.output import write_json
@@ -60,11 +60,15 @@ def replay(
 
 def moved(tape: Tape, device: str, path: str) -> Tape:
     """The tape on this device. Raises CallerError if it cannot run on one, or there is none."""
-    if tape.ranks > 1 or tape.pairs:
-        found = f"{tape.ranks} ranks" if tape.ranks > 1 else "token pairs"
+    unfit = {
+        f"{tape.ranks} ranks": tape.ranks > 1,
+        "token pairs": tape.pairs,
+        "a storage": has_storage(tape),
+    }
+    if found := next((what for what, there in unfit.items() if there), ""):
         raise CallerError(
-            f"--device: expected a tape of one rank without token pairs, found {found} in {path}; "
-            "leave the option out"
+            "--device: expected a tape of one rank without token pairs and without a storage, "
+            f"found {found} in {path}; leave the option out"
         )
     real.check(device)
     return replace(tape, executor=on_device(tape.executor, device))
