@@ -319,6 +319,17 @@ def test_an_action_that_was_not_begun_is_abandoned_too() -> None:
         assert executor.poll() == [LookupDone(1, 0)]
 
 
+def test_answers_of_closed_threads_are_not_lost_with_them() -> None:
+    with bench(Gated("lookup")) as one:
+        executor = StorageExecutor()
+        executor.use(one.workers)
+        executor.submit(lookup(1, 2))
+        executor.start()
+        one.workers.close()
+        executor.use(None)
+        assert executor.poll() == [LookupDone(1, 0)]
+
+
 def test_closing_answers_everything_and_blocks_on_nothing() -> None:
     with bench(Gated("write", "read")) as one:
         actions = [Store(n, (piece("full", 0, 0),)) for n in range(4)]
