@@ -103,7 +103,11 @@ class StorageBook:
 
     def owner(self, prefetch: Prefetch) -> RequestId:
         """The waiter that arrived first, -1 if there is none."""
-        return min(prefetch.waiters, key=self._order.__getitem__, default=-1)
+        return next(iter(self.in_order(prefetch)), -1)
+
+    def in_order(self, prefetch: Prefetch) -> list[RequestId]:
+        """The waiters in the order of their arrival."""
+        return sorted(prefetch.waiters, key=self._order.__getitem__)
 
     def owner_of(self, event: Event) -> RequestId | None:
         """The owner of the fetch that an event answers, -1 if it has gone. None if none."""
@@ -141,7 +145,7 @@ class StorageBook:
             self._goes_on(ended, fetch)
         elif ended is not None:
             first = self.owner(ended)
-            for request in sorted(ended.waiters, key=self._order.__getitem__):
+            for request in self.in_order(ended):
                 self._stop(request, ended)
                 if request == first or request in told:
                     self.told.append(request)

@@ -36,7 +36,8 @@ class PrefetchWait(Check):
         "A waiting request is refused as fetching only while a prefetch of pages that it lacks is "
         "under way and the policy waits for it, and is not admitted before that has ended; it "
         "hears exactly once of each prefetch, with its figures; no page is looked up for two at a "
-        "time; a flight for which nobody waits any more is reported as abandoned, once."
+        "time, and those that share a prefetch stand in the order of their arrival; a flight for "
+        "which nobody waits any more is reported as abandoned, once."
     )
     kind = LIVENESS
     watches = (Refused, Admitted)
@@ -74,6 +75,9 @@ class PrefetchWait(Check):
         self._reported(book)
         for number in view.touched_requests:
             self._prefetch_of(book, view, number)
+            waits = book.storage.waits.get(number, 0)
+            if waits:
+                self._waiters_of(book, view, waits)
         for one in book.storage.lost:
             self.fail(
                 f"request {one} lacks pages that it may reuse: expected a lookup, a notice or a "
@@ -91,13 +95,19 @@ class PrefetchWait(Check):
     def audit(self, book: Book, view: CoreView) -> None:
         for number in view.requests:
             self._prefetch_of(book, view, number)
-        for number, prefetch in book.storage.prefetches.items():
-            found = list(view.flights[number].waiters)
-            if sorted(found) != sorted(prefetch.waiters):
-                self.fail(
-                    f"flight {number}: expected requests {prefetch.waiters} to wait, found {found}",
-                    flight(number),
-                )
+        for number in book.storage.prefetches:
+            self._waiters_of(book, view, number)
+
+    def _waiters_of(self, book: Book, view: CoreView, number: FlightId) -> None:
+        one = view.flights.get(number)
+        found = one.waiters if one is not None else []
+        expected = book.storage.in_order(book.storage.prefetches[number])
+        if found != expected:
+            self.fail(
+                f"flight {number}: expected requests {expected} to wait, in the order of their "
+                f"arrival, found {found}",
+                flight(number),
+            )
 
     def _prefetch_of(self, book: Book, view: CoreView, number: int) -> None:
         one = view.requests.get(number)

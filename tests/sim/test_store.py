@@ -195,6 +195,9 @@ def test_a_slow_batch_takes_ten_times_as_long() -> None:
     clock, store, _ = timed(slow=MILLION)
     store.submit(Store(1, (piece(0, 1),)))
     assert ended(clock, store) == [(30, StoreDone(1, 1))]
+    store.submit(Store(2, (piece(1, 3),)))
+    clock.after(30 * MS, lambda: store.abandon(2))  # after its latency and one of its two values
+    assert ended(clock, store) == [(60, StoreDone(2, 1))]
 
 
 def test_options_have_bounds() -> None:

@@ -144,6 +144,16 @@ def test_the_least_recently_used_goes_first(folder: Path) -> None:
     store.close()
 
 
+def test_only_the_last_use_of_a_value_counts(folder: Path) -> None:
+    store = opened(folder, size_bytes=4 * 4096)
+    put(store, "a", "b", "c", "d")
+    for name in "abcda":
+        get(store, name)
+    put(store, "e", "f")
+    assert there(store, "abcdef") == "adef"
+    store.close()
+
+
 def test_a_batch_does_not_evict_itself(folder: Path) -> None:
     store = opened(folder, size_bytes=3 * 4096)
     found = put(store, "a", "b", "c", "d", "e")

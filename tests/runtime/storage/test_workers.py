@@ -280,6 +280,24 @@ def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
         assert one.workers.poll() == []
 
 
+def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
+    """The backbone has arrived, and the window at its end has not."""
+
+    class Slow(Gated):
+        def read(self, keys, values):  # type: ignore[no-untyped-def]
+            if any("/swa/" in key for key in keys):
+                self._pass("read")
+            return MemoryStore.read(self, keys, values)
+
+    with bench(Slow("read")) as one:
+        one.store_path(6)
+        one.workers.begin([one.fetch_path(6)])
+        one.store.came_in()
+        one.workers.abandon(2)
+        assert one.workers.poll() == [FetchDone(2, 4)]
+        one.store.gate.set()
+
+
 def test_an_action_in_the_queue_is_abandoned_without_a_call() -> None:
     with bench(Gated("write"), options=replace(SMALL, writers=1)) as one:
         one.workers.begin([Store(1, (piece("full", 0, 0),)), Store(2, (piece("full", 1, 1),))])
@@ -298,6 +316,17 @@ def test_an_action_that_was_not_begun_is_abandoned_too() -> None:
         executor.submit(lookup(1, 2))
         assert executor.poll() == []
         executor.abandon(1)
+        assert executor.poll() == [LookupDone(1, 0)]
+
+
+def test_answers_of_closed_threads_are_not_lost_with_them() -> None:
+    with bench(Gated("lookup")) as one:
+        executor = StorageExecutor()
+        executor.use(one.workers)
+        executor.submit(lookup(1, 2))
+        executor.start()
+        one.workers.close()
+        executor.use(None)
         assert executor.poll() == [LookupDone(1, 0)]
 
 
