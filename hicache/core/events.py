@@ -158,7 +158,8 @@ class PrefetchLimitReached(NamedTuple):
 
 class StorageAttached(NamedTuple):
     """A storage can be used from now on. What the core believed to be stored before is forgotten,
-    so this also tells of a storage that was lost and came back. Refused ("detaching") while actions
+    so this also tells of a storage that was lost and came back; replies of actions that began
+    before change no belief. Refused ("detaching") while actions
     of a storage that was detached are in flight."""
 
 

@@ -75,6 +75,8 @@ class StorageBook:
         self.flushed: set[FlightId] = set()  # lookups and fetches that were in flight at a flush
         self.deleting: set[FlightId] = set()
         self.abandoned: set[FlightId] = set()  # flights that were reported as abandoned
+        self.outdated: set[FlightId] = set()  # in flight when storage was attached again
+        self._open: set[FlightId] = set()  # lookups, fetches and stores in flight
         self.prefetches: dict[FlightId, Prefetch] = {}
         self.waits: dict[RequestId, FlightId] = {}
         self.digests: dict[RequestId, tuple[bytes, ...]] = {}  # of the prompts of waiting requests
@@ -156,9 +158,13 @@ class StorageBook:
         else:
             self._let_go(event, told)
         self.abandoned.update(abandoned(outcomes))
-        self.abandoned.discard(getattr(event, "flight", 0))
+        answered = getattr(event, "flight", 0)
+        for flights in (self.abandoned, self.outdated, self._open):
+            flights.discard(answered)
         for item in outcomes:
-            if type(item) is Delete:
+            if isinstance(item, Lookup | Fetch | Store):
+                self._open.add(item.flight)
+            elif type(item) is Delete:
                 self.deleting.add(item.flight)
             elif type(item) is Released and type(event) is not Retracted:
                 self._forget(item.request)
@@ -168,6 +174,7 @@ class StorageBook:
         kind = type(event)
         if kind is StorageAttached and not self.refused(outcomes):
             self.attached = True
+            self.outdated |= self._open
         elif kind is DetachWanted:
             self.attached = False
         elif kind is not Flushed or self.refused(outcomes):
@@ -183,7 +190,7 @@ class StorageBook:
         action = ticket.action
         self.flushed.discard(ticket.id)
         if type(event) is StoreDone and type(action) is Store:
-            if ticket.id in self.abandoned:
+            if ticket.id in self.abandoned | self.outdated:
                 return
             left = event.pages
             for piece in action.pieces:
@@ -203,12 +210,13 @@ class StorageBook:
                 ended.found = event.pages
 
     def _fetched(self, event: FetchDone, action: Fetch, ended: Prefetch) -> None:
-        if self.attached:
+        outdated = event.flight in self.outdated
+        if self.attached and not outdated:
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
                 count = max(0, action.first_page + event.pages - piece.first_page)
                 self.acknowledged.update((at, digest) for digest in piece.digests[:count])
-        if event.pages < action.pages and not ended.abandoned:
+        if event.pages < action.pages and not ended.abandoned and not outdated:
             self.distrusted.setdefault(ended.digests[event.pages])
             while len(self.distrusted) > MOST_DISTRUSTED:
                 del self.distrusted[next(iter(self.distrusted))]

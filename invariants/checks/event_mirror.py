@@ -30,7 +30,8 @@ class EventMirror(Check):
         if type(item) is not StoreDone:
             return
         ticket, self._durable = book.tickets.open.get(item.flight), []
-        if ticket is None or ticket.id in book.storage.abandoned or not book.config.kv_events:
+        idle = book.storage.abandoned | book.storage.outdated
+        if ticket is None or ticket.id in idle or not book.config.kv_events:
             return
         for part in parts_of(book, ticket):
             if not part.at and part.mirror is not None and part.end <= item.pages:

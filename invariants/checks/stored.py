@@ -45,7 +45,10 @@ class Stored(Check):
     def issue(self, book: Book, item: object, view: CoreView) -> None:
         if type(item) is StoreDone:
             ticket = book.tickets.open.get(item.flight)
-            self._answered = [] if ticket is None else list(parts_of(book, ticket))
+            if ticket is None or ticket.id in book.storage.outdated:
+                self._answered = []
+            else:
+                self._answered = list(parts_of(book, ticket))
 
     def see(self, book: Book, item: object, view: CoreView) -> None:
         if not book.storage.attached:

@@ -21,6 +21,8 @@ def attach(cache: Cache) -> None:
         return
     cache.attached = True
     _forget(cache)
+    for flight in cache.storage.values():
+        flight.outdated = True
 
 
 def detach(cache: Cache) -> None:

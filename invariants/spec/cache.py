@@ -112,6 +112,7 @@ class StorageFlight:
     """An action for storage without its reply. action: "lookup", "fetch", "store" or "delete".
 
     hold: what it uses. parts: the pages that it fills or reads. abandoned: nobody waits for it.
+    outdated: storage was attached again since it began, so its reply says nothing of this storage.
 
     A lookup or fetch: key: the prompt for which it began, as far as it goes. first: the page from
     which on something is missing. asked, found: pages after that, found is 0 during a lookup.
@@ -123,6 +124,7 @@ class StorageFlight:
     hold: Hold = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
     abandoned: bool = False
+    outdated: bool = False
     key: Key = field(default_factory=lambda: Key(b"", 1))
     first: int = 0
     asked: int = 0

@@ -25,7 +25,7 @@ Arrived = dict[tuple[int, int], int]  # the page of each kind and depth
 def after_fetch(cache: Cache, fetch: StorageFlight, pages: int) -> None:
     """The reply of a fetch: everything less than so many pages behind its first has arrived."""
     published = 0 if fetch.flushed else _publish(cache, fetch, pages)
-    if pages < fetch.pages and not fetch.abandoned:
+    if pages < fetch.pages and not (fetch.abandoned or fetch.outdated):
         _distrust(cache, fetch.key.page_digests()[fetch.first + pages])
     prefetching.end(cache, fetch, published, "short" if pages < fetch.pages else "")
 
@@ -48,7 +48,7 @@ def _publish(cache: Cache, fetch: StorageFlight, pages: int) -> int:
     for depth in (fetch.first, *ends):
         cut(cache, path, depth)
     for node in path:
-        if node.end > fetch.first and not _adopt(cache, node, arrived):
+        if node.end > fetch.first and not _adopt(cache, fetch, node, arrived):
             return 0 if hybrid else max(0, node.start - fetch.first)
     known = path[-1].end if path else 0
     if known < upto and not _append(cache, fetch, path, [*ends, upto], arrived):
@@ -67,7 +67,7 @@ def _makes_boundary(cache: Cache, fetch: StorageFlight, end: int, arrived: Arriv
     return True
 
 
-def _adopt(cache: Cache, node: Node, arrived: Arrived) -> bool:
+def _adopt(cache: Cache, fetch: StorageFlight, node: Node, arrived: Arrived) -> bool:
     """A node of the tree gets the host copies that it lacks. Returns whether nodes below it may get
     theirs too."""
     for kind in range(len(cache.kinds)):
@@ -75,7 +75,7 @@ def _adopt(cache: Cache, node: Node, arrived: Arrived) -> bool:
             continue
         pages = _pages_for(cache, node, kind, arrived)
         if pages and copies.may_have(cache, node, kind):
-            _attach(cache, node, kind, pages)
+            _attach(cache, fetch, node, kind, pages)
         elif pages or (kind == FULL and not cache.writes.before_eviction):
             return False
     return True
@@ -103,7 +103,7 @@ def _append(
         for kind in range(len(cache.kinds)):
             pages = _pages_for(cache, node, kind, arrived)
             if pages:
-                _attach(cache, node, kind, pages)
+                _attach(cache, fetch, node, kind, pages)
         path.append(node)
     return True
 
@@ -115,7 +115,7 @@ def _pages_for(cache: Cache, node: Node, kind: int, arrived: Arrived) -> list[in
     return found if len(found) == len(depths) else []
 
 
-def _attach(cache: Cache, node: Node, kind: int, pages: list[int]) -> None:
+def _attach(cache: Cache, fetch: StorageFlight, node: Node, kind: int, pages: list[int]) -> None:
     copies.attach(cache, node, HOST, kind, pages)
-    if cache.attached:
+    if cache.attached and not fetch.outdated:
         believe(cache, node, kind)

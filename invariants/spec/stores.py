@@ -100,8 +100,9 @@ def believe(cache: Cache, node: Node, kind: int) -> None:
 
 def after_store(cache: Cache, flight: StorageFlight, pages: int) -> None:
     """The reply of a store: so many of its leading pages are durable. A node of which all are is
-    believed to be stored; the others are tried again."""
-    if not flight.abandoned:
+    believed to be stored; the others are tried again. A storage that was attached since is not
+    believed to have any."""
+    if not (flight.abandoned or flight.outdated):
         failed: list[Node] = []
         done = 0
         for node, kind, parts in _by_node(cache, flight):

@@ -165,6 +165,9 @@ def test_a_storage_that_came_back_is_believed_to_be_empty() -> None:
     outcomes = replies(rig, flights, 2)
     assert not any(isinstance(one, StorageDetached) for one in outcomes)
     recount(rig.view)
+    found = not any(rig.view.believed(node) for node in rig.view.nodes())
+    assert found, "what an earlier storage took or had says nothing of this one"
+    assert not rig.view.distrusted
 
 
 @pytest.mark.parametrize("everything", [False, True])

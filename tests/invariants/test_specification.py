@@ -238,7 +238,7 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
         (eviction, "kept_free", lambda cache, kind: 1),
         (refusals, "_reply_that_frees", lambda cache, kind, needed: 0),
         (prefetching, "_on_its_way", lambda cache, depth, digest: None),
-        (publishing, "_adopt", lambda cache, node, arrived: True),
+        (publishing, "_adopt", lambda cache, fetch, node, arrived: True),
         (stores, "believe", lambda cache, node, kind: None),
     ],
 )

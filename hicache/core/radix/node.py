@@ -173,6 +173,7 @@ class Flight:
     end_token    prefill: the token at which it ends.
     checkpoints  prefill: (component, depth in tokens, slot) of the states that it stores.
     abandoned    lookup, fetch, store or delete: nobody needs it any more.
+    beliefs_since  lookup, fetch, store or delete: `State.beliefs_since` when it began.
     waiters      lookup or fetch: the requests that wait for it, in the order of their arrival.
     first_page   lookup or fetch: the depth of the first of `digests`, the pages that it is about.
     asked_pages, found_pages  lookup or fetch: pages that were looked up and that were found.
@@ -192,6 +193,7 @@ class Flight:
     end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
     abandoned: bool = False
+    beliefs_since: int = 0
     waiters: list[RequestId] = field(default_factory=list)
     first_page: int = 0
     digests: tuple[bytes, ...] = ()

@@ -31,7 +31,7 @@ from ..state import State
 from ..types import BACKBONE, Pages, PageState, Tier
 from .flights import close_storage_flight, release_waiters, report, report_detached
 from .prefetch import check_pages, key_of, know, missing_runs, try_again
-from .queue import believe, distrust
+from .queue import believe, distrust, tells
 
 
 def fetch_done(state: State, event: FetchDone) -> None:
@@ -40,7 +40,7 @@ def fetch_done(state: State, event: FetchDone) -> None:
     check_pages(flight, event.pages, promised)
     waiters = release_waiters(state, flight)
     published = _land(state, flight, event.pages, waiters[0] if waiters else None)
-    if event.pages < promised and not flight.abandoned:
+    if event.pages < promised and not flight.abandoned and tells(state, flight):
         distrust(state, flight.digests[event.pages])
     close_storage_flight(state, flight)
     if waiters:
@@ -135,7 +135,7 @@ def _adopt(state: State, flight: Flight, node: Node, arrived: list[Pages]) -> bo
         elif not may_publish(state, flight, node, index):
             return False
         else:
-            _attach(state, node, index, pages)
+            _attach(state, flight, node, index, pages)
     return True
 
 
@@ -169,17 +169,17 @@ def _grow(
         for index in range(len(state.components)):
             pages = _pages_for(state, flight, arrived, index, node)
             if pages is not None:
-                _attach(state, node, index, pages)
+                _attach(state, flight, node, index, pages)
         path.append(node)
         known = end
     return True
 
 
-def _attach(state: State, node: Node, index: int, pages: Pages) -> None:
+def _attach(state: State, flight: Flight, node: Node, index: int, pages: Pages) -> None:
     attach(state, node, Tier.HOST, index, pages)
     if index == BACKBONE:
         lock_for_storage(state, node)
-    if state.attached:
+    if state.attached and tells(state, flight):
         believe(state, node, index)
 
 

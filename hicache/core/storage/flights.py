@@ -28,6 +28,7 @@ PREFETCHES = (FlightKind.LOOKUP, FlightKind.FETCH)
 
 def open_storage_flight(state: State, kind: FlightKind) -> Flight:
     flight = open_flight(state, kind)
+    flight.beliefs_since = state.beliefs_since
     state.storage_flights[flight.id] = flight
     return flight
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import CoreBug
-from ..radix.node import Node
+from ..radix.node import Flight, Node
 from ..state import State
 
 MOST_DISTRUSTED = 1024
@@ -21,6 +21,12 @@ MOST_DISTRUSTED = 1024
 def believed(state: State, node: Node) -> int:
     """Bits: the components of the node that storage is believed to have."""
     return node.stored if node.stored_since == state.beliefs_since else 0
+
+
+def tells(state: State, flight: Flight) -> bool:
+    """Whether the reply of this flight says something of the storage that is attached now: not if
+    it began before `StorageAttached` came again."""
+    return flight.beliefs_since == state.beliefs_since
 
 
 def believe(state: State, node: Node, index: int) -> None:

@@ -20,7 +20,7 @@ from ..state import State
 from ..types import BACKBONE, NO_PAGES, Tier
 from .flights import close_storage_flight, in_flight, open_storage_flight, report_detached
 from .prefetch import check_pages
-from .queue import believe, believed, dequeue, enqueue, queued_nodes, trust
+from .queue import believe, believed, dequeue, enqueue, queued_nodes, tells, trust
 
 
 def store_backed_up(state: State, nodes: list[Node | None]) -> None:
@@ -64,6 +64,7 @@ def store_done(state: State, event: StoreDone) -> None:
     flight = flight_of(state, event.flight, FlightKind.STORE)
     total = sum(len(leg.source) for leg in flight.legs)
     check_pages(flight, event.pages, total)
+    counts = not flight.abandoned and tells(state, flight)
     left, failed, nodes = event.pages, {}, {}
     for leg in flight.legs:
         count = min(left, len(leg.source))
@@ -77,11 +78,11 @@ def store_done(state: State, event: StoreDone) -> None:
         state.touched[node.id] = node
         if count < len(leg.source):
             failed[node.id] = node
-        if not flight.abandoned:
+        if counts:
             _acknowledge(state, leg, node, count)
     flight.legs.clear()
     close_storage_flight(state, flight)
-    if not flight.abandoned:
+    if counts:
         _judge(state, list(nodes.values()), list(failed.values()))
     if state.attached:
         pump(state)
