@@ -36,7 +36,7 @@ class CopyOnce(Check):
         self._failed: dict[tuple[int, int], int] = {}
 
     def issue(self, book: Book, item: object, view: CoreView) -> None:
-        if type(item) is BackupDone:
+        if type(item) is BackupDone or type(item) is LoadDone:
             ticket = book.tickets.open.get(item.flight)
             self._forgotten = ticket is None or not ticket.pins
 
@@ -52,7 +52,7 @@ class CopyOnce(Check):
             elif not book.writes.threshold:
                 self._failed.update(self._uses(book, book.answered))
         elif type(item) is LoadDone:
-            if item.ok and item.flight not in self._landed:
+            if item.ok and not self._forgotten and item.flight not in self._landed:
                 self._loaded(book, book.answered)
             self._landed.discard(item.flight)
         elif type(item) is PrefillDone and book.answered is not None:
