@@ -22,9 +22,17 @@ class Exclusive(Check):
     )
     watches = (LoadDone,)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._forgotten = False  # the tree was flushed since the load began
+
+    def issue(self, book: Book, item: LoadDone, view: CoreView) -> None:
+        ticket = book.tickets.open.get(item.flight)
+        self._forgotten = ticket is None or not ticket.pins
+
     def see(self, book: Book, item: LoadDone, view: CoreView) -> None:
         ticket = book.answered
-        if not item.ok or ticket is None or not book.config.exchange_pages:
+        if not item.ok or self._forgotten or ticket is None or not book.config.exchange_pages:
             return
         for move in ticket.moves:
             host = book.pool(Tier.HOST, move.at)
