@@ -60,7 +60,7 @@ def evict_device(state: State, index: int, count: int) -> None:
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
-            if above is not None and above.parent is not None:
+            if above is not None and above.parent is not None and not _leaves(above):
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
         delete_dead(state)
 
@@ -91,6 +91,11 @@ def _behind_write_backs(state: State) -> Iterator[int]:
         above = node.parent
         if above is not None and above.parent is not None and above.id not in leaving:
             yield _rank(state, above)
+
+
+def _leaves(node: Node) -> bool:
+    """Whether the node is being written back already."""
+    return any(leg.flight.evicts and leg.flight.frees[BACKBONE] for leg in node.legs)
 
 
 def _under_copy(state: State) -> Iterator[int]:

@@ -66,7 +66,7 @@ def evict_device(cache: Cache, kind: int, count: int) -> None:
             return
         else:
             above = evict_leaf(cache, node, kind, min(short, len(node.rows)))
-            if above is not None and above is not cache.root:
+            if above is not None and above is not cache.root and above not in _leaving(cache):
                 waiting.append(cache.rank(above, FULL))
         delete_lost(cache, before)
 
@@ -94,6 +94,16 @@ def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
     return min(filter(can_go, cache.nodes()), key=order, default=None)
 
 
+def _leaving(cache: Cache) -> list[Node]:
+    """The nodes that leave the device when their copy to host has ended."""
+    return [
+        node
+        for flight in cache.flights.values()
+        if flight.to == HOST and flight.frees.get(FULL)
+        for node in copies.nodes_of(cache, flight)
+    ]
+
+
 def _held_by_copies(cache: Cache) -> list[tuple[int, ...]]:
     """Ranks of the nodes that could go if no copy to host were in flight, and of the parents of
     nodes that leave with their copy."""
@@ -101,12 +111,7 @@ def _held_by_copies(cache: Cache) -> list[tuple[int, ...]]:
     backups = [flight for flight in cache.flights.values() if flight.to == HOST]
     others = [request.hold for request in cache.running]
     others += [flight.hold for flight in cache.flights.values() if flight.to != HOST]
-    leaving = [
-        node
-        for flight in backups
-        if flight.frees.get(FULL)
-        for node in copies.nodes_of(cache, flight)
-    ]
+    leaving = _leaving(cache)
     above = [node.parent for node in leaving if node.parent not in (cache.root, *leaving)]
     found += [cache.rank(node, FULL) for node in above if node is not None]
     for node in cache.nodes():
