@@ -40,9 +40,11 @@ class PathStates(Check):
 
     def _freed(self, book: Book, tags: Tags, kind: Kind) -> int:
         """The depth in pages of the deepest state of the path that was freed above the limit, or 0.
-        0 also if the pool was short: then it may have been evicted for another reason.
+        0 also if its pool was short, or that of a component whose eviction takes states along:
+        then it may have been evicted for another reason.
         """
-        if any(wanted(book, tier * book.width + kind.at) for tier in (0, 1)):
+        pools = [tier * book.width + at for tier in (0, 1) for at in range(kind.at + 1)]
+        if any(wanted(book, slot) for slot in pools):
             return 0
         known = tags.tolist()
         freed = [
