@@ -291,6 +291,11 @@ class TicketBook:
                 self.pages[index].locks[pages] -= 1
         ticket.pins, ticket.locked = [], []
 
+    def was_flushed(self, flight: FlightId) -> bool:
+        """Whether the tree was flushed since this load or backup began, or it is not open."""
+        ticket = self.open.get(flight)
+        return ticket is None or not ticket.pins
+
     def unpin_all(self) -> None:
         """Releases all pins and locks: a flush has removed the tree, and no eviction waits."""
         for ticket in self.open.values():

@@ -37,8 +37,7 @@ class CopyOnce(Check):
 
     def issue(self, book: Book, item: object, view: CoreView) -> None:
         if type(item) is BackupDone or type(item) is LoadDone:
-            ticket = book.tickets.open.get(item.flight)
-            self._forgotten = ticket is None or not ticket.pins
+            self._forgotten = book.tickets.was_flushed(item.flight)
 
     def see(self, book: Book, item: object, view: CoreView) -> None:
         if type(item) is Backup or type(item) is Load:

@@ -27,8 +27,7 @@ class Exclusive(Check):
         self._forgotten = False  # the tree was flushed since the load began
 
     def issue(self, book: Book, item: LoadDone, view: CoreView) -> None:
-        ticket = book.tickets.open.get(item.flight)
-        self._forgotten = ticket is None or not ticket.pins
+        self._forgotten = book.tickets.was_flushed(item.flight)
 
     def see(self, book: Book, item: LoadDone, view: CoreView) -> None:
         ticket = book.answered
