@@ -159,8 +159,7 @@ class Fleet:
     def result(self) -> FleetResult:
         """The results so far."""
         members = tuple(member.result() for member in self.members)
-        found = {index: one for index in self._done if (one := self._one(index)) is not None}
-        requests = tuple(found[index] for index in sorted(found))
+        requests = tuple(self._one(index) for index in sorted(self._done))
         return FleetResult(
             requests=requests,
             makespan_ns=max((request.finish_ns for request in requests), default=0),
@@ -168,18 +167,18 @@ class Fleet:
             choices=self._desk.choices,
             trips=self.handoff.trips,
             link=LinkUse(sum(self.link.bytes.values()), sum(self.link.busy_ns.values())),
-            digest=_digest([one.digest for one in members]),
+            digest=digest_of([one.digest for one in members]),
         )
 
-    def _one(self, index: int) -> RequestResult | None:
-        """The record of a request that ended; None if its prefill replica still has its pages."""
+    def _one(self, index: int) -> RequestResult:
+        """The record of a request that ended."""
         trip = self.handoff.trips.get(index)
         if trip is None:
-            return self.members[self._desk.choices[index]].results.get(index)
+            return self.members[self._desk.choices[index]].results[index]
         first = self.members[trip.prefill].results.get(index)
         second = self.members[trip.decode].results[index]
-        if first is None:
-            return None
+        if first is None:  # its pages are still being freed
+            first = self.members[trip.prefill].engine.sequences[index].result
         return first._replace(
             output_length=second.output_length,
             finish_ns=second.finish_ns,
@@ -211,7 +210,8 @@ class Fleet:
         self._progress(len(self._done), len(self._workload.jobs))
 
 
-def _digest(digests: Sequence[str]) -> str:
+def digest_of(digests: Sequence[str]) -> str:
+    """The digest of several replicas in order; of a single one, its own."""
     if len(digests) == 1:
         return digests[0]
     return blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()
