@@ -91,6 +91,7 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.fleet.routers",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",

@@ -84,6 +84,7 @@ class Sequence:
     alone      how often it was retracted while no other was admitted; limited.
     load_ns, compute_ns, refusals, storage_tokens: see RequestResult.
     prefetched: first page of its prefetch, and how many pages it brought.
+    incoming: its prompt was computed elsewhere and has not arrived yet (see relay).
     """
 
     job: Job
@@ -115,6 +116,7 @@ class Sequence:
     refusals: int = 0
     alone: int = 0
     storage_tokens: int = 0
+    incoming: bool = False
     prefetched: tuple[int, int] = (0, 0)
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
