@@ -13,7 +13,9 @@ from typing import Literal, get_args
 from hicache.core.components.base import known
 from invariants.watch import Level
 
+from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
+from .slo import Slo, spelled
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -29,12 +31,24 @@ PREFETCH_THRESHOLD_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkTime:
+    """What passes between the end of a turn and the next one. ns: None for the recorded time."""
+
+    ns: int | None
+
+    def __str__(self) -> str:
+        if self.ns is None:
+            return "recorded"
+        return spelled(self.ns) if self.ns else "none"
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOptions(OptionRecord):
     """None means not given: the value is then a default, or follows from the model, the hardware or
     the trace. So an option that the run would ignore can be told from its default (see unread).
 
     storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
-    prefetch_limit: nanoseconds, in all and for each token.
+    prefetch_limit: nanoseconds, in all and for each token. request_rate: requests per second.
     """
 
     trace: str | None
@@ -91,3 +105,10 @@ class ReplayOptions(OptionRecord):
     max_running: int | None
     speed: Fraction | None
     spread: bool | None
+
+    slo: Slo | None
+    arrivals: Arrivals | None
+    request_rate: Fraction | None
+    concurrency: int | None
+    closed_loop: bool | None
+    think_time: ThinkTime | None
