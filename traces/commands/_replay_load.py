@@ -8,9 +8,9 @@ import argparse
 from hicache.core import registry
 
 from ..loads.base import LOADS, Arrivals, load
-from ..replaying.options import ThinkTime
-from ..replaying.slo import NAMES as LIMITS
-from ..replaying.slo import Slo
+from ..replaying.load.options import ThinkTime
+from ..replaying.load.slo import NAMES as LIMITS
+from ..replaying.load.slo import Slo
 from ..terminal import options as read
 
 

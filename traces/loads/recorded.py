@@ -23,4 +23,5 @@ def arrivals(
     if not rate_per_s or not span_ns:
         return recorded
     wanted_ns = (len(recorded) - 1) * NS_PER_S / rate_per_s
-    return np.rint((recorded - recorded[0]) * (wanted_ns / span_ns)).astype(np.int64)
+    stretched: NDArray[np.float64] = (recorded - recorded[0]) * (wanted_ns / span_ns)
+    return np.rint(stretched).astype(np.int64)

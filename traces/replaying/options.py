@@ -15,7 +15,8 @@ from invariants.watch import Level
 
 from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
-from .slo import Slo, spelled
+from .load.options import ThinkTime
+from .load.slo import Slo
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -28,18 +29,6 @@ HARDWARE = "h100"
 WRITE_POLICY = "write_through"
 LOAD_THRESHOLD = 1
 PREFETCH_THRESHOLD_TOKENS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkTime:
-    """What passes between the end of a turn and the next one. ns: None for the recorded time."""
-
-    ns: int | None
-
-    def __str__(self) -> str:
-        if self.ns is None:
-            return "recorded"
-        return spelled(self.ns) if self.ns else "none"
 
 
 @dataclass(frozen=True, slots=True)
