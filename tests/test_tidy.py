@@ -53,10 +53,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
+    "traces.curves": ("hicache.core", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
-        *("traces.formats", "traces.generators", "traces.terminal"),
+        *("traces.curves", "traces.formats", "traces.generators", "traces.terminal"),
     ),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts"),
@@ -100,6 +101,7 @@ REGISTRIES = {
     "invariants.fuzz.schedules",
     "invariants.planted",
     "traces.commands",
+    "traces.curves.policies",
     "traces.formats",
     "traces.fuzzing.executors",
     "traces.generators",
