@@ -53,11 +53,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
+    "traces.curves": ("hicache.core", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
     "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
-        *("traces.formats", "traces.generators", "traces.loads", "traces.terminal"),
+        *("traces.curves", "traces.formats", "traces.generators", "traces.loads"),
+        "traces.terminal",
     ),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts"),
@@ -106,6 +108,7 @@ REGISTRIES = {
     "invariants.fuzz.schedules",
     "invariants.planted",
     "traces.commands",
+    "traces.curves.policies",
     "traces.formats",
     "traces.fuzzing.executors",
     "traces.generators",
