@@ -36,6 +36,7 @@ from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .rounds import RoundOptions, Rounds
+from .sender import Sender, SenderOptions
 from .storage.contents import Contents
 from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
@@ -87,7 +88,8 @@ class TimedResult:
 
 
 class World:
-    """See the module. progress: called with (ended, all) when a request ends."""
+    """See the module. progress: called with (ended, all) when a request ends. sender: how requests
+    are sent, if not when they arrive; `sent` is called with each just before it is."""
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class World:
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
         rounds: RoundOptions | None = None,
+        sender: SenderOptions | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -134,6 +137,9 @@ class World:
         if machine.memory is not None:
             machine.memory.whose = self._whose
         self._rounds = self._rounds_of(rounds)
+        self.sent: Callable[[Job], None] = lambda job: None
+        self._sender = self._sender_of(sender)
+        self._serve = self._sender.ready if self._sender else self.engine.arrive
         self._results: dict[int, RequestResult] = {}
         self._arrivals = (job for job in workload.jobs if job.after < 0)
         self._followers: dict[int, array[int]] = {}  # their places in the workload
@@ -154,6 +160,15 @@ class World:
             return None
         jobs, view = self._workload.jobs, self.core.view
         return Rounds(options, jobs, self.clock, view, self.driver.feed, self._follow)
+
+    def _sender_of(self, options: SenderOptions | None) -> Sender | None:
+        if options is None:
+            return None
+        return Sender(options, self._workload.jobs, self.clock, self._send, self._scaled)
+
+    def _send(self, job: Job) -> None:
+        self.sent(job)
+        self.engine.arrive(job)
 
     def run(self) -> TimedResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
@@ -208,12 +223,14 @@ class World:
             self.clock.after(delay_ns, lambda: self._arrive(job))
 
     def _arrive(self, job: Job) -> None:
-        self.engine.arrive(job)
+        self._serve(job)
         self._next_arrival()
 
     def _ended(self, sequence: Sequence) -> None:
         index = sequence.job.index
         self._results[index] = sequence.result
+        if self._sender is not None:
+            self._sender.ended(sequence.job)
         followers = [self._workload.jobs[place] for place in self._followers.pop(index, ())]
         if self._rounds is not None:
             self._rounds.ended(sequence.job, followers)
@@ -223,7 +240,7 @@ class World:
         self._progress(len(self._results), len(self._workload.jobs))
 
     def _follow(self, job: Job) -> None:
-        self.clock.after(self._scaled(job.arrival_ns), lambda: self.engine.arrive(job))
+        self.clock.after(self._scaled(job.arrival_ns), lambda: self._serve(job))
 
     def _scaled(self, time_ns: int) -> int:
         """A time of the trace in the time of the run."""

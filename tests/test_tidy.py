@@ -53,7 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
-    "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
+    "traces.generators": ("hicache", "sim.sender", "traces.formats", "traces.terminal"),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
         *("traces.formats", "traces.generators", "traces.terminal"),

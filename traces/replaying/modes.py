@@ -232,6 +232,7 @@ def _timed(
                 observers.history.asked = asked_of(world.store)
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
+            world.sent = observers.accounts.sent
         try:
             world.run()
         except (KeyboardInterrupt, _Served):
