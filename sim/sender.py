@@ -16,6 +16,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from random import Random
 
 from hicache.core.errors import CallerError
@@ -57,21 +58,21 @@ class SenderOptions:
 
 
 class Sender:
-    """See the module. send: called with each request when it is sent. scaled: a time of the trace
-    in the time of the run."""
+    """See the module. speed: the trace's times are divided by it. send: called with each request
+    when it is sent."""
 
     def __init__(
         self,
         options: SenderOptions,
         jobs: Sequence[Job],
         clock: Timer,
+        speed: Fraction,
         send: Callable[[Job], None],
-        scaled: Callable[[int], int],
     ) -> None:
         self._options = options
         self._clock = clock
+        self._speed = speed
         self._send = send
-        self._scaled = scaled
         self._random = Random(options.seed)
         self._turns = _turns_of(jobs) if options.barrier else array("i")
         self._left = (
@@ -143,6 +144,10 @@ class Sender:
         self._in_progress += 1
         self._send(self._ready.pop(at))
 
+    def _scaled(self, time_ns: int) -> int:
+        """A time of the trace in the time of the run."""
+        return time_ns * self._speed.denominator // self._speed.numerator
+
     def _gap(self) -> int:
         """The next pause, in whole microseconds, so that it is the same on every machine."""
         mean_us = self._options.gap_ns / _NS_PER_US
@@ -150,7 +155,7 @@ class Sender:
             drawn_us = self._random.expovariate(1 / mean_us)
         else:
             drawn_us = self._random.uniform(0, 2 * mean_us)
-        return self._scaled(max(1, round(drawn_us)) * _NS_PER_US)
+        return max(1, self._scaled(max(1, round(drawn_us)) * _NS_PER_US))
 
 
 def _turns_of(jobs: Sequence[Job]) -> array[int]:

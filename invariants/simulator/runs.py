@@ -27,8 +27,9 @@ from sim.hardware.profile import HardwareProfile
 from sim.machine import build
 from sim.options import EngineOptions, WorldOptions
 from sim.recorder import Recorder
+from sim.replica import TimedResult
 from sim.workload import Job, Workload
-from sim.world import TimedResult, World
+from sim.world import World
 
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
