@@ -63,7 +63,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "invariants.watch"),
+        *("hicache", "invariants.watch", "traces.executors"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
@@ -72,7 +72,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
+    "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
+    "traces.fuzzing": (
+        *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
+    ),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
@@ -101,7 +104,7 @@ REGISTRIES = {
     "invariants.planted",
     "traces.commands",
     "traces.formats",
-    "traces.fuzzing.executors",
+    "traces.executors",
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
