@@ -98,6 +98,11 @@ class Jobs(Sequence[Job]):
     def afters(self) -> NDArray[np.int32]:
         return np.asarray(self._after)
 
+    @property
+    def sessions(self) -> NDArray[np.int32]:
+        """The first request of each request's session; -1 without one."""
+        return np.asarray(self._session)
+
     def __len__(self) -> int:
         return len(self._input_length)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY, Key, Pages
@@ -22,6 +23,7 @@ from sim.workload import Job
 from . import _chains, base
 from ._chains import Chains
 from ._jobs import Jobs
+from ._tenants import Tenants
 from .base import Lines, Record
 
 NAME = "hicache-trace"
@@ -31,7 +33,17 @@ SUMMARY = "segments of token streams, the output's identity included (docs/forma
 _OFFSET_BITS = 24
 _LENGTH_BITS = 25
 _MAX_NAME = 256  # characters
-_FIELDS = {"timestamp", "after", "delay", "namespace", "session", "priority", "input", "output"}
+_FIELDS = {
+    "timestamp",
+    "after",
+    "delay",
+    "namespace",
+    "session",
+    "tenant",
+    "priority",
+    "input",
+    "output",
+}
 
 
 class Segment(NamedTuple):
@@ -112,6 +124,7 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     _check_header(lines, next(records))
     jobs = Jobs()
     tokens = Tokens()
+    tenants = Tenants()
     chains = Chains("q")
     numbers = array("q")
     streams: dict[str, int] = {}
@@ -144,12 +157,13 @@ def read(lines: Lines, limit: int) -> NativeTrace:
         if "priority" in record:
             priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
         jobs.add(arrival_ns, length, output.length, after, session, priority)
+        tenants.add(_text(lines, record, "tenant") if "tenant" in record else "")
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
     if not jobs:
         lines.wrong("a request after the header", "the end of the file", "add requests")
-    return NativeTrace(lines.path, jobs, numbers, tokens)
+    return NativeTrace(lines.path, jobs, numbers, tokens, tenants)
 
 
 def _check_header(lines: Lines, record: Record) -> None:
@@ -224,6 +238,7 @@ class NativeTrace:
     """Requests as segments. Segments are expanded to tokens when a key is asked for."""
 
     format = "native"
+    identity = True
     block_size = None
 
     def __init__(
@@ -232,11 +247,21 @@ class NativeTrace:
         jobs: Jobs,
         line_numbers: Sequence[int],
         tokens: Tokens,
+        tenants: Tenants,
     ) -> None:
         self.path = path
         self.jobs = jobs
         self.line_numbers = line_numbers
         self.tokens = tokens
+        self._tenants = tenants
+
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        return self._tenants.numbers
+
+    @property
+    def tenant_names(self) -> tuple[str, ...]:
+        return self._tenants.names
 
     def paged(self, page_size: int) -> NativePages:
         if page_size < 1:
