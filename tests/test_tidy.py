@@ -64,7 +64,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.sweeping": (
         *("hicache", "invariants.watch", "traces.executors"),
-        *("traces.formats", "traces.outside", "traces.replaying", "traces.reporting"),
+        *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.terminal"),
+    ),
+    "traces.html": (
+        *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
