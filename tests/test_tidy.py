@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
-    "traces.outside": ("hicache.core", "invariants"),
+    "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
     "traces.fuzzing": (

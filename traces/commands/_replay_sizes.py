@@ -235,7 +235,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--model",
-        type=_model,
+        type=read.Names(_model, models.names),
         help=f"a name of `hicache models` or its beginning, tiny, or a JSON file with a model "
         f"(default: {MODEL})",
     )
@@ -255,7 +255,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hardware",
-        type=_hardware,
+        type=read.Names(_hardware, hardware.names),
         help=f"{', '.join(hardware.names())}, or a file that calibrate wrote (default: {HARDWARE})",
     )
     add(

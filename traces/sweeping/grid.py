@@ -8,8 +8,8 @@ at once. Does not read the command line (see commands/_grid_options) or run a po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,8 +19,10 @@ from hicache.core.errors import CallerError
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
-from ..replaying.unread import Unread
-from .identity import canonical
+from ..replaying.unread import Unread, flag
+from ..terminal.text import command_line
+from .identity import canonical, key_of, plain
+from .work import Task
 
 MOST_POINTS = 10_000
 _SHOWN = 20  # faults, and points of a fault
@@ -42,10 +44,6 @@ class Axis:
     name: str
     values: tuple[Value, ...]
 
-    @property
-    def flag(self) -> str:
-        return f"--{self.name.replace('_', '-')}"
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -58,24 +56,25 @@ class Point:
     def label(self) -> str:
         return label_of({name: value.text for name, value in self.varied.items()})
 
-    @property
-    def words(self) -> list[str]:
-        """The varied options as words of a command line."""
-        return [
-            word
-            for name, value in self.varied.items()
-            for word in (f"--{name.replace('_', '-')}", value.text)
-        ]
+    def command(self, fixed: Mapping[str, tuple[str, ...]]) -> str:
+        """The `hicache replay` that does the same. fixed: of the grid."""
+        words = ["hicache", "replay", *([self.options.trace] if self.options.trace else [])]
+        for name, own in fixed.items():
+            if name not in self.varied and getattr(self.options, name) not in (None, False):
+                words += own
+        for name, value in self.varied.items():
+            words += [flag(name), value.text]
+        return command_line(words)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """base: the options with one value. axes: those with several. fixed: names of the options of
-    `base` that were given."""
+    """base: the options with one value. axes: those with several. fixed: the options of `base`
+    that were given, as words of a command line."""
 
     base: ReplayOptions
     axes: tuple[Axis, ...] = ()
-    fixed: tuple[str, ...] = ()
+    fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return prod(len(axis.values) for axis in self.axes)
@@ -172,3 +171,20 @@ def _told(faults: dict[str, list[str]], points: int) -> list[str]:
     more_faults = len(lines) - _SHOWN
     rest = [f"and {more_faults} more faults"] if more_faults > 0 else []
     return [*lines[:_SHOWN], *rest]
+
+
+def tasks_of(
+    points: Sequence[Point], fixed: Mapping[str, tuple[str, ...]], trace: str
+) -> list[Task]:
+    """The points as tasks of workers. fixed: see Grid. trace: its digest."""
+    return [
+        Task(
+            number,
+            key_of(point.options, trace),
+            point.label,
+            {name: plain(one.value) for name, one in point.varied.items()},
+            point.options,
+            point.command(fixed),
+        )
+        for number, point in enumerate(points)
+    ]

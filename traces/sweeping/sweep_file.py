@@ -21,6 +21,7 @@ from ..terminal.signals import deferred
 from .work import KIND as POINT
 
 KIND = "sweep"
+_SHOWN = 16  # digits of a hash
 SCHEMA = 1  # grows when a key changes its meaning or goes
 _FIRST = f'{{"schema": {SCHEMA}, "kind": "{KIND}"'.encode()  # how every header begins
 
@@ -37,27 +38,24 @@ class SweepFile:
         self._headers: list[dict[str, Any]] = []
         self._read()
 
-    def begin(self, header: Mapping[str, Any]) -> None:
+    def begin(self, given: dict[str, Any]) -> None:
         """Adds the header, unless the last grid was the same one. Raises CallerError if the file
         belongs to another trace or another version of this project."""
-        header = {"schema": SCHEMA, "kind": KIND} | dict(header)
-        for before in self._headers[:1]:
-            same = (
-                ("the trace", "sha256", before["trace"], header["trace"]),
-                (
-                    *("this version", "decisions"),
-                    *(before, header),
-                ),
-            )
-            for what, key, theirs, ours in same:
-                if theirs.get(key) != ours[key]:
-                    raise CallerError(
-                        f"{self.path}: expected a sweep of {what} ({key} {ours[key][:16]}), found "
-                        f"one of another ({str(theirs.get(key))[:16]}); name another file"
-                    )
+        header: dict[str, Any] = {"schema": SCHEMA, "kind": KIND} | given
+        if self._headers:
+            before = self._headers[0]
+            self._same("the trace", before["trace"]["sha256"], header["trace"]["sha256"])
+            self._same("this version", before.get("decisions"), header["decisions"])
         told = ("base", "grid")
         if not self._headers or any(self._headers[-1].get(key) != header[key] for key in told):
             self._append(header)
+
+    def _same(self, what: str, theirs: object, ours: str) -> None:
+        if theirs != ours:
+            raise CallerError(
+                f"{self.path}: expected a sweep of {what} ({ours[:_SHOWN]}), found one of another "
+                f"({str(theirs)[:_SHOWN]}); name another file"
+            )
 
     def add(self, point: dict[str, Any]) -> None:
         """Adds a point that is done."""

@@ -186,12 +186,23 @@ def duration_ns(text: str) -> int:
     return int(value)
 
 
-def entry(package: str, *extra: str) -> Callable[[str], str]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A parser of names that can list them. known: the names."""
+
+    parse: Callable[[str], str]
+    known: Callable[[], Sequence[str]]
+
+    def __call__(self, text: str) -> str:
+        return self.parse(text)
+
+
+def entry(package: str, *extra: str) -> Names:
     """Returns a parser of the names in a registry folder, and of `extra` names."""
     return choice([*extra, *registry.names(package)])
 
 
-def choice(known: Sequence[str]) -> Callable[[str], str]:
+def choice(known: Sequence[str]) -> Names:
     """Returns a parser of these names. Hyphens and underscores are the same."""
     spelled = {name.replace("_", "-"): name for name in known}
 
@@ -204,4 +215,4 @@ def choice(known: Sequence[str]) -> Callable[[str], str]:
             )
         return name
 
-    return parse
+    return Names(parse, lambda: known)
