@@ -63,7 +63,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "invariants.watch", "traces.executors"),
+        *("hicache", "sim", "invariants.watch", "traces.executors"),
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),

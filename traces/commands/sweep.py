@@ -107,7 +107,8 @@ def run(options: Options, command: str) -> int:
     outcomes = [outcome_of(point) for point in found]
     told = [*merged, *conclusions(outcomes)]
     with ignore_broken_pipe():
-        print_outcomes(f"{len(found)} of {len(tasks)} points, best first", outcomes, out)
+        title = f"{len(found)} of {len(tasks)} points, best first"
+        print_outcomes(title, outcomes, out, [axis.name for axis in grid.axes])
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     if options.json:
