@@ -54,9 +54,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
     "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
+    "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
-        *("traces.formats", "traces.generators", "traces.terminal"),
+        *("traces.formats", "traces.generators", "traces.loads", "traces.terminal"),
     ),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts"),
@@ -110,6 +111,7 @@ REGISTRIES = {
     "traces.formats",
     "traces.executors",
     "traces.generators",
+    "traces.loads",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",

@@ -192,6 +192,7 @@ class Prefills:
             return
         del running.prefilling[sequence.job.index]
         sequence.generated += 1
+        running.gaps.sampled(sequence)
         if sequence.first_token_ns == UNSET_NS:
             sequence.first_token_ns = self._clock.now_ns
         if sequence.generated == sequence.outputs:

@@ -26,6 +26,7 @@ from .decode import DecodeSet
 from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
 from .sequence import UNSET_NS, Sequence
+from .token_gaps import TokenGaps
 
 _MOST_ALONE = 64
 
@@ -60,7 +61,7 @@ class Running:
 
     sequences   sequences that have arrived and not ended.
     prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
-    count       number of admitted sequences.
+    count       number of admitted sequences. gaps: the times between tokens.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     """
@@ -77,7 +78,8 @@ class Running:
         self.sequences: dict[RequestId, Sequence] = {}
         self.prefilling: dict[RequestId, Sequence] = {}
         self.stalled: dict[RequestId, Sequence] = {}
-        self.decode = DecodeSet()
+        self.gaps = TokenGaps(lambda: platform.clock.now_ns)
+        self.decode = DecodeSet(self.gaps)
         self.count = 0
         self.progress = 0
         self.last_refusal: Refused | None = None
@@ -133,6 +135,7 @@ class Running:
         self.count -= 1
         self.progress += 1
         sequence.finish_ns = self._clock.now_ns
+        self.gaps.close(sequence)
         del self.sequences[job.index]
         self._ended(sequence)
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from hicache.runtime.driver import Observer
 from sim.options import WorldOptions
+from sim.replica import TimedResult, WorldStorage
 from sim.rounds import RoundOptions
 from sim.storage.contents import Contents
-from sim.world import TimedResult, World, WorldStorage
+from sim.world import World
 
 from ..formats.base import Paged
 from .account import Account
