@@ -15,11 +15,14 @@ from ..replaying.options import ReplayOptions
 from ..replaying.unread import flag
 from ..sweeping.grid import Axis, Grid, Value
 from ..terminal.options import Names
+from ._replay_load import add_load
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
 ALL = "all"
-WITH_COMMAS = ("components", "storage", "storage_bandwidth", "prefetch_limit")
+WITH_COMMAS = (
+    *("components", "storage", "storage_bandwidth", "prefetch_limit", "slo", "arrivals"),
+)
 # options that have one value for all points: what is read, and what makes no new point
 ONE_VALUE = ("format", "limit", "check")
 NOT_TAKEN = ("json", "requests", "why", "compare_eviction")
@@ -33,6 +36,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
     add_sizes(parser)
     add_storage(parser)
+    add_load(parser)
     parser.register("action", None, argparse._StoreAction)
 
 

@@ -43,6 +43,13 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
     )
     add(
+        "--sample",
+        type=read.part,
+        metavar="PART",
+        help="only this part of the trace, such as 0.25: whole sessions and groups with a common "
+        "prefix, chosen by a hash; sizes and load are not scaled (default: 1)",
+    )
+    add(
         "--speed",
         type=read.positive_ratio,
         metavar="X",

@@ -89,6 +89,8 @@ def canonical(options: ReplayOptions) -> dict[str, object]:
 
 def plain(value: Any) -> object:
     """A value of an option as a JSON value."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return str(value)
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     if isinstance(value, Fraction):

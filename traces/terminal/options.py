@@ -153,6 +153,14 @@ def positive_ratio(text: str) -> Fraction:
     return value
 
 
+def part(text: str) -> Fraction:
+    """A part of a whole: above 0, at most 1."""
+    value = positive_ratio(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"expected at most 1, found {text!r}")
+    return value
+
+
 def bandwidth(text: str) -> Bandwidth:
     """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
 
