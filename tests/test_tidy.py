@@ -66,7 +66,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "invariants.watch"),
+        *("hicache", "sim", "invariants.watch", "traces.executors"),
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
@@ -77,9 +77,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
-    "traces.outside": ("hicache.core", "invariants"),
+    "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
+    "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
+    "traces.fuzzing": (
+        *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
+    ),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
@@ -110,7 +113,7 @@ REGISTRIES = {
     "traces.commands",
     "traces.curves.policies",
     "traces.formats",
-    "traces.fuzzing.executors",
+    "traces.executors",
     "traces.generators",
     "traces.loads",
     "traces.devices.gpu_checks",

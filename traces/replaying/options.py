@@ -44,6 +44,7 @@ class ReplayOptions(OptionRecord):
     format: str | None
     mode: Mode
     limit: int
+    sample: Fraction | None
     skip_too_large: bool
     seed: int | None
     check: Level | None
