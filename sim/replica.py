@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.config import Config
@@ -33,6 +33,7 @@ from .engine.prefetching import PrefetchLimit
 from .engine.relay import Relay
 from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
+from .engine.token_gaps import TokenGaps
 from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
 from .machine import build
@@ -74,7 +75,7 @@ class TimedResult:
 
     byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
     detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
-    storage; None without it.
+    storage; None without it. gaps: the times between tokens, of each engine.
     """
 
     requests: tuple[RequestResult, ...]
@@ -88,6 +89,7 @@ class TimedResult:
     evicted: tuple[tuple[str, int, int], ...] = ()
     reads: LinkUse | None = None
     writes: LinkUse | None = None
+    gaps: tuple[TokenGaps, ...] = field(default=(), compare=False)
 
 
 class Replica:
@@ -177,6 +179,7 @@ class Replica:
             ),
             reads=_pipe_use(self.store.reads) if self.store else None,
             writes=_pipe_use(self.store.writes) if self.store else None,
+            gaps=(self.engine.gaps,),
         )
 
     def _link_use(self, way: Direction) -> LinkUse:

@@ -54,13 +54,15 @@ class Engine:
         stretch = growth_tokens(components, size, options.growth_tokens)
         self._growth = Growth(self._running, platform.forward, stretch)
         self._decode = self._running.decode
+        self.gaps = self._running.gaps
         self._store = platform.store
         self._released: list[Sequence] = []
         self._busy = False
         self._woken = False
         self._told = False
-        self._launched_ns = 0  # the last pass with prefill chunks, and its time without waits
+        self._launched_ns = 0  # the last pass, and its time without waits
         self._compute_ns = 0
+        self._before_last_ns = 0  # of a pass of several decode steps, all but the last
 
     @property
     def sequences(self) -> Mapping[RequestId, Sequence]:
@@ -86,7 +88,7 @@ class Engine:
         too. Its prompt is brought by the relay."""
         outputs = max(1, job.output_length)
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns, incoming=True)
-        sequence.first_token_ns = first_token_ns
+        sequence.first_token_ns = sequence.token_ns = first_token_ns
         self._running.sequences[job.index] = sequence
         self._waiting.push(sequence)
         self.wake()
@@ -145,17 +147,18 @@ class Engine:
     def _launch(self) -> None:
         decoding, batch = len(self._decode), self._prefills.batch
         self._busy = bool(batch or decoding)
+        self._launched_ns = self._clock.now_ns
         if batch:
-            self._launched_ns = self._clock.now_ns
             self._compute_ns = self._forward.launch(
                 batch, decoding, self._decode.context, lambda: self._pass_ended(1)
             )
         elif decoding:
-            time_ns, steps = self._quiet_run(decoding)
-            self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
+            self._compute_ns, steps = self._quiet_run(decoding)
+            self._forward.launch_decode(self._compute_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
-        """Returns (duration in ns, number) of the decode steps that can run as one.
+        """Returns (duration in ns, number) of the decode steps that can run as one, and notes the
+        duration of each but the last.
 
         A boundary without admissions or prefills has the same result at every step, until a
         sequence is due or another event of the clock occurs. The run of steps ends at the earlier
@@ -166,17 +169,23 @@ class Engine:
         if horizon_ns >= 0:
             horizon_ns -= self._clock.now_ns
         context = self._decode.context
-        step_ns = self._costs.step_ns
-        duration_ns = step_ns((), decoding, context)
+        step_ns, note = self._costs.step_ns, self.gaps.steps_ns.append
+        duration_ns = last_ns = step_ns((), decoding, context)
         steps = 1
         while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):
+            note(last_ns)
             context += decoding
-            duration_ns += step_ns((), decoding, context)
+            last_ns = step_ns((), decoding, context)
+            duration_ns += last_ns
             steps += 1
+        self._before_last_ns = duration_ns - last_ns
         return duration_ns, steps
 
     def _pass_ended(self, steps: int) -> None:
         self._busy = False
         self._decode.steps += steps
-        self._prefills.ended(self._clock.now_ns - self._launched_ns, self._compute_ns)
+        elapsed_ns = self._clock.now_ns - self._launched_ns
+        self.gaps.steps_ns.append(elapsed_ns - self._before_last_ns)
+        self._before_last_ns = 0
+        self._prefills.ended(elapsed_ns, self._compute_ns)
         self._boundary()

@@ -27,6 +27,7 @@ from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
 from .relay import Relay
 from .sequence import UNSET_NS, Sequence
+from .token_gaps import TokenGaps
 
 _MOST_ALONE = 64
 
@@ -64,7 +65,7 @@ class Running:
     prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
     arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
                 elsewhere, whose pages a transfer still reads.
-    count       number of admitted sequences that are computed here.
+    count       number of admitted sequences that are computed here. gaps: the times between tokens.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     """
@@ -83,7 +84,8 @@ class Running:
         self.stalled: dict[RequestId, Sequence] = {}
         self.arriving: dict[RequestId, Sequence] = {}
         self.leaving: dict[RequestId, Sequence] = {}
-        self.decode = DecodeSet()
+        self.gaps = TokenGaps(lambda: platform.clock.now_ns)
+        self.decode = DecodeSet(self.gaps)
         self.count = 0
         self.progress = 0
         self.last_refusal: Refused | None = None
@@ -149,6 +151,7 @@ class Running:
         self.feed(Finished(job.index, sequence.key, sequence.final))
         self.progress += 1
         sequence.finish_ns = self._clock.now_ns
+        self.gaps.close(sequence)
         del self.sequences[job.index]
         self._ended(sequence)
 

@@ -20,10 +20,12 @@ from ..arrivals import Arrivals
 from ..clock import Clock
 from ..engine.sequence import RequestResult
 from ..engine.sequence import Sequence as Served
+from ..engine.token_gaps import TokenGaps
 from ..errors import StuckError
 from ..hardware.profile import HardwareProfile
 from ..options import EngineOptions, WorldOptions
 from ..replica import LinkUse, TimedResult, WorldStorage
+from ..sender import Sender, SenderOptions
 from ..workload import Job, Workload
 from .desk import Desk, Window
 from .handoff import Handoff, Trip
@@ -42,7 +44,8 @@ class FleetResult:
 
     members: of each replica; prefill replicas first. choices: the replica that the router chose for
     each request. trips: with decode replicas, how each request got there. link: of all prefill
-    replicas. digest: of all replicas in order; of a single one, its own.
+    replicas. digest: of all replicas in order; of a single one, its own. gaps: the times between
+    tokens, of each engine.
     """
 
     requests: tuple[RequestResult, ...]
@@ -52,11 +55,13 @@ class FleetResult:
     trips: dict[int, Trip]
     link: LinkUse
     digest: str
+    gaps: tuple[TokenGaps, ...] = ()
 
 
 class Fleet:
     """See the module. observers: of each replica's core. page_bytes: of one page, of all ranks
-    together. progress: called with (ended, all) when a request ends."""
+    together. sender: how requests are sent, if not when they arrive. progress: called with (ended,
+    all) when a request ends."""
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class Fleet:
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
+        sender: SenderOptions | None = None,
         observers: Sequence[Sequence[Observer]] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -84,7 +90,11 @@ class Fleet:
         self._fleet = fleet
         self.clock = Clock()
         self._due = SharedClock(self.clock, "", lambda: -1)
-        self._arrivals = Arrivals(workload, self._due, options.speed, self._arrive)
+        self._sender: Sender | None = None
+        if sender is not None:
+            self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
+        arrive = self._sender.ready if self._sender is not None else self._arrive
+        self._arrivals = Arrivals(workload, self._due, options.speed, arrive)
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._ledger = Ledger()
         self.link = KvLink(self.clock, fleet.link)
@@ -125,7 +135,7 @@ class Fleet:
     def _outside(self) -> int:
         """The next event that may concern any replica: an arrival, or with requests that follow
         others or move between replicas, anything."""
-        if self._arrivals.reacts or self._fleet.decode:
+        if self._arrivals.reacts or self._sender is not None or self._fleet.decode:
             return self.clock.next_ns()
         return self._due.next_ns()
 
@@ -168,6 +178,7 @@ class Fleet:
             trips=self.handoff.trips,
             link=LinkUse(sum(self.link.bytes.values()), sum(self.link.busy_ns.values())),
             digest=digest_of([one.digest for one in members]),
+            gaps=sum((one.gaps for one in members), ()),
         )
 
     def _one(self, index: int) -> RequestResult:
@@ -205,6 +216,8 @@ class Fleet:
         else:
             self._desk.ended(index)
         self._done[index] = None
+        if self._sender is not None:
+            self._sender.ended(served.job)
         for job in self._arrivals.after(served.job):
             self._arrivals.follow(job)
         self._progress(len(self._done), len(self._workload.jobs))

@@ -25,6 +25,7 @@ from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
 from ._replay_fleet import add_fleet
+from ._replay_load import add_load
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
@@ -57,6 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_sizes(parser)
     add_storage(parser)
     add_fleet(parser)
+    add_load(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:

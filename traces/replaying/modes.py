@@ -27,6 +27,7 @@ from . import timed as replay_timed
 from .account import Account, ceiling_of
 from .fitting import without
 from .fleet.run import run_fleet
+from .following.copies import Copies
 from .following.history import History
 from .hits import HitsReplay, HitsStorage
 from .observing.observers import Observers, checks_of
@@ -51,8 +52,8 @@ def run(
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
-    follow: keep the history of every page. until: stop when this request has been served. shown:
-    shows the progress, instead of standard error.
+    follow: keep the history of every page, and with a clock the time of every copy. until: stop
+    when this request has been served. shown: shows the progress, instead of standard error.
     """
     timed = settings.mode == "timed"
     whole, paged = paged, without(paged, settings.skipped)
@@ -72,6 +73,9 @@ def run(
         history = History(whole, settings.core.components, pages, not timed, stored)
         observers.history = history
         observers.all.append(history)
+    if follow and timed:
+        observers.copies = Copies(settings.page_bytes_total, settings.value_bytes)
+        observers.all.append(observers.copies)
     if settings.check == "every":
         turn_of = turns.tolist() if settings.flushed else ()
         observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
@@ -157,8 +161,11 @@ def _timed(
             observers.history.now_ns = lambda: world.clock.now_ns
             if world.store is not None:
                 observers.history.asked = asked_of(world.store)
+        if observers.copies is not None:
+            observers.copies.now_ns = lambda: world.clock.now_ns
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
+            world.sent = observers.accounts.sent
         try:
             world.run()
         except (KeyboardInterrupt, Served):
@@ -185,5 +192,6 @@ def _timed(
         preempted=sum(request.retractions for request in timed.requests),
         interrupted=interrupted,
         storage=use,
+        copies=observers.copies,
     )
     return run_, world.core.view

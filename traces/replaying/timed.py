@@ -42,6 +42,7 @@ def build(
         options=_options(settings),
         storage=_storage(settings, contents),
         rounds=rounds,
+        sender=trace.jobs.sender,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )
@@ -66,6 +67,7 @@ def build_fleet(
         engine=settings.engine,
         options=_options(settings),
         storage=_storage(settings, contents),
+        sender=trace.jobs.sender,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )

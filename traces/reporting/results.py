@@ -16,6 +16,7 @@ from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, Spread
 from ..replaying.settings import Settings
 from .components import describe
 from .fleet import fleet_document
+from .overload import Load
 from .stored import lost_by_reason
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
@@ -105,6 +106,14 @@ def _checks(checks: Checks) -> dict[str, object]:
         "access_checks": checks.access_checks,
         "not_judged": checks.unjudged,
         "excuses": checks.excuses,
+    }
+
+
+def load_document(load: Load) -> dict[str, object]:
+    return {
+        "offered": load.offered or None,
+        "queueing_share": load.queueing,
+        "overloaded": load.overloaded,
     }
 
 

@@ -14,6 +14,7 @@ from invariants.books.kinds import KNOWN
 from invariants.watch import Watch, excuses_by_check
 
 from ..account import Tokens
+from ..following.copies import Copies
 from ..following.history import History
 from ..following.prefetches import Prefetches
 from ..lookups import Lookups
@@ -31,6 +32,7 @@ class Observers:
         self.history: History | None = None
         self.accounts: Accounts | None = None
         self.prefetches = Prefetches()
+        self.copies: Copies | None = None
         self.all: list[Observer] = [self.tally]
         if settings.storage is not None:
             self.all.append(self.prefetches)
