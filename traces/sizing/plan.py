@@ -43,9 +43,7 @@ class Ladder:
     knee: int
 
 
-def ladder(
-    curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None
-) -> Ladder:
+def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None) -> Ladder:
     """page_bytes: of all ranks. given: sizes of the user, which may have 0."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:

@@ -40,9 +40,7 @@ def _set_cost(state: State, node: Node) -> None:
     config = state.config
     tokens = node.end_page * config.page_size
     cost = config.recompute_token_cost + config.recompute_position_cost * tokens // PER_POSITIONS
-    node.marks.cost = [
-        cost if one.positional else cost * node.end_page for one in state.components
-    ]
+    node.marks.cost = [cost if one.positional else cost * node.end_page for one in state.components]
 
 
 def visit(state: State, nodes: Sequence[Node], ends: Sequence[int]) -> None:
