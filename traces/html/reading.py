@@ -1,0 +1,265 @@
+"""Reads reports that were written before, from JSON or from their HTML, and joins several to one.
+
+A file is checked whole before it is used: what a report draws has the right types and is finite, so
+a broken or hostile file is one line and never half a page. Does not draw; see render.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from hicache.core.errors import CallerError
+from hicache.files import once, text_of
+
+from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS
+from .render import DOCUMENT_ID
+
+_MOST_BYTES = 256 << 20
+_MOST_NUMBER = 1e18
+_SCRIPT = re.compile(
+    rf'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', re.DOTALL
+)
+WHAT = "report of hicache (JSON or HTML)"
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """A value of this shape, null, or a key that is missing, which is then null."""
+
+    shape: Any
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object with any names, whose values all have this shape."""
+
+    shape: Any
+
+
+class Number:
+    """A finite number that is not a boolean."""
+
+
+# An object has at least these keys; a list has elements of its one shape.
+_SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
+_SERIES = [Number]
+_VARIANT = {
+    "label": str,
+    "digest": str,
+    "complete": bool,
+    "config": Named(object),
+    "whole": {
+        "input_tokens": Number,
+        "hit_rate": Number,
+        "lost_tokens": Number,
+        "ceiling_rate": Number,
+        "hit_tokens": dict.fromkeys(TIERS, Number),
+    },
+    "lost_by_reason": Named(Number),
+    "latency_s": Maybe(dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)),
+    "ttft_quantiles_s": Maybe(_SERIES),
+    "tpot_quantiles_s": Maybe(_SERIES),
+    "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),
+    "output": Maybe({"tokens_per_s": Number}),
+    "load": Maybe(Named(object)),
+    "transfers": Named(object),
+    "evicted_pages": Named(Number),
+    "checks": Named(object),
+    "timeline": {
+        "axis": str,
+        "bucket": Number,
+        "series": Named(_SERIES),
+    },
+    "moved": Maybe(
+        {
+            "bucket_s": Number,
+            "d2h_bytes": _SERIES,
+            "h2d_bytes": _SERIES,
+            "storage_read_bytes": _SERIES,
+            "storage_written_bytes": _SERIES,
+        }
+    ),
+}
+_CURVE = {
+    "capacities_tokens": _SERIES,
+    "capacities_bytes": Maybe(_SERIES),
+    "working_set_tokens": Maybe(Number),
+    "policies": Named({"hit_rates": _SERIES}),
+}
+_BUY = {"resource": str, "sentence": str}
+_EVIDENCE = {"name": str, "value": Maybe(object), "unit": Maybe(str), "label": Maybe(str)}
+_VERDICT = {
+    "sentences": [str],
+    "limits": [_BUY | {"evidence": [_EVIDENCE]}],
+    "buys": [_BUY],
+    "best": Maybe(str),
+    "break_even": Maybe({"sentence": str}),
+}
+_EDGE = {
+    **dict.fromkeys(("id", "parent", "end_tokens", "tokens", "requests"), Number),
+    **dict.fromkeys(("reusable_tokens", "first_request"), Number),
+    "hit_tokens": Maybe(Number),
+}
+_REPORT = {
+    "hicache_version": str,
+    "command": str,
+    "complete": bool,
+    "title": str,
+    "trace": {"path": str, "format": str, "requests": Number, "input_tokens": Number},
+    "slo": Maybe({"ttft_s": Maybe(Number), "tpot_s": Maybe(Number)}),
+    "verdict": Maybe(_VERDICT),
+    "curve": Maybe(_CURVE),
+    "variants": [_VARIANT],
+    "prefixes": Maybe(
+        {"page_size": Number, "edges": [_EDGE], "left_out": Number, "left_out_tokens": Number}
+    ),
+    "warnings": [str],
+    "estimates": [str],
+}
+
+
+def read_report(path: str) -> dict[str, Any]:
+    """The checked document of a file. Raises CallerError with one line."""
+    text = text_of(path, WHAT, _MOST_BYTES)
+    if (found := _SCRIPT.search(text)) is not None:
+        text = found[1]
+    try:
+        document = json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition(": line ")[0]
+        raise CallerError(f"{path}: expected a {WHAT}, found no JSON ({reason})") from None
+    return checked(path, document)
+
+
+def checked(path: str, document: object) -> dict[str, Any]:
+    """The document with null for what is missing. path: named in the error."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind != KIND:
+        what = f"a document of kind {_shown(kind)}" if kind else "another document"
+        raise CallerError(
+            f"{path}: expected a {WHAT}, found {what}; `hicache replay --html` and `hicache size` "
+            "write reports"
+        )
+    assert isinstance(document, dict)
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise CallerError(
+            f"{path}: expected schema {SCHEMA} of a report, found {_shown(schema)}; make "
+            "the report again with this version"
+        )
+    found: dict[str, Any] = _fit(path, "", document, _REPORT)
+    _consistent(path, found)
+    return found
+
+
+def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -> dict[str, Any]:
+    """One report with the variants of all. Everything else is that of the first; the sentences of
+    verdicts stand below each other, warnings and estimates once."""
+    first, *others = reports
+    whole = dict(first) | {"title": title or first["title"]}
+    if not others:
+        return whole
+    for field in ("warnings", "estimates"):
+        whole[field] = list(dict.fromkeys(one for report in reports for one in report[field]))
+    whole["variants"] = _named([one for report in reports for one in report["variants"]])
+    verdicts = [report["verdict"] for report in reports if report["verdict"]]
+    if len(verdicts) > 1:
+        sentences = dict.fromkeys(one for verdict in verdicts for one in verdict["sentences"])
+        whole["verdict"] = {
+            "sentences": list(sentences),
+            "limits": [],
+            "buys": [],
+            "best": None,
+            "break_even": None,
+        }
+    whole["complete"] = all(report["complete"] for report in reports)
+    whole["command"] = command
+    return whole
+
+
+def _named(variants: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Labels that are there more than once get a number."""
+    labels = [one["label"] for one in variants]
+    seen: dict[str, int] = {}
+    named = []
+    for one in variants:
+        label = one["label"]
+        seen[label] = seen.get(label, 0) + 1
+        suffix = f" ({seen[label]})" if labels.count(label) > 1 else ""
+        named.append(one | {"label": label + suffix})
+    return named
+
+
+def _fit(path: str, at: str, value: Any, shape: Any) -> Any:
+    """The value, if it has the shape, with null for keys that may be missing."""
+    if shape is object:
+        return value
+    if isinstance(shape, Maybe):
+        return None if value is None else _fit(path, at, value, shape.shape)
+    if isinstance(shape, Named | dict):
+        if not isinstance(value, dict):
+            _wrong(path, at, "an object", value)
+        if isinstance(shape, Named):
+            return {
+                name: _fit(path, f"{at}.{name}", one, shape.shape) for name, one in value.items()
+            }
+        found = dict(value)
+        for name, inner in shape.items():
+            if name not in value and not isinstance(inner, Maybe):
+                _wrong(path, f"{at}.{name}", "this key", None)
+            found[name] = _fit(path, f"{at}.{name}", value.get(name), inner)
+        return found
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            _wrong(path, at, "a list", value)
+        return [_fit(path, f"{at}[{place}]", one, shape[0]) for place, one in enumerate(value)]
+    if shape is Number:
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        if not plain or not -_MOST_NUMBER < value < _MOST_NUMBER:
+            _wrong(path, at, "a finite number", value)
+    elif not isinstance(value, shape):
+        _wrong(path, at, {str: "a text", bool: "true or false"}[shape], value)
+    return value
+
+
+def _consistent(path: str, document: dict[str, Any]) -> None:
+    """Raises CallerError for parts of the document that contradict each other."""
+    curve, prefixes = document["curve"], document["prefixes"]
+    if curve:
+        size = len(curve["capacities_tokens"])
+        lists = [one["hit_rates"] for one in curve["policies"].values()]
+        lists += [curve["capacities_bytes"]] if curve["capacities_bytes"] else []
+        if not size or any(len(one) != size for one in lists):
+            _wrong(path, ".curve", f"{size or 'some'} values in each list", "others")
+    for place, variant in enumerate(document["variants"]):
+        at = f".variants[{place}]"
+        timeline, moved = variant["timeline"], variant["moved"]
+        if timeline["bucket"] <= 0 or (moved and moved["bucket_s"] <= 0):
+            _wrong(path, at, "buckets wider than 0", "others")
+        for times in (variant["ttft_quantiles_s"], variant["tpot_quantiles_s"]):
+            if times is not None and len(times) != QUANTILES:
+                _wrong(path, at, f"{QUANTILES} quantiles", len(times))
+    if prefixes:
+        edges = prefixes["edges"]
+        if len(edges) > MOST_PREFIXES:
+            _wrong(path, ".prefixes.edges", f"at most {MOST_PREFIXES}", len(edges))
+        for place, edge in enumerate(edges):
+            if edge["id"] != place or edge["parent"] not in range(-1, place):
+                _wrong(path, f".prefixes.edges[{place}]", "an edge behind its parent", edge["id"])
+
+
+def _wrong(path: str, at: str, expected: str, found: object) -> NoReturn:
+    raise CallerError(
+        f"{path}: {at.lstrip('.')[:80]}: expected {expected}, found {_shown(found)}; make the "
+        "report again"
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return "nothing" if value is None else ascii(value)[:40]
