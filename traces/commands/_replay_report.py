@@ -20,7 +20,13 @@ from ..reporting.outputs import File
 from ..terminal import options as read
 
 # What a verdict has that only several replays show.
-_NOTHING_COMPARED = {"limits": [], "evidence": [], "buys": [], "best": None, "break_even": None}
+_NOTHING_COMPARED: dict[str, Any] = {
+    "limits": [],
+    "evidence": [],
+    "buys": [],
+    "best": None,
+    "break_even": None,
+}
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -9,45 +9,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.files import once, text_of
 
 from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS
 from .render import DOCUMENT_ID
+from .shapes import Maybe, Named, Number, fit, shown, wrong
 
 _MOST_BYTES = 256 << 20
-_MOST_NUMBER = 1e18
 _SCRIPT = re.compile(
     rf'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', re.DOTALL
 )
 WHAT = "report of hicache (JSON or HTML)"
 
 
-@dataclass(frozen=True)
-class Maybe:
-    """A value of this shape, null, or a key that is missing, which is then null."""
-
-    shape: Any
-
-
-@dataclass(frozen=True)
-class Named:
-    """An object with any names, whose values all have this shape."""
-
-    shape: Any
-
-
-class Number:
-    """A finite number that is not a boolean."""
-
-
 # An object has at least these keys; a list has elements of its one shape.
 _SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
 _SERIES = [Number]
-_VARIANT = {
+VARIANT = {
     "label": str,
     "digest": str,
     "complete": bool,
@@ -113,7 +94,7 @@ _REPORT = {
     "slo": Maybe({"ttft_s": Maybe(Number), "tpot_s": Maybe(Number)}),
     "verdict": Maybe(_VERDICT),
     "curve": Maybe(_CURVE),
-    "variants": [_VARIANT],
+    "variants": [VARIANT],
     "prefixes": Maybe(
         {"page_size": Number, "edges": [_EDGE], "left_out": Number, "left_out_tokens": Number}
     ),
@@ -124,9 +105,7 @@ _REPORT = {
 
 def read_report(path: str) -> dict[str, Any]:
     """The checked document of a file. Raises CallerError with one line."""
-    text = text_of(path, WHAT, _MOST_BYTES)
-    if (found := _SCRIPT.search(text)) is not None:
-        text = found[1]
+    text = document_text(path, WHAT)
     try:
         document = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
@@ -135,11 +114,18 @@ def read_report(path: str) -> dict[str, Any]:
     return checked(path, document)
 
 
+def document_text(path: str, what: str) -> str:
+    """The text of a JSON file, or that of the document in an HTML report."""
+    text = text_of(path, what, _MOST_BYTES)
+    found = _SCRIPT.search(text)
+    return text if found is None else found[1]
+
+
 def checked(path: str, document: object) -> dict[str, Any]:
     """The document with null for what is missing. path: named in the error."""
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind != KIND:
-        what = f"a document of kind {_shown(kind)}" if kind else "another document"
+        what = f"a document of kind {shown(kind)}" if kind else "another document"
         raise CallerError(
             f"{path}: expected a {WHAT}, found {what}; `hicache replay --html` and `hicache size` "
             "write reports"
@@ -148,10 +134,10 @@ def checked(path: str, document: object) -> dict[str, Any]:
     schema = document.get("schema")
     if schema != SCHEMA:
         raise CallerError(
-            f"{path}: expected schema {SCHEMA} of a report, found {_shown(schema)}; make "
+            f"{path}: expected schema {SCHEMA} of a report, found {shown(schema)}; make "
             "the report again with this version"
         )
-    found: dict[str, Any] = _fit(path, "", document, _REPORT)
+    found: dict[str, Any] = fit(path, "", document, _REPORT)
     _consistent(path, found)
     return found
 
@@ -194,38 +180,6 @@ def _named(variants: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return named
 
 
-def _fit(path: str, at: str, value: Any, shape: Any) -> Any:
-    """The value, if it has the shape, with null for keys that may be missing."""
-    if shape is object:
-        return value
-    if isinstance(shape, Maybe):
-        return None if value is None else _fit(path, at, value, shape.shape)
-    if isinstance(shape, Named | dict):
-        if not isinstance(value, dict):
-            _wrong(path, at, "an object", value)
-        if isinstance(shape, Named):
-            return {
-                name: _fit(path, f"{at}.{name}", one, shape.shape) for name, one in value.items()
-            }
-        found = dict(value)
-        for name, inner in shape.items():
-            if name not in value and not isinstance(inner, Maybe):
-                _wrong(path, f"{at}.{name}", "this key", None)
-            found[name] = _fit(path, f"{at}.{name}", value.get(name), inner)
-        return found
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            _wrong(path, at, "a list", value)
-        return [_fit(path, f"{at}[{place}]", one, shape[0]) for place, one in enumerate(value)]
-    if shape is Number:
-        plain = isinstance(value, int | float) and not isinstance(value, bool)
-        if not plain or not -_MOST_NUMBER < value < _MOST_NUMBER:
-            _wrong(path, at, "a finite number", value)
-    elif not isinstance(value, shape):
-        _wrong(path, at, {str: "a text", bool: "true or false"}[shape], value)
-    return value
-
-
 def _consistent(path: str, document: dict[str, Any]) -> None:
     """Raises CallerError for parts of the document that contradict each other."""
     curve, prefixes = document["curve"], document["prefixes"]
@@ -234,32 +188,19 @@ def _consistent(path: str, document: dict[str, Any]) -> None:
         lists = [one["hit_rates"] for one in curve["policies"].values()]
         lists += [curve["capacities_bytes"]] if curve["capacities_bytes"] else []
         if not size or any(len(one) != size for one in lists):
-            _wrong(path, ".curve", f"{size or 'some'} values in each list", "others")
+            wrong(path, ".curve", f"{size or 'some'} values in each list", "others")
     for place, variant in enumerate(document["variants"]):
         at = f".variants[{place}]"
         timeline, moved = variant["timeline"], variant["moved"]
         if timeline["bucket"] <= 0 or (moved and moved["bucket_s"] <= 0):
-            _wrong(path, at, "buckets wider than 0", "others")
+            wrong(path, at, "buckets wider than 0", "others")
         for times in (variant["ttft_quantiles_s"], variant["tpot_quantiles_s"]):
             if times is not None and len(times) != QUANTILES:
-                _wrong(path, at, f"{QUANTILES} quantiles", len(times))
+                wrong(path, at, f"{QUANTILES} quantiles", len(times))
     if prefixes:
         edges = prefixes["edges"]
         if len(edges) > MOST_PREFIXES:
-            _wrong(path, ".prefixes.edges", f"at most {MOST_PREFIXES}", len(edges))
+            wrong(path, ".prefixes.edges", f"at most {MOST_PREFIXES}", len(edges))
         for place, edge in enumerate(edges):
             if edge["id"] != place or edge["parent"] not in range(-1, place):
-                _wrong(path, f".prefixes.edges[{place}]", "an edge behind its parent", edge["id"])
-
-
-def _wrong(path: str, at: str, expected: str, found: object) -> NoReturn:
-    raise CallerError(
-        f"{path}: {at.lstrip('.')[:80]}: expected {expected}, found {_shown(found)}; make the "
-        "report again"
-    )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    return "nothing" if value is None else ascii(value)[:40]
+                wrong(path, f".prefixes.edges[{place}]", "an edge behind its parent", edge["id"])

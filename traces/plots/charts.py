@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..html.document import FIRST_SEEN, LOST, REQUESTS
 from ..html.figures import series_of
-from ..html.numbers import percent, seconds, short
+from ..html.numbers import percent, requests, seconds, short
 from ..html.words import policy_name, series_name
 from ..terminal.tables import console
 from ..terminal.text import name as shown
@@ -80,7 +80,7 @@ def _print_tokens(variant: Mapping[str, Any], stream: TextIO | None) -> None:
         [sum(timeline["series"][name][start : start + step]) for start in starts] for name in names
     ]
     width = step * timeline["bucket"]
-    span = f"{width:,.0f} requests" if by_request else seconds(width)
+    span = requests(width) if by_request else seconds(width)
     title = f"\nPrompt tokens admitted in each {span}: {shown(variant['label'])}"
     out.print(Text(title, style="bold"))
     for row in bars(labels, values, _parts(names), out.width):
