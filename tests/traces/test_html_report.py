@@ -209,7 +209,7 @@ def test_names_from_a_file_are_text_in_a_report(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(kind="sweep"), "found a document of kind 'sweep'"),
+        (lambda d: d.update(kind="curve"), "found a document of kind 'curve'"),
         (lambda d: d.update(schema=9), "expected schema 1 of a report, found 9"),
         (lambda d: d.pop("variants"), "variants: expected this key, found nothing"),
         (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected a text, found 3"),

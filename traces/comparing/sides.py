@@ -6,17 +6,15 @@ A figure that a document does not have is None. Does not say what changed; see c
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once
 
 from ..html.document import KIND as REPORT
 from ..html.document import TIERS
-from ..html.reading import checked, document_text
+from ..html.reading import SWEEP, checked, document_text, objects
 from ..html.shapes import Maybe, Named, Number, fit, shown
 
 SCHEMA = 1
@@ -44,6 +42,7 @@ _POINT = {
     "preempted": Maybe(Number),
     "transfers": Named({"bytes_total": Number}),
     "evicted_pages": {"device": Number, "host": Number},
+    "variant": Maybe({"lost_by_reason": Named(Number)}),
     "storage": Maybe(
         {
             "read": {"bytes_total": Number},
@@ -79,7 +78,7 @@ class Side:
 
 def read_sides(path: str) -> list[Side]:
     """The replays of a file, in its order. Raises CallerError with one line."""
-    documents = list(_documents(path, document_text(path, WHAT)))
+    documents = list(objects(path, document_text(path, WHAT), WHAT))
     first, *points = documents
     kind = first.get("kind")
     if kind == REPORT:
@@ -87,8 +86,8 @@ def read_sides(path: str) -> list[Side]:
     if isinstance(first.get("report"), dict):  # a document that has its report inside
         return _of_report(path, checked(path, first["report"]))
     _check_head(path, first)
-    if kind == "sweep":
-        return [_of_replay(path, first, point) for point in points]
+    if kind == SWEEP:
+        return [_of_replay(path, first, one) for one in points if one.get("kind") != SWEEP]
     if isinstance(first.get("points"), list) and not points:
         return _of_points(path, first)
     if points:
@@ -96,30 +95,8 @@ def read_sides(path: str) -> list[Side]:
     return [_of_replay(path, first, first)]
 
 
-def _documents(path: str, text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file: one, or one a line."""
-    try:
-        whole = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError):
-        whole = None
-    for number, line in enumerate([text] if whole is not None else text.splitlines(), 1):
-        if line.strip():
-            try:
-                found = json.loads(line, object_pairs_hook=once)
-            except (ValueError, RecursionError) as error:
-                reason = str(error).partition(": line ")[0]
-                raise CallerError(
-                    f"{path}:{number}: expected a {WHAT}, found no JSON ({reason}); name another"
-                ) from None
-            if not isinstance(found, dict):
-                raise CallerError(f"{path}:{number}: expected a {WHAT}, found {shown(found)}")
-            yield found
-    if not text.strip():
-        raise CallerError(f"{path}: expected a {WHAT}, found an empty file; name another")
-
-
 def _check_head(path: str, head: Mapping[str, Any]) -> None:
-    known = head.get("kind") == "sweep" or "points" in head or "whole" in head
+    known = head.get("kind") == SWEEP or "points" in head or "whole" in head
     if not known or "hicache_version" not in head:
         keys = ", ".join(list(head)[:3])[:60]
         raise CallerError(f"{path}: expected a {WHAT}, found an object with {keys}; name another")
@@ -172,6 +149,9 @@ def _of_replay(path: str, head: Mapping[str, Any], point: object) -> Side:
     trace = found["trace"] or fit(path, ".trace", head.get("trace"), _TRACE)
     total = found["whole"]["input_tokens"] or 1
     figures, lost = _figures(found), None
+    if found["variant"]:
+        known = found["variant"]["lost_by_reason"]
+        lost = {reason: tokens / total for reason, tokens in known.items()}
     figures["preempted"] = found["preempted"]
     if storage := found["storage"]:
         for way in ("read", "written"):

@@ -7,14 +7,15 @@ a broken or hostile file is one line and never half a page. Does not draw; see r
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.files import once, text_of
 
-from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS
+from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS, report
 from .render import DOCUMENT_ID
 from .shapes import Maybe, Named, Number, fit, shown, wrong
 
@@ -22,7 +23,8 @@ _MOST_BYTES = 256 << 20
 _SCRIPT = re.compile(
     rf'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', re.DOTALL
 )
-WHAT = "report of hicache (JSON or HTML)"
+SWEEP = "sweep"  # the kind of the header of a sweep's file
+WHAT = "report of hicache (JSON or HTML) or a sweep"
 
 
 # An object has at least these keys; a list has elements of its one shape.
@@ -85,12 +87,13 @@ _EDGE = {
     **dict.fromkeys(("reusable_tokens", "first_request"), Number),
     "hit_tokens": Maybe(Number),
 }
+_TRACE = {"path": str, "format": str, "requests": Number, "input_tokens": Number}
 _REPORT = {
     "hicache_version": str,
     "command": str,
     "complete": bool,
     "title": str,
-    "trace": {"path": str, "format": str, "requests": Number, "input_tokens": Number},
+    "trace": _TRACE,
     "slo": Maybe({"ttft_s": Maybe(Number), "tpot_s": Maybe(Number)}),
     "verdict": Maybe(_VERDICT),
     "curve": Maybe(_CURVE),
@@ -105,13 +108,12 @@ _REPORT = {
 
 def read_report(path: str) -> dict[str, Any]:
     """The checked document of a file. Raises CallerError with one line."""
-    text = document_text(path, WHAT)
-    try:
-        document = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        reason = str(error).partition(": line ")[0]
-        raise CallerError(f"{path}: expected a {WHAT}, found no JSON ({reason})") from None
-    return checked(path, document)
+    documents = list(objects(path, document_text(path, WHAT), WHAT))
+    if documents[0].get("kind") == SWEEP:
+        return checked(path, _of_sweep(path, documents))
+    if len(documents) > 1:
+        raise CallerError(f"{path}: expected a {WHAT}, found JSON lines of another kind; name one")
+    return checked(path, documents[0])
 
 
 def document_text(path: str, what: str) -> str:
@@ -119,6 +121,43 @@ def document_text(path: str, what: str) -> str:
     text = text_of(path, what, _MOST_BYTES)
     found = _SCRIPT.search(text)
     return text if found is None else found[1]
+
+
+def objects(path: str, text: str, what: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file: one, or one a line. Raises CallerError if there is none."""
+    try:
+        json.loads(text)
+        lines = [text]
+    except (ValueError, RecursionError):
+        lines = text.splitlines()
+    if not text.strip():
+        raise CallerError(f"{path}: expected a {what}, found an empty file; name another")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line, object_pairs_hook=once)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition(": line ")[0]
+            raise CallerError(
+                f"{path}:{number}: expected a {what}, found no JSON ({reason}); name another"
+            ) from None
+        if not isinstance(found, dict):
+            raise CallerError(
+                f"{path}:{number}: expected a {what}, found {shown(found)}; name another"
+            )
+        yield found
+
+
+def _of_sweep(path: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report of the points of a sweep, in the order in which they were done."""
+    points = [one for one in documents if isinstance(one.get("variant"), dict)]
+    if not points:
+        raise CallerError(f"{path}: expected a sweep with points, found none; run the sweep")
+    trace = fit(path, ".trace", points[0].get("trace"), _TRACE)
+    name = os.path.basename(trace["path"])
+    command = fit(path, ".command", documents[0].get("command"), str)
+    return report(f"Sweep of {name}", command, trace, [one["variant"] for one in points])
 
 
 def checked(path: str, document: object) -> dict[str, Any]:
@@ -150,9 +189,9 @@ def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -
     if not others:
         return whole
     for field in ("warnings", "estimates"):
-        whole[field] = list(dict.fromkeys(one for report in reports for one in report[field]))
-    whole["variants"] = _named([one for report in reports for one in report["variants"]])
-    verdicts = [report["verdict"] for report in reports if report["verdict"]]
+        whole[field] = list(dict.fromkeys(one for given in reports for one in given[field]))
+    whole["variants"] = _named([one for given in reports for one in given["variants"]])
+    verdicts = [given["verdict"] for given in reports if given["verdict"]]
     if len(verdicts) > 1:
         sentences = dict.fromkeys(one for verdict in verdicts for one in verdict["sentences"])
         whole["verdict"] = {
@@ -162,7 +201,7 @@ def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -
             "best": None,
             "break_even": None,
         }
-    whole["complete"] = all(report["complete"] for report in reports)
+    whole["complete"] = all(given["complete"] for given in reports)
     whole["command"] = command
     return whole
 
