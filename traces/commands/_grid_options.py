@@ -25,7 +25,7 @@ WITH_COMMAS = (
 )
 # options that have one value for all points: what is read, and what makes no new point
 ONE_VALUE = ("format", "limit", "check")
-NOT_TAKEN = ("json", "requests", "why", "compare_eviction")
+NOT_TAKEN = ("json", "requests", "html", "plot", "why", "compare_eviction")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:

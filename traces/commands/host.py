@@ -44,7 +44,11 @@ SUMMARY = "show what host memory buys: hits and time to first token for several 
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes", *NAMES, *FLEET)
+_NOT_TAKEN = (
+    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *NAMES,
+    *FLEET,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class ReplayOptions(OptionRecord):
     check: Level | None
     json: str | None
     requests: str | None
+    html: str | None
+    plot: bool
     why: int | None
 
     page_size: int | None
