@@ -35,6 +35,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import NAMES
 
@@ -85,6 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sizes replayed at once, each in a process (default: one for each core)",
     )
     add_sizes(parser)
+    add_load(parser)
 
 
 def run(options: Options, command: str) -> int:
