@@ -68,6 +68,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
+    "traces.sizing": (
+        *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.sweeping", "traces.terminal"),
+    ),
     "traces.html": (
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",

@@ -43,9 +43,7 @@ class Ladder:
     knee: int
 
 
-def ladder(
-    curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None
-) -> Ladder:
+def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None) -> Ladder:
     """page_bytes: of all ranks. given: sizes of the user, which may have 0."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
@@ -94,8 +92,7 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
     """The points with their labels, in the order of the table. base: without host memory."""
     storage, base = base.storage, _without_host(replace(base, speed=speed))
     found = [("no host memory", _at(base))]
-    for size in steps.sizes:
-        found.append((f"{_size(size)} host", _at(base, host_bytes=size)))
+    found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
     fixed = steps.knee
     if fixed:
         at = f"{_size(fixed)} host"
@@ -121,7 +118,7 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
 
 
 def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
-    """For a trace that has lengths only: nothing can be reused, so load and GPUs are what varies."""
+    """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
     base = _without_host(base)
     return [
         (f"{gpus} GPUs, {_load(load)}", _at(replace(base, tp=gpus), speed=speed * load, tp=gpus))
@@ -138,13 +135,11 @@ def _at(base: ReplayOptions, **varied: Any) -> Point:
     """A point that differs from the base. Its host memory is always named."""
     varied = {"host_bytes": 0} | varied
     texts = {name: Value(_text(value), value) for name, value in varied.items()}
-    if varied["host_bytes"]:
-        options = replace(base, **{"host_ratio": None} | varied)
-    else:
-        nothing: dict[str, Any] = dict.fromkeys(_HOST)
-        del varied["host_bytes"]
-        options = replace(base, **nothing | {"exclusive": False} | varied)
-    return Point(options, texts)
+    given: dict[str, Any] = {"host_ratio": None}
+    if not varied["host_bytes"]:
+        given = {**dict.fromkeys(_HOST), "exclusive": False}
+        varied = varied | {"host_bytes": None}
+    return Point(replace(base, **given | varied), texts)
 
 
 def _text(value: Any) -> str:

@@ -68,7 +68,7 @@ class PointWork:
     """Everything that a worker needs beside the task. A call runs one point.
 
     trace: the digest of the trace. follow: also find out why tokens were lost, and when bytes
-    moved. shown: takes how far the point is, where it runs in the command's process.
+    moved. shown: called when the board was written to, where nobody else watches it.
     """
 
     trace: str
@@ -76,7 +76,7 @@ class PointWork:
     outside: entries.Outside
     board: Board
     follow: bool = False
-    shown: Callable[[int, int], None] | None = None
+    shown: Callable[[], None] | None = None
 
     def __call__(self, task: Task) -> dict[str, Any]:
         entries.load(self.outside)
@@ -87,7 +87,7 @@ class PointWork:
         def far(done: int) -> None:
             progress(done)
             if self.shown is not None:
-                self.shown(task.number, done)
+                self.shown()
 
         @contextmanager
         def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
