@@ -19,11 +19,13 @@ from .hardware.profile import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
+from .sender import Sender, SenderOptions
 from .workload import Job, Workload
 
 
 class World(Replica):
-    """See the module. progress: called with (ended, all) when a request ends."""
+    """See the module. progress: called with (ended, all) when a request ends. sender: how requests
+    are sent, if not when they arrive; `sent` is called with each just before it is."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class World(Replica):
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
         rounds: RoundOptions | None = None,
+        sender: SenderOptions | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -51,7 +54,12 @@ class World(Replica):
             observers=observers,
         )
         self._progress = progress
-        self._arrivals = Arrivals(workload, self.clock, options.speed, self._arrive)
+        self.sent: Callable[[Job], None] = lambda job: None
+        self._sender: Sender | None = None
+        if sender is not None:
+            self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._send)
+        arrive = self._sender.ready if self._sender is not None else self.engine.arrive
+        self._arrivals = Arrivals(workload, self.clock, options.speed, arrive)
         self._rounds = self._rounds_of(rounds)
 
     def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:
@@ -79,11 +87,14 @@ class World(Replica):
         self.close()
         return self.result()
 
-    def _arrive(self, job: Job) -> None:
+    def _send(self, job: Job) -> None:
+        self.sent(job)
         self.engine.arrive(job)
 
     def _ended(self, sequence: Sequence) -> None:
         super()._ended(sequence)
+        if self._sender is not None:
+            self._sender.ended(sequence.job)
         followers = self._arrivals.after(sequence.job)
         if self._rounds is not None:
             self._rounds.ended(sequence.job, followers)

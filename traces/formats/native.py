@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY, Key, Pages
+from sim.sender import SenderOptions
 from sim.workload import Job
 
-from . import _chains, base
+from . import _chains, _sender, base
 from ._chains import Chains
 from ._jobs import Jobs
 from ._tenants import Tenants
@@ -109,9 +110,11 @@ SAMPLE = """\
 """
 
 
-def header(made_by: Record) -> Record:
-    """The first line of a file in this format. made_by: how the file was made."""
-    return {"format": NAME, "version": VERSION, "made_by": made_by}
+def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
+    """The first line of a file in this format. made_by: how the file was made. sender: how its
+    requests are sent, if not when they arrive."""
+    first: Record = {"format": NAME, "version": VERSION, "made_by": made_by}
+    return first if sender is None else {**first, "sender": _sender.written(sender)}
 
 
 def recognises(first: Record) -> bool:
@@ -121,8 +124,10 @@ def recognises(first: Record) -> bool:
 def read(lines: Lines, limit: int) -> NativeTrace:
     """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     records = iter(lines)
-    _check_header(lines, next(records))
+    first = next(records)
+    _check_header(lines, first)
     jobs = Jobs()
+    jobs.sender = _sender.read(lines, first)
     tokens = Tokens()
     tenants = Tenants()
     chains = Chains("q")

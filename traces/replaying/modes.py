@@ -239,6 +239,7 @@ def _timed(
             observers.copies.now_ns = lambda: world.clock.now_ns
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
+            world.sent = observers.accounts.sent
         try:
             world.run()
         except (KeyboardInterrupt, _Served):

@@ -42,6 +42,7 @@ def build(
         ),
         storage=_storage(settings, contents),
         rounds=rounds,
+        sender=trace.jobs.sender,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 from hicache.core import registry
 
-from ..replaying.curve import Curve
+from ..curves.distances import Curve
 from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth

@@ -21,9 +21,9 @@ import numpy as np
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
+from ..curves.distances import Curve, lru_curve
 from ..formats.base import Paged, Trace
 from ..outside import entries
-from ..replaying.curve import Curve, lru_curve
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..reporting import timestamps

@@ -46,6 +46,11 @@ class OptionRecord:
             **{name: tuple(value) if isinstance(value, list) else value for name, value in values}
         )
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a generator reads, by what names them; empty where none is given."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
