@@ -115,6 +115,7 @@ def run(options: Options, command: str) -> int:
         entries.given(),
         follow=options.follow,
     )
+    tasks = [replace(task, follow=options.follow) for task in tasks]
     how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
     requests = len(opened_once(tasks[0].options).jobs)
     done = running.measured(work, tasks, how, header_of(grid, command), requests)

@@ -60,6 +60,7 @@ def _report(found: Study, command: str, assumed: list[str], warnings: list[str])
             "input_tokens": jobs.input_tokens,
         },
         [point["variant"] for point in found.points],
+        curve=found.curves.document() if found.curves else None,
         slo=None if slo is None else {f"{name}_s": limit / 1e9 for name, limit in slo.limits},
         prefixes=hot_prefixes(found.paged) if trace.identity else None,
         warnings=warnings,
@@ -90,7 +91,7 @@ def assumptions(found: Study) -> list[str]:
             "The clock of the trace is coarse, so requests of one instant arrive evenly until the "
             "next one (--spread)."
         )
-    if found.curve is None:
+    if found.curves is None:
         told.append(
             f"{found.trace.path} has lengths only, so no prompt repeats another: there are times, "
             "and no hits, and host memory is not sized."

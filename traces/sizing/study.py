@@ -21,7 +21,7 @@ import numpy as np
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
-from ..curves.distances import Curve, lru_curve
+from ..curves.curves import CurveOptions, Curves, curves_of
 from ..formats.base import Paged, Trace
 from ..outside import entries
 from ..replaying.options import ReplayOptions
@@ -50,8 +50,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """All that a report is made of. trace, paged, settings: whole, without host memory. curve: None
-    for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if it is not
+    """All that a report is made of. trace, paged, settings: whole, without host memory. curves:
+    None for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if it is not
     all. points: documents, with the sizes that they stand for. spread: whether a coarse clock was
     spread although nobody asked for it."""
 
@@ -59,7 +59,7 @@ class Study:
     paged: Paged
     settings: Settings
     options: ReplayOptions
-    curve: Curve | None
+    curves: Curves | None
     ladder: plan.Ladder
     pilot: Pilot | None
     rate: Fraction
@@ -78,14 +78,15 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     bare = replace(base, write_policy=None, storage=None, exclusive=False, host_bandwidth=None)
     trace = traces(bare)
     settings, paged = resolve(bare, trace)
-    curve = lru_curve(paged) if trace.identity else None
-    steps = plan.Ladder((), 0)
-    if curve is not None:
-        page_bytes = settings.page_bytes[0] * settings.tp
-        steps = plan.ladder(curve, page_bytes, settings.core.device_pages[0], asked.sizes)
+    curves, steps = None, plan.Ladder((), 0)
+    if trace.identity:
+        page_bytes, device = settings.page_bytes[0] * settings.tp, settings.core.device_pages[0]
+        each = page_bytes // paged.page_size
+        curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))
+        steps = plan.ladder(curves.lru, page_bytes, device, asked.sizes)
     tried = pilot(bare, traces) if _open_loop(base) else None
     speed = base.speed or (tried.served if tried else Fraction(1))
-    chosen = plan.points(base, steps, speed) if curve else plan.points_of_lengths(base, speed)
+    chosen = plan.points(base, steps, speed) if curves else plan.points_of_lengths(base, speed)
     chosen = _possible(chosen, trace)
     rate = given.sample or Fraction(1)
     if asked.budget_s is not None:
@@ -95,12 +96,12 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
         )
     error = None
     if rate < 1:
-        if curve is not None:
-            error = sampling.error_of(trace, curve, rate, paged.page_size)
+        if curves is not None:
+            error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
         chosen = _scaled(chosen, rate, settings, tried, trace)
     found, documents = _replayed(chosen, asked, command, base, rate, speed)
     return Study(
-        *(trace, paged, settings, base, curve, steps, tried, rate, error, found, documents),
+        *(trace, paged, settings, base, curves, steps, tried, rate, error, found, documents),
         len(chosen),
         spread,
     )
@@ -168,7 +169,7 @@ def _replayed(
     digest = trace_digest(base.trace)
     tasks = tasks_of([point for _, point in chosen], {}, digest)
     tasks = [
-        replace(task, label=label, command=command)
+        replace(task, label=label, command=command, follow=set(task.point) == {"host_bytes"})
         for task, (label, _) in zip(tasks, chosen, strict=True)
     ]
     header: Mapping[str, object] = {
@@ -179,7 +180,7 @@ def _replayed(
         "base": canonical(base),
         "grid": {},
     }
-    work = partial(PointWork, digest, decisions(), entries.given(), follow=True)
+    work = partial(PointWork, digest, decisions(), entries.given())
     how = How(asked.executor, asked.jobs, asked.path, "size")
     requests = len(opened_once(tasks[0].options).jobs)
     found = measured(work, tasks, how, header, requests)
