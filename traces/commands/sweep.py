@@ -108,13 +108,7 @@ def run(options: Options, command: str) -> int:
     out = sys.stderr if options.json == "-" else sys.stdout
     grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
     tasks, merged, warnings = _tasks(grid)
-    work = partial(
-        PointWork,
-        trace_digest(grid.base.trace),
-        decisions(),
-        entries.given(),
-        follow=options.follow,
-    )
+    work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
     tasks = [replace(task, follow=options.follow) for task in tasks]
     how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
     requests = len(opened_once(tasks[0].options).jobs)

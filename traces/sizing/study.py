@@ -51,9 +51,9 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Study:
     """All that a report is made of. trace, paged, settings: whole, without host memory. curves:
-    None for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if it is not
-    all. points: documents, with the sizes that they stand for. spread: whether a coarse clock was
-    spread although nobody asked for it."""
+    None for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if that
+    is not all. points: documents, with the sizes that they stand for. spread: whether a coarse
+    clock was spread although nobody asked for it."""
 
     trace: Trace
     paged: Paged
