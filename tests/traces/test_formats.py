@@ -170,3 +170,19 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: pytest.MonkeyPatch)
         read(mooncake([1, 2]), mooncake([1, 3, 4]))
     with pytest.raises(CallerError, match="trace:3: expected at most 3 different segments"):
         read(HEADER, native(("a", 1), output=("b", 1)), native(("c", 1), output=("d", 1)))
+
+
+def test_tenants_are_numbered_in_order_of_their_first_requests() -> None:
+    one, two = ("a", 3), ("b", 4)
+    trace = read(
+        HEADER,
+        native(one, output=two, tenant="x"),
+        native(one, output=two),
+        native(one, output=two, tenant="x", session="s"),
+    )
+    assert trace.tenants.tolist() == [0, 1, 0]
+    assert list(trace.tenant_names) == ["x", ""]
+    assert trace.jobs.sessions.tolist() == [0, 1, 2]
+    plain = read(mooncake([1]), mooncake([2]))
+    assert plain.tenants.tolist() == [0, 0]
+    assert list(plain.tenant_names) == [""]

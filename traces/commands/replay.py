@@ -24,6 +24,7 @@ from ..reporting.outputs import check_files, check_served, explain_request, fini
 from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
+from ._replay_load import add_load
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
@@ -55,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
     add_sizes(parser)
     add_storage(parser)
+    add_load(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:

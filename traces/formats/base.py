@@ -13,6 +13,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
 from sim.workload import Job, Workload
@@ -65,8 +68,13 @@ class Trace(Protocol):
     def format(self) -> str: ...
 
     @property
+    def identity(self) -> bool:
+        """Whether the file says which prompts begin alike. Without it there are lengths only: every
+        prompt is unique, and the trace can drive load but no hit rate (see `need_identity`)."""
+
+    @property
     def block_size(self) -> int | None:
-        """Tokens of a block of the file's own ids; None if the file has tokens."""
+        """Tokens of a block of the file's own ids; None if the file has tokens or lengths only."""
 
     @property
     def jobs(self) -> Jobs: ...
@@ -75,8 +83,26 @@ class Trace(Protocol):
     def line_numbers(self) -> Sequence[int]:
         """The line of the file for each job."""
 
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        """The tenant of each job: its place in `tenant_names`."""
+
+    @property
+    def tenant_names(self) -> Sequence[str]:
+        """In the order of their first requests; one empty name if the file names no tenant."""
+
     def paged(self, page_size: int) -> Paged:
         """The trace in pages. Raises CallerError if the format does not support the page size."""
+
+
+def need_identity(trace: Trace, what: str) -> None:
+    """Raises CallerError if the trace has lengths only. what: the figure that needs more."""
+    if not trace.identity:
+        raise CallerError(
+            f"{trace.path}: {what}: expected a trace that says which prompts begin alike, found "
+            f"lengths only ({trace.format}); use a trace with block ids or tokens, or replay this "
+            "one with --mode timed"
+        )
 
 
 def _no_constant(name: str) -> NoReturn:

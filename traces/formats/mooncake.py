@@ -121,7 +121,9 @@ class MooncakeTrace:
     """The requests; the blocks of request i are flat[starts[i] : starts[i + 1]]."""
 
     format = "mooncake"
+    identity = True
     block_size = BLOCK_SIZE
+    tenant_names = ("",)
 
     def __init__(
         self,
@@ -136,6 +138,10 @@ class MooncakeTrace:
         self.line_numbers = line_numbers
         self._flat = flat
         self._starts = starts
+
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        return np.zeros(len(self.jobs), dtype=np.int32)
 
     def blocks(self, job: Job) -> NDArray[np.int32]:
         return self._flat[self._starts[job.index] : self._starts[job.index + 1]]

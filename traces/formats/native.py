@@ -14,14 +14,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY, Key, Pages
+from sim.sender import SenderOptions
 from sim.workload import Job
 
-from . import _chains, base
+from . import _chains, _sender, base
 from ._chains import Chains
 from ._jobs import Jobs
+from ._tenants import Tenants
 from .base import Lines, Record
 
 NAME = "hicache-trace"
@@ -31,7 +34,17 @@ SUMMARY = "segments of token streams, the output's identity included (docs/forma
 _OFFSET_BITS = 24
 _LENGTH_BITS = 25
 _MAX_NAME = 256  # characters
-_FIELDS = {"timestamp", "after", "delay", "namespace", "session", "priority", "input", "output"}
+_FIELDS = {
+    "timestamp",
+    "after",
+    "delay",
+    "namespace",
+    "session",
+    "tenant",
+    "priority",
+    "input",
+    "output",
+}
 
 
 class Segment(NamedTuple):
@@ -97,9 +110,11 @@ SAMPLE = """\
 """
 
 
-def header(made_by: Record) -> Record:
-    """The first line of a file in this format. made_by: how the file was made."""
-    return {"format": NAME, "version": VERSION, "made_by": made_by}
+def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
+    """The first line of a file in this format. made_by: how the file was made. sender: how its
+    requests are sent, if not when they arrive."""
+    first: Record = {"format": NAME, "version": VERSION, "made_by": made_by}
+    return first if sender is None else {**first, "sender": _sender.written(sender)}
 
 
 def recognises(first: Record) -> bool:
@@ -109,9 +124,12 @@ def recognises(first: Record) -> bool:
 def read(lines: Lines, limit: int) -> NativeTrace:
     """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     records = iter(lines)
-    _check_header(lines, next(records))
+    first = next(records)
+    _check_header(lines, first)
     jobs = Jobs()
+    jobs.sender = _sender.read(lines, first)
     tokens = Tokens()
+    tenants = Tenants()
     chains = Chains("q")
     numbers = array("q")
     streams: dict[str, int] = {}
@@ -144,12 +162,13 @@ def read(lines: Lines, limit: int) -> NativeTrace:
         if "priority" in record:
             priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
         jobs.add(arrival_ns, length, output.length, after, session, priority)
+        tenants.add(_text(lines, record, "tenant") if "tenant" in record else "")
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
     if not jobs:
         lines.wrong("a request after the header", "the end of the file", "add requests")
-    return NativeTrace(lines.path, jobs, numbers, tokens)
+    return NativeTrace(lines.path, jobs, numbers, tokens, tenants)
 
 
 def _check_header(lines: Lines, record: Record) -> None:
@@ -224,6 +243,7 @@ class NativeTrace:
     """Requests as segments. Segments are expanded to tokens when a key is asked for."""
 
     format = "native"
+    identity = True
     block_size = None
 
     def __init__(
@@ -232,11 +252,21 @@ class NativeTrace:
         jobs: Jobs,
         line_numbers: Sequence[int],
         tokens: Tokens,
+        tenants: Tenants,
     ) -> None:
         self.path = path
         self.jobs = jobs
         self.line_numbers = line_numbers
         self.tokens = tokens
+        self._tenants = tenants
+
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        return self._tenants.numbers
+
+    @property
+    def tenant_names(self) -> tuple[str, ...]:
+        return self._tenants.names
 
     def paged(self, page_size: int) -> NativePages:
         if page_size < 1:

@@ -21,7 +21,8 @@ from invariants.accounts.figures import Figures
 from invariants.books.garbage import garbage_report
 from invariants.watch import Watch
 from sim.options import WorldOptions
-from sim.world import TimedResult, World
+from sim.replica import TimedResult
+from sim.world import World
 
 from ..formats.base import Trace
 from ..replaying import modes

@@ -13,7 +13,10 @@ from typing import Literal, get_args
 from hicache.core.components.base import known
 from invariants.watch import Level
 
+from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
+from .load.options import ThinkTime
+from .load.slo import Slo
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -34,13 +37,14 @@ class ReplayOptions(OptionRecord):
     the trace. So an option that the run would ignore can be told from its default (see unread).
 
     storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
-    prefetch_limit: nanoseconds, in all and for each token.
+    prefetch_limit: nanoseconds, in all and for each token. request_rate: requests per second.
     """
 
     trace: str | None
     format: str | None
     mode: Mode
     limit: int
+    sample: Fraction | None
     skip_too_large: bool
     seed: int | None
     check: Level | None
@@ -91,3 +95,10 @@ class ReplayOptions(OptionRecord):
     max_running: int | None
     speed: Fraction | None
     spread: bool | None
+
+    slo: Slo | None
+    arrivals: Arrivals | None
+    request_rate: Fraction | None
+    concurrency: int | None
+    closed_loop: bool | None
+    think_time: ThinkTime | None

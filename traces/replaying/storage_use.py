@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from hicache.storage.base import Status
+from sim.replica import LinkUse
 from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
-from sim.world import LinkUse
 
 from .following.caps import Asked
 from .following.prefetches import Prefetches

@@ -11,9 +11,10 @@ import numpy as np
 
 from hicache.runtime.driver import Observer
 from sim.options import WorldOptions
+from sim.replica import TimedResult, WorldStorage
 from sim.rounds import RoundOptions
 from sim.storage.contents import Contents
-from sim.world import TimedResult, World, WorldStorage
+from sim.world import World
 
 from ..formats.base import Paged
 from .account import Account
@@ -41,6 +42,7 @@ def build(
         ),
         storage=_storage(settings, contents),
         rounds=rounds,
+        sender=trace.jobs.sender,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )

@@ -15,6 +15,7 @@ from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, StorageUse, spread
 from ..replaying.settings import Settings
 from .components import describe
+from .overload import Load
 from .stored import lost_by_reason
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
@@ -99,6 +100,14 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def load_document(load: Load) -> dict[str, object]:
+    return {
+        "offered": load.offered or None,
+        "queueing_share": load.queueing,
+        "overloaded": load.overloaded,
+    }
 
 
 def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]:
