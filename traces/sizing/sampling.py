@@ -24,7 +24,6 @@ import numpy as np
 from ..formats._sample import sampled
 from ..formats.base import Trace
 from ..replaying.curve import Curve, lru_curve
-from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Point
 
 _CAPACITIES = 50
