@@ -70,6 +70,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
+    "traces.sizing": (
+        *("traces.curves", "traces.deciding"),
+        *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.sweeping", "traces.terminal"),
+    ),
     "traces.html": (
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",

@@ -27,6 +27,7 @@ from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
+from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_report import add_report, html_file
 from ._replay_sizes import add_host, add_run, add_sizes
@@ -61,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
     add_sizes(parser)
     add_storage(parser)
+    add_fleet(parser)
     add_load(parser)
 
 
