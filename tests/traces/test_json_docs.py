@@ -156,7 +156,7 @@ def test_reports_and_comparisons(folder: Path) -> None:
     turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
     small = ["--device-pages", "34", "--check", "off"]
     sides = []
-    for name, options in (("a", ["--slo", "ttft=1s"]), ("b", ["--storage", "sim:"])):
+    for name, options in (("a", []), ("b", ["--storage", "sim:"])):
         sides.append([str(folder / f"{name}.{kind}") for kind in ("html", "jsonl")])
         page, rows = sides[-1]
         command = ["replay", turns, *small, "--host-pages", "40", *options]
@@ -164,6 +164,9 @@ def test_reports_and_comparisons(folder: Path) -> None:
     assert main(["replay", turns, *small, "--mode", "hits", "--html", hits]) == 0
     reports = [written(folder, "report", page) for page in (sides[0][0], sides[1][0], hits)]
     reports[0]["slo"] = {"ttft_s": 1.0, "tpot_s": None}
+    met = {"attained_rate": 0.5, "goodput_requests_per_s": 2.0}
+    more = {"missed": {"ttft": 1}, "classes": [{"name": "a", "requests": 1}]}
+    reports[0]["variants"][0]["slo"] = met | more
     reports[0]["verdict"] = reports[0]["verdict"] | {
         "limits": [
             {
