@@ -74,6 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
+    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
