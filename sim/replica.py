@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -29,8 +30,10 @@ from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
 from .engine.prefetching import PrefetchLimit
+from .engine.relay import Relay
 from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
+from .engine.token_gaps import TokenGaps
 from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
 from .machine import build
@@ -42,6 +45,8 @@ from .storage.page_bytes import PageBytes
 from .storage.pipe import Pipe
 from .storage.timed import TimedStore
 from .workload import Workload
+
+KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class TimedResult:
 
     byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
     detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
-    storage; None without it.
+    storage; None without it. gaps: the times between tokens, of each engine.
     """
 
     requests: tuple[RequestResult, ...]
@@ -84,6 +89,7 @@ class TimedResult:
     evicted: tuple[tuple[str, int, int], ...] = ()
     reads: LinkUse | None = None
     writes: LinkUse | None = None
+    gaps: tuple[TokenGaps, ...] = field(default=(), compare=False)
 
 
 class Replica:
@@ -104,8 +110,10 @@ class Replica:
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
         observers: abc.Sequence[Observer] = (),
+        relay: Relay | None = None,
     ) -> None:
-        """clock: None for one of its own. Raises CallerError when a request can never fit."""
+        """clock: None for one of its own. relay: None for a replica that serves alone. Raises
+        CallerError when a request can never fit."""
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
@@ -117,7 +125,7 @@ class Replica:
         )
         self.core = Core(config)
         self.controller = TransferController(machine.device)
-        self._recorder = Recorder(lambda: self.clock.now_ns)
+        self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
         self.store = self._store_of(storage)
         executor: Executor = self.controller
         if self.store is not None:
@@ -128,7 +136,7 @@ class Replica:
         forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
         limit = storage.limit if storage is not None else None
         platform = Platform(
-            self.clock, self.driver, self.controller, forward, costs, self.store, limit
+            self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay
         )
         self.results: dict[int, RequestResult] = {}
         self.engine = Engine(workload, platform, engine, self._ended)
@@ -171,6 +179,7 @@ class Replica:
             ),
             reads=_pipe_use(self.store.reads) if self.store else None,
             writes=_pipe_use(self.store.writes) if self.store else None,
+            gaps=(self.engine.gaps,),
         )
 
     def _link_use(self, way: Direction) -> LinkUse:

@@ -54,9 +54,14 @@ def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
     return found
 
 
+def is_coarse(jobs: Jobs) -> bool:
+    """Whether several requests arrive at each instant, on average."""
+    return bool(_coarse(jobs.arrivals_ns[jobs.afters < 0]))
+
+
 def _coarse(times: Pages) -> list[str]:
     instants, counts = np.unique(times, return_counts=True)
-    if len(times) < _CROWD * len(instants):
+    if len(instants) < 2 or len(times) < _CROWD * len(instants):
         return []
     apart_s = float(np.median(np.diff(instants))) / _NS_PER_S
     return [
