@@ -57,7 +57,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
                 axes.append(Axis(name, tuple(values)))
             base[name] = values[0].value
         else:
-            if values not in (None, False, 0):
+            if values is True or (name in ONE_VALUE and values):
                 words = () if values is True else (str(values),)
                 fixed[name] = flag(name), *words
             base[name] = values
