@@ -79,6 +79,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
+    "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
+    "traces.plots": ("traces.html", "traces.terminal"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),

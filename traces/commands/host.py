@@ -35,6 +35,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._replay_fleet import NAMES as FLEET
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import NAMES
@@ -43,7 +44,11 @@ SUMMARY = "show what host memory buys: hits and time to first token for several 
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes", *NAMES)
+_NOT_TAKEN = (
+    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *NAMES,
+    *FLEET,
+)
 
 
 @dataclass(frozen=True, slots=True)
