@@ -39,6 +39,8 @@ class ReplayOptions(OptionRecord):
 
     trace: str | None
     format: str | None
+    block_size: int | None
+    tokenizer: str | None
     mode: Mode
     limit: int
     skip_too_large: bool

@@ -26,7 +26,7 @@ from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
 
-from ..formats.base import Paged, Trace
+from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
@@ -184,6 +184,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     for an option that the run would not read."""
     model = pools.model_of(options)
     page_size = options.page_size or model.page_size
+    if options.mode == "hits":
+        need_identity(trace, "--mode hits")
     _check_page_size(model, page_size)
     paged = trace.paged(page_size)
     profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
