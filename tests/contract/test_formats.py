@@ -58,12 +58,13 @@ def test_every_format_keeps_the_contract(name: str, read: Reader) -> None:
             whole = paged.key(job, final)
             assert whole.pages == final // size
             # a key of less is the beginning of a key of more
-            for length in (0, 1, size, job.input_length):
+            for length in (0, 1, min(size, final), job.input_length):
                 assert paged.key(job, length) == whole.first(length // size)
             prompt = paged.prompt_key(job)
             assert prompt.pages == paged.prompt_pages[job.index]
             assert prompt.pages <= -(-job.input_length // size)
-            assert prompt.first(whole.pages).raw == whole.first(prompt.pages).raw
+            known = min(prompt.pages, job.input_length // size)
+            assert prompt.first(known) == whole.first(known)
             assert len(paged.chain(job)) >= prompt.pages
         first, second = trace.jobs
         if trace.identity and len(paged.chain(first)):

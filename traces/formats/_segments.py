@@ -8,7 +8,7 @@ Lives here: the columns, and pages of any size. Does not read files; see native.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,11 +73,6 @@ class Tokens:
             first += length
         self.starts.append(len(self.branches))
 
-    def of(self, index: int) -> Iterator[tuple[int, int]]:
-        """(branch, length) of each segment of a request."""
-        part = slice(self.starts[index], self.starts[index + 1])
-        return zip(self.branches[part], self.lengths[part], strict=True)
-
     def namespace(self, index: int) -> str:
         return self.namespaces[self._namespace[index]]
 
@@ -131,38 +126,42 @@ class NativePages:
         self.page_size = page_size
         self.jobs = trace.jobs
         self._tokens = tokens = trace.tokens
+        self._branches, self._lengths = np.asarray(tokens.branches), np.asarray(tokens.lengths)
+        self._streams = np.asarray(tokens.streams) << _OFFSET_BITS
         first = np.asarray(tokens.first_tokens)
         pages = (first + np.asarray(tokens.longest)) // page_size - first // page_size
         self._first_ids = np.cumsum(pages, dtype=np.int64) - pages
         self.prompt_pages = trace.jobs.input_lengths.astype(np.int64) // page_size
 
     def key(self, job: Job, length: int) -> Key:
-        tokens = self._tokens
-        spans = []
-        left = length
-        for branch, whole in tokens.of(job.index):
-            count = min(whole, left)
-            first = tokens.streams[branch] << _OFFSET_BITS
-            spans.append(np.arange(first, first + count, dtype=np.int64))
-            left -= count
-            if not left:
-                break
-        if left:
+        branches, ends = self._segments(job)
+        if length > ends[-1]:
             raise CallerError(
                 f"request {job.index}: expected a length within its "
                 f"{job.input_length + job.output_length} tokens, found {length}"
             )
-        return Key.from_tokens(np.concatenate(spans), self.page_size, tokens.namespace(job.index))
+        tokens = _spans(self._streams[branches], np.minimum(ends, length))
+        return Key.from_tokens(tokens, self.page_size, self._tokens.namespace(job.index))
 
     def prompt_key(self, job: Job) -> Key:
         return self.key(job, job.input_length)
 
     def chain(self, job: Job) -> Pages:
-        size, covered, spans = self.page_size, 0, []
-        last = job.input_length + job.output_length - 1
-        for branch, length in self._tokens.of(job.index):
-            pages = min(covered + length, last) // size - covered // size
-            first = self._first_ids[branch]
-            spans.append(np.arange(first, first + pages, dtype=np.int64))
-            covered += length
-        return np.concatenate(spans)
+        branches, ends = self._segments(job)
+        cached = np.minimum(ends, job.input_length + job.output_length - 1)
+        return _spans(self._first_ids[branches], cached // self.page_size)
+
+    def _segments(self, job: Job) -> tuple[NDArray[np.int32], Pages]:
+        """The branches of a request, and the token after each."""
+        starts = self._tokens.starts
+        part = slice(starts[job.index], starts[job.index + 1])
+        return self._branches[part], np.cumsum(self._lengths[part], dtype=np.int64)
+
+
+def _spans(firsts: Pages, ends: Pages) -> Pages:
+    """The numbers from each of `firsts` on, one run after another. ends: the place after each."""
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1]
+    counts = ends - starts
+    spans: Pages = np.repeat(firsts - starts, counts) + np.arange(ends[-1], dtype=np.int64)
+    return spans
