@@ -44,11 +44,13 @@ def build(
     groups: int,
     options: WorldOptions,
     scribble: bool = True,
+    clock: Clock | None = None,
 ) -> Machine:
     """Builds a machine. groups: number of layer groups, into which a load is divided. scribble: see
-    SimDeviceOptions. With options.checks "off", memory and hazards are None.
+    SimDeviceOptions. With options.checks "off", memory and hazards are None. clock: None for one of
+    its own.
     """
-    clock = Clock()
+    clock = clock or Clock()
     link = Link(
         clock,
         profile.reached_link_bytes_per_s,

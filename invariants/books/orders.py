@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hicache.core.eviction_policies.base import EvictionPolicy, Facts, Term
+from hicache.core.eviction_policies.base import TICK_BITS, EvictionPolicy, Facts, Term
 
 from .mirror import Key, NodeMirror
 
@@ -55,4 +55,20 @@ def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
 
 
 def facts_of(mirror: NodeMirror, index: int) -> Facts:
-    return Facts(mirror.use[index], mirror.inserted, mirror.hits, mirror.priority)
+    return Facts(
+        mirror.use[index],
+        mirror.inserted,
+        mirror.hits,
+        mirror.priority,
+        mirror.visits[index],
+        mirror.age[index],
+        mirror.cost[index],
+    )
+
+
+def number_of(key: Key) -> int:
+    """The rank that a key stands for, as ages count it: the last value is a tick."""
+    number = 0
+    for value in key:
+        number = (number << TICK_BITS) + value
+    return number

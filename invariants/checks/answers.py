@@ -38,11 +38,14 @@ from hicache.core.events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -71,6 +74,9 @@ _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     PrefetchLimitReached: ((),),
     StorageAttached: ((), (Refused,)),
     DetachWanted: ((),),
+    TimePassed: ((),),
+    PinWanted: ((),),
+    UnpinWanted: ((),),
     LookupDone: ((),),
     FetchDone: ((),),
     StoreDone: ((),),

@@ -9,7 +9,7 @@ the content of pages, and does not use any module of sim/engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hicache.core.actions import Admitted, Cached, Granted, Matched, Outcome, Prefill, Refused
@@ -62,6 +62,7 @@ class Request:
     refusals: int = 0
     load_ns: int = 0
     compute_ns: int = 0
+    tokens_ns: list[int] = field(default_factory=list)
 
     @property
     def outputs(self) -> int:
@@ -187,6 +188,7 @@ class PlainEngine:
         for request in self.decoding:
             request.held += 1
             request.generated += 1
+            request.tokens_ns.append(self._parts.clock.now_ns)
         for request, prefill in self.batch:
             if request.first_token_ns < 0:
                 request.compute_ns += compute_ns
@@ -205,6 +207,7 @@ class PlainEngine:
             return
         self.prefilling.remove(request)
         request.generated += 1
+        request.tokens_ns.append(self._parts.clock.now_ns)
         if request.first_token_ns < 0:
             request.first_token_ns = self._parts.clock.now_ns
         if request.generated == request.outputs:

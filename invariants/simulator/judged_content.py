@@ -24,6 +24,7 @@ from sim.device.shadow import FreedPages
 from sim.engine.accesses import Access, Accesses
 from sim.engine.decode import DecodeSet
 from sim.engine.sequence import Sequence as Decoding
+from sim.engine.token_gaps import TokenGaps
 from sim.errors import WrongBytesError
 from sim.keyed_draw import draw
 from sim.workload import Job
@@ -288,12 +289,12 @@ def freed_pages_are_told() -> None:
 
 def decoding_is_counted() -> None:
     """Counting all decoding requests at once equals counting each token."""
-    empty = DecodeSet()
+    empty = DecodeSet(TokenGaps(lambda: 0))
     assert (len(empty), empty.context, empty.steps, empty.quiet_steps()) == (0, 0, 0, -1)
     assert empty.pop_ended() is None
     assert empty.pop_full() is None
     for seed in range(12):
-        decode, live = DecodeSet(), dict[int, Decoding]()
+        decode, live = DecodeSet(TokenGaps(lambda: 0)), dict[int, Decoding]()
         held, made = dict[int, int](), dict[int, int]()
         for step in range(40):
             if draw(2, seed, step, "joins") and step < 20:

@@ -118,7 +118,7 @@ def nothing_is_lost() -> None:
             arrive(job)
 
         world.engine.arrive = note  # type: ignore[method-assign]
-        world._next_arrival()
+        world._arrivals.begin()
         while world.clock.next_ns() >= 0:
             world.clock.step()
             result = world.result()

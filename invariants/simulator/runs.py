@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
@@ -27,8 +30,9 @@ from sim.hardware.profile import HardwareProfile
 from sim.machine import build
 from sim.options import EngineOptions, WorldOptions
 from sim.recorder import Recorder
+from sim.replica import TimedResult
 from sim.workload import Job, Workload
-from sim.world import TimedResult, World
+from sim.world import World
 
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
@@ -170,6 +174,7 @@ def agree(case: Case) -> TimedResult:
         (Direction.HOST_TO_DEVICE, result.h2d),
     ):
         assert (use.bytes, use.busy_ns) == expected.link[way], f"another use of the link: {use}"
+    same_gaps(expected.requests, result)
     for name, device, host in result.evicted:
         assert device == accounts.evicted[Tier.DEVICE, name], "evictions from the device"
         assert host == accounts.evicted[Tier.HOST, name], "evictions from host"
@@ -201,6 +206,24 @@ def same_request(one: Request, told: RequestResult, size: int, components: tuple
     assert told == expected, f"request {told.request}: expected {expected}, found {told}"
     in_passes_ns = one.load_ns + one.compute_ns
     assert told.queue_ns == one.first_token_ns - one.arrival_ns - in_passes_ns
+
+
+def same_gaps(requests: Sequence[Request], result: TimedResult) -> None:
+    """Raises AssertionError if the times between tokens are not those of the other engine."""
+    gaps = {
+        one.job.index: sorted(after - before for before, after in pairwise(one.tokens_ns))
+        for one in requests
+    }
+    (told,) = result.gaps
+    for index, times in gaps.items():
+        found, counts = told.weighted(np.array([index]))
+        assert sorted(np.repeat(found, counts).tolist()) == times, f"gaps of request {index}"
+    every = sorted(time for times in gaps.values() for time in times)
+    found, counts = told.weighted(np.array(list(gaps)))
+    assert sorted(np.repeat(found, counts).tolist()) == every
+    for limit in {0, *every[:: len(every) // 4 + 1]}:
+        slow = [sum(time > limit for time in times) for times in gaps.values()]
+        assert told.slower(limit, max(gaps) + 1)[list(gaps)].tolist() == slow
 
 
 def _capped(one: Request, components: tuple[str, ...]) -> str:

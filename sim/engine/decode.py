@@ -14,15 +14,20 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from .sequence import NEVER_DUE, Sequence
+from .token_gaps import TokenGaps
 
 _ENDS, _FULL = 0, 1
 
 
 class DecodeSet:
-    """See the module. steps: decode steps done. Entries of the heap: (step, kind, request)."""
+    """See the module. steps: decode steps done. gaps: told of each sequence that joins or leaves.
 
-    def __init__(self) -> None:
+    Entries of the heap: (step, kind, request).
+    """
+
+    def __init__(self, gaps: TokenGaps) -> None:
         self.steps = 0
+        self._gaps = gaps
         self._active: dict[int, Sequence] = {}
         self._base = 0
         self._due: list[tuple[int, int, int]] = []
@@ -38,6 +43,7 @@ class DecodeSet:
     def join(self, sequence: Sequence, page_size: int) -> None:
         """Adds a sequence. It decodes from the next step on, until it ends or its table is full."""
         sequence.since = self.steps
+        self._gaps.join(sequence, self.steps)
         self._active[sequence.job.index] = sequence
         self._base += sequence.held - sequence.since
         room = len(sequence.table) * page_size - sequence.held
@@ -53,6 +59,7 @@ class DecodeSet:
         sequence.held += done
         sequence.generated += done
         sequence.due = NEVER_DUE
+        self._gaps.leave(sequence, self.steps)
         del self._active[sequence.job.index]
 
     def holds(self, sequence: Sequence) -> bool:

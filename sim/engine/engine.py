@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hicache.core.actions import Refused
+from hicache.core.actions import Prefill, Refused
 from hicache.core.types import RequestId
 
 from ..options import EngineOptions
@@ -54,12 +54,15 @@ class Engine:
         stretch = growth_tokens(components, size, options.growth_tokens)
         self._growth = Growth(self._running, platform.forward, stretch)
         self._decode = self._running.decode
+        self.gaps = self._running.gaps
         self._store = platform.store
+        self._released: list[Sequence] = []
         self._busy = False
         self._woken = False
         self._told = False
-        self._launched_ns = 0  # the last pass with prefill chunks, and its time without waits
+        self._launched_ns = 0  # the last pass, and its time without waits
         self._compute_ns = 0
+        self._before_last_ns = 0  # of a pass of several decode steps, all but the last
 
     @property
     def sequences(self) -> Mapping[RequestId, Sequence]:
@@ -78,6 +81,27 @@ class Engine:
         self._waiting.push(sequence)
         if self._store is not None:
             self._prefills.announce(sequence)  # its prefetch begins now
+        self.wake()
+
+    def take_over(self, job: Job, first_token_ns: int) -> None:
+        """Adds a request whose prompt was computed elsewhere, where its first token was sampled
+        too. Its prompt is brought by the relay."""
+        outputs = max(1, job.output_length)
+        sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns, incoming=True)
+        sequence.first_token_ns = sequence.token_ns = first_token_ns
+        self._running.sequences[job.index] = sequence
+        self._waiting.push(sequence)
+        self.wake()
+
+    def delivered(self, sequence: Sequence, prefill: Prefill) -> None:
+        """The relay has filled the pages of a prompt."""
+        self._prefills.deliver(sequence, prefill)
+        self.wake()
+
+    def release(self, sequence: Sequence) -> None:
+        """The relay has read all pages of a request that it took: they are freed at the next
+        boundary."""
+        self._released.append(sequence)
         self.wake()
 
     def stored(self) -> None:
@@ -104,7 +128,9 @@ class Engine:
             self._boundary()
 
     def _boundary(self) -> None:
+        self._prefills.take_delivered()
         self._running.take_replies()
+        self._end_released()
         self._growth.finish_ended()
         self._growth.retry_stalled()
         self._growth.grow_full()
@@ -112,20 +138,27 @@ class Engine:
         self._controller.start()
         self._launch()
 
+    def _end_released(self) -> None:
+        released, self._released = self._released, []
+        for sequence in released:
+            del self._running.leaving[sequence.job.index]
+            self._running.end(sequence)
+
     def _launch(self) -> None:
         decoding, batch = len(self._decode), self._prefills.batch
         self._busy = bool(batch or decoding)
+        self._launched_ns = self._clock.now_ns
         if batch:
-            self._launched_ns = self._clock.now_ns
             self._compute_ns = self._forward.launch(
                 batch, decoding, self._decode.context, lambda: self._pass_ended(1)
             )
         elif decoding:
-            time_ns, steps = self._quiet_run(decoding)
-            self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
+            self._compute_ns, steps = self._quiet_run(decoding)
+            self._forward.launch_decode(self._compute_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
-        """Returns (duration in ns, number) of the decode steps that can run as one.
+        """Returns (duration in ns, number) of the decode steps that can run as one, and notes the
+        duration of each but the last.
 
         A boundary without admissions or prefills has the same result at every step, until a
         sequence is due or another event of the clock occurs. The run of steps ends at the earlier
@@ -136,17 +169,23 @@ class Engine:
         if horizon_ns >= 0:
             horizon_ns -= self._clock.now_ns
         context = self._decode.context
-        step_ns = self._costs.step_ns
-        duration_ns = step_ns((), decoding, context)
+        step_ns, note = self._costs.step_ns, self.gaps.steps_ns.append
+        duration_ns = last_ns = step_ns((), decoding, context)
         steps = 1
         while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):
+            note(last_ns)
             context += decoding
-            duration_ns += step_ns((), decoding, context)
+            last_ns = step_ns((), decoding, context)
+            duration_ns += last_ns
             steps += 1
+        self._before_last_ns = duration_ns - last_ns
         return duration_ns, steps
 
     def _pass_ended(self, steps: int) -> None:
         self._busy = False
         self._decode.steps += steps
-        self._prefills.ended(self._clock.now_ns - self._launched_ns, self._compute_ns)
+        elapsed_ns = self._clock.now_ns - self._launched_ns
+        self.gaps.steps_ns.append(elapsed_ns - self._before_last_ns)
+        self._before_last_ns = 0
+        self._prefills.ended(elapsed_ns, self._compute_ns)
         self._boundary()

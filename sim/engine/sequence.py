@@ -83,7 +83,10 @@ class Sequence:
                slots of the others.
     alone      how often it was retracted while no other was admitted; limited.
     load_ns, compute_ns, refusals, storage_tokens: see RequestResult.
+    token_ns   when its last token came, unless it decodes. range_*: the decode steps since it last
+               waited: first and end, and the time that it waited before them (see token_gaps).
     prefetched: first page of its prefetch, and how many pages it brought.
+    incoming: its prompt was computed elsewhere and has not arrived yet (see relay).
     """
 
     job: Job
@@ -115,7 +118,12 @@ class Sequence:
     refusals: int = 0
     alone: int = 0
     storage_tokens: int = 0
+    incoming: bool = False
     prefetched: tuple[int, int] = (0, 0)
+    token_ns: int = UNSET_NS
+    range_first: int = -1
+    range_end: int = -1
+    range_waited_ns: int = 0
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
     capped: str = ""

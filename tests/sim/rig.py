@@ -13,7 +13,8 @@ from hicache.core.types import PageState, Tier
 from invariants.simulator.workloads import PAGE, Prompts, hybrid
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
-from sim.world import TimedResult, World, WorldStorage
+from sim.replica import TimedResult, WorldStorage
+from sim.world import World
 from tests.configs import configured, said
 
 MODEL = models.get("llama-3.1-8b")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sim.engine.decode import DecodeSet
 from sim.engine.sequence import Sequence
+from sim.engine.token_gaps import TokenGaps
 from sim.workload import Job
 
 SIZE = 4
@@ -21,7 +22,7 @@ SIZE = 4
 )
 def test_counters_equal_a_token_by_token_model(rows: list[tuple[int, int, int, int]]) -> None:
     """Rows: held at the start, tokens to make, spare pages, the step at which it joins."""
-    decode = DecodeSet()
+    decode = DecodeSet(TokenGaps(lambda: 0))
     made: dict[int, int] = {}
     held: dict[int, int] = {}
     room: dict[int, int] = {}
@@ -58,7 +59,7 @@ def test_counters_equal_a_token_by_token_model(rows: list[tuple[int, int, int, i
 
 def test_a_due_step_from_before_a_retraction_is_ignored() -> None:
     """It was to end at step 3; it left, and its table is full at step 3 instead."""
-    decode = DecodeSet()
+    decode = DecodeSet(TokenGaps(lambda: 0))
     sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, held=4, table=np.arange(3))
     decode.join(sequence, SIZE)
     decode.steps = 1

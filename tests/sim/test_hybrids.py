@@ -262,7 +262,7 @@ def test_a_state_of_the_wrong_depth_is_found(
     rules = _rules(("full", "mamba"), 0, PAGE)
     sizes = (60, 12), (60, 40)
     assert make(_conversations(4), *sizes, engine=SMALL, **rules).run().byte_checks
-    monkeypatch.setattr("sim.world.Accesses", broken)
+    monkeypatch.setattr("sim.replica.Accesses", broken)
     with pytest.raises(WrongBytesError, match=r"of mamba, layer group \d: expected page \d+ of"):
         run(_conversations(4), *sizes, engine=SMALL, **rules)
 
@@ -281,7 +281,7 @@ class _Shifted(Core):
 
 def test_a_window_read_from_the_wrong_pages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = _rules(("full", "swa"), 8, PAGE)
-    monkeypatch.setattr("sim.world.Core", _Shifted)
+    monkeypatch.setattr("sim.replica.Core", _Shifted)
     with pytest.raises((WrongBytesError, CoreBug)):
         run(_conversations(3), (60, 40), (60, 40), engine=SMALL, **rules)
 

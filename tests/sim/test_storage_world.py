@@ -14,11 +14,12 @@ from hicache.storage.base import Status
 from invariants.simulator.workloads import PAGE, Prompts, shared_prefixes
 from sim.engine.prefetching import PrefetchLimit
 from sim.options import EngineOptions, WorldOptions
+from sim.replica import WorldStorage
 from sim.storage.contents import Medium
 from sim.storage.faults import Faulty
 from sim.storage.options import StoreOptions
 from sim.workload import Job
-from sim.world import World, WorldStorage
+from sim.world import World
 from tests.sim.rig import CONFIGURATIONS, SMALL, idle, make, run
 
 BYTES = 1 << 20
@@ -149,7 +150,7 @@ def test_a_restart_after_a_crash_at_any_step_serves_what_was_acknowledged() -> N
     digests = [Key.from_tokens(prompt, PAGE).page_digests() for prompt in prompts]
     medium = Medium({"full": BYTES})
     world = make(workload, 60, 60, storage=stored(medium=medium))
-    world._next_arrival()
+    world._arrivals.begin()
     seen: dict[tuple[tuple[str, bytes], ...], None] = {}
     while world.clock.next_ns() >= 0:
         _step(world)

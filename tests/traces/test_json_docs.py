@@ -112,15 +112,18 @@ def test_replay(folder: Path) -> None:
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
+    moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
         written(folder, "replay", turns, *stored),
+        written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
+        written(folder, "replay", turns, *moved, "--requests", str(trips)),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
-    lines = rows.read_text().splitlines() + more.read_text().splitlines()
+    lines = [line for path in (rows, more, trips) for line in path.read_text().splitlines()]
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 
@@ -137,6 +140,15 @@ def test_host_and_inspect(folder: Path) -> None:
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
+
+
+def test_curve(folder: Path) -> None:
+    turns, tiers = str(folder / "turns.jsonl"), ["--device-pages", "20", "--by", "depth"]
+    documents = [
+        written(folder, "curve", turns, *tiers, "--model", "tiny"),
+        written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
+    ]
+    compare("hicache curve", documents)
 
 
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,13 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
     )
     add(
+        "--sample",
+        type=read.part,
+        metavar="PART",
+        help="only this part of the trace, such as 0.25: whole sessions and groups with a common "
+        "prefix, chosen by a hash; sizes and load are not scaled (default: 1)",
+    )
+    add(
         "--speed",
         type=read.positive_ratio,
         metavar="X",
@@ -235,7 +242,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--model",
-        type=_model,
+        type=read.Names(_model, models.names),
         help=f"a name of `hicache models` or its beginning, tiny, or a JSON file with a model "
         f"(default: {MODEL})",
     )
@@ -255,7 +262,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hardware",
-        type=_hardware,
+        type=read.Names(_hardware, hardware.names),
         help=f"{', '.join(hardware.names())}, or a file that calibrate wrote (default: {HARDWARE})",
     )
     add(

@@ -8,7 +8,6 @@ traces/sweeping).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from ..reporting.report import print_story
 from ..reporting.results import head
 from ..sweeping import words
 from ..sweeping.enough import recommended
-from ..sweeping.picture import picture, print_points
+from ..sweeping.picture import check_picture, picture, print_points
 from ..sweeping.points import Point, with_host
 from ..sweeping.pool import points
 from ..terminal import options as read
@@ -37,6 +36,8 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._replay_fleet import NAMES as FLEET
+from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import NAMES
 
@@ -44,7 +45,11 @@ SUMMARY = "show what host memory buys: hits and time to first token for several 
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes", *NAMES)
+_NOT_TAKEN = (
+    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *NAMES,
+    *FLEET,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Options(OptionRecord):
         given = vars(namespace)
         own = {name: given.pop(name) for name in ("sizes", "output", "json", "jobs")}
         if own["sizes"] is None:
-            own["sizes"] = _sizes(SIZES if given["trace"] is not None else BUILTIN_SIZES)
+            own["sizes"] = sizes_of(SIZES if given["trace"] is not None else BUILTIN_SIZES)
         given |= dict.fromkeys(_NOT_TAKEN)
         return cls(**own, replay=ReplayOptions(**given))
 
@@ -73,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--host-bytes",
         dest="sizes",
-        type=_sizes,
+        type=sizes_of,
         metavar="LIST",
         help=f"sizes of host memory, of all GPUs together (default: {SIZES}; without a "
         f"trace {BUILTIN_SIZES})",
@@ -87,6 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sizes replayed at once, each in a process (default: one for each core)",
     )
     add_sizes(parser)
+    add_load(parser)
 
 
 def run(options: Options, command: str) -> int:
@@ -96,7 +102,7 @@ def run(options: Options, command: str) -> int:
             "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
         )
     check_files(given, output=options.output, json=options.json)
-    _check_picture(options.output)
+    check_picture(options.output)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     jobs = options.jobs or cores()
     if given.trace == "-":
@@ -146,17 +152,7 @@ def run(options: Options, command: str) -> int:
     return 0 if complete else INTERRUPTED
 
 
-def _check_picture(path: str | None) -> None:
-    """Raises CallerError for the name of a file that would not look like an SVG."""
-    if path in (None, "-") or path.lower().endswith(".svg"):
-        return
-    if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
-        raise CallerError(
-            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
-        )
-
-
-def _sizes(text: str) -> tuple[int, ...]:
+def sizes_of(text: str) -> tuple[int, ...]:
     sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
     if len(sizes) > _MOST_SIZES:
         raise argparse.ArgumentTypeError(

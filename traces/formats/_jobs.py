@@ -13,13 +13,18 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.sender import SenderOptions
 from sim.workload import Job
 
 
 class Jobs(Sequence[Job]):
-    """The requests in order. Whoever needs one property of all requests reads its column."""
+    """The requests in order. Whoever needs one property of all requests reads its column.
+
+    sender: how the client of a benchmark sends them; None if each is sent when it arrives.
+    """
 
     def __init__(self) -> None:
+        self.sender: SenderOptions | None = None
         self._numbers: array[int] | None = None  # where some requests were left out
         self._arrival_ns = array("q")
         self._input_length = array("i")
@@ -48,6 +53,7 @@ class Jobs(Sequence[Job]):
     def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
         """Some of the requests. They keep their numbers; their places are counted from 0."""
         some = Jobs()
+        some.sender = self.sender
         for number in numbers.tolist():
             some.add(*(column[number] for column in self._columns()))
         some._numbers = array("i", numbers.tolist())

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicache.core.types import MOST_PRIORITY
+from sim.sender import SenderOptions
 
-from . import base
+from . import _sender, base
 from .base import Lines, Record
 
 NAME = "hicache-trace"
@@ -18,15 +19,26 @@ SEGMENTS, BLOCKS, LENGTHS = "segments", "blocks", "lengths"
 # Fields of a request whatever its tokens are.
 FIELDS = frozenset({"timestamp", "after", "delay", "namespace", "session", "priority"})
 _HEADER = frozenset(
-    {"format", "version", "made_by", "requests", "block_size", "partial_blocks", "output_blocks"}
+    {
+        "format",
+        "version",
+        "made_by",
+        "sender",
+        "requests",
+        "block_size",
+        "partial_blocks",
+        "output_blocks",
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """requests: what identifies their tokens. The others are of blocks; see `About`."""
+    """requests: what identifies their tokens. sender: how they are sent, None for when they arrive.
+    The others are of blocks; see `About`."""
 
     version: int
+    sender: SenderOptions | None
     requests: str = SEGMENTS
     block_size: int = 0
     partial: bool = True
@@ -42,15 +54,16 @@ def read_header(lines: Lines, record: Record) -> Header:
     if type(version) is not int or version not in VERSIONS:
         lines.wrong_field(record, "version", " or ".join(map(str, VERSIONS)), do)
     if version == 1:
-        return Header(version)
+        return Header(version, _sender.read(lines, record))
     check_fields(lines, record, _HEADER)
     requests = record.get("requests", SEGMENTS)
     if requests not in (SEGMENTS, BLOCKS, LENGTHS):
         lines.wrong_field(record, "requests", f'"{SEGMENTS}", "{BLOCKS}" or "{LENGTHS}"')
     if requests != BLOCKS:
-        return Header(version, requests)
+        return Header(version, _sender.read(lines, record), requests)
     return Header(
         version,
+        _sender.read(lines, record),
         requests,
         base.integer(lines, record, "block_size", 1, base.MAX_BLOCK_TOKENS),
         _flag(lines, record, "partial_blocks", True),

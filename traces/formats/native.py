@@ -12,7 +12,9 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import _block_lines, _blocks, _chains, _native_fields, base
+from sim.sender import SenderOptions
+
+from . import _block_lines, _blocks, _chains, _native_fields, _sender, base
 from ._chains import Chains
 from ._jobs import Jobs
 from ._native_fields import NAME, SEGMENTS, Header
@@ -34,9 +36,11 @@ SAMPLE = """\
 """
 
 
-def header(made_by: Record) -> Record:
-    """The first line of a file in this format. made_by: how the file was made."""
-    return {"format": NAME, "version": 1, "made_by": made_by}
+def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
+    """The first line of a file in this format. made_by: how the file was made. sender: how its
+    requests are sent, if not when they arrive."""
+    first: Record = {"format": NAME, "version": 1, "made_by": made_by}
+    return first if sender is None else {**first, "sender": _sender.written(sender)}
 
 
 def recognises(head: Head) -> bool:
@@ -70,6 +74,7 @@ def _begin(files: Iterable[Lines], about: About) -> tuple[Lines, Iterator[Record
 def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: int) -> NativeTrace:
     known = _FIELDS | {"tenant"} if header.version > 1 else _FIELDS
     jobs = Jobs()
+    jobs.sender = header.sender
     tokens = Tokens()
     tenants = Tenants()
     chains = Chains("q")

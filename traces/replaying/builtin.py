@@ -13,6 +13,7 @@ from hicache.core.errors import CallerError
 from invariants.watch import Level
 
 from ..formats._open import open_trace, parse
+from ..formats._sample import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
@@ -59,6 +60,8 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
         options.block_size,
         options.tokenizer,
     )
+    if options.sample is not None:
+        trace = sampled(trace, options.sample)
     if options.spread:
         trace.jobs.spread()
     return options, trace

@@ -81,12 +81,13 @@ class HitsReplay:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
-            self._serve(job)
+            self.serve(job)
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))
 
-    def _serve(self, job: Job) -> None:
+    def serve(self, job: Job) -> None:
+        """Serves one request from its arrival to its end."""
         request, length, trace = job.index, job.input_length, self._trace
         feed = self._driver.feed
         key = trace.prompt_key(job)

@@ -13,7 +13,10 @@ from typing import Literal, get_args
 from hicache.core.components.base import known
 from invariants.watch import Level
 
+from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
+from .load.options import ThinkTime
+from .load.slo import Slo
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -34,7 +37,8 @@ class ReplayOptions(OptionRecord):
     the trace. So an option that the run would ignore can be told from its default (see unread).
 
     storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
-    prefetch_limit: nanoseconds, in all and for each token.
+    prefetch_limit: nanoseconds, in all and for each token. request_rate: requests per second.
+    router_delay, kv_link_latency: nanoseconds. kv_link: bytes per second.
     """
 
     trace: str | None
@@ -43,11 +47,14 @@ class ReplayOptions(OptionRecord):
     tokenizer: str | None
     mode: Mode
     limit: int
+    sample: Fraction | None
     skip_too_large: bool
     seed: int | None
     check: Level | None
     json: str | None
     requests: str | None
+    html: str | None
+    plot: bool
     why: int | None
 
     page_size: int | None
@@ -82,6 +89,16 @@ class ReplayOptions(OptionRecord):
     flush_host_every_round: bool | None
     flush_device_every_round: bool | None
 
+    replicas: int | None
+    prefill_replicas: int | None
+    decode_replicas: int | None
+    router: str | None
+    router_overlap_weight: Fraction | None
+    router_delay: int | None
+    router_index_pages: int | None
+    kv_link: int | None
+    kv_link_latency: int | None
+
     model: str | None
     weight_dtype: str | None
     kv_dtype: str | None
@@ -93,3 +110,10 @@ class ReplayOptions(OptionRecord):
     max_running: int | None
     speed: Fraction | None
     spread: bool | None
+
+    slo: Slo | None
+    arrivals: Arrivals | None
+    request_rate: Fraction | None
+    concurrency: int | None
+    closed_loop: bool | None
+    think_time: ThinkTime | None

@@ -12,6 +12,8 @@ from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
+from .fleet.use import FleetUse
+from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
 from .lookups import Lookups
@@ -122,7 +124,9 @@ class Run:
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
-    half). accounts: everything counted a second time, if all was checked.
+    half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
+    where it was asked for. fleet: what each replica did, if there are several; the other figures
+    are then of all together.
     """
 
     account: Account
@@ -141,6 +145,8 @@ class Run:
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
     storage: StorageUse | None = None
+    fleet: FleetUse | None = None
+    copies: Copies | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ traces/commands/replay.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -22,6 +23,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.engine.costs import CostModel
+from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
@@ -31,6 +33,8 @@ from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
+from .fleet.settings import as_options as fleet_as_options
+from .fleet.settings import resolve as resolve_fleet
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -50,7 +54,8 @@ from .ways import Holding
 class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    storage: None without one. flushed: the tiers that are emptied between rounds."""
+    storage: None without one. flushed: the tiers that are emptied between rounds. fleet: None for
+    one replica without a router."""
 
     mode: Mode
     check: Level
@@ -69,6 +74,7 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
+    fleet: FleetOptions | None = None
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -88,6 +94,17 @@ class Settings:
         """Bytes of one page or state of each component, on each rank."""
         size, tp = self.core.page_size, self.tp
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
+
+    def bytes_of(self, pages: Counter[str]) -> int:
+        """Bytes of so many pages or states of each component, on each rank."""
+        sizes = zip(self.core.components, self.page_bytes, strict=True)
+        return sum(pages[name] * size for name, size in sizes)
+
+    @property
+    def page_bytes_total(self) -> dict[str, int]:
+        """Bytes of one page or state of each component, on all ranks together."""
+        sizes = zip(self.core.components, self.page_bytes, strict=True)
+        return {name: size * self.tp for name, size in sizes}
 
     @property
     def weight_bytes(self) -> int:
@@ -147,6 +164,7 @@ class Settings:
             "limit": self.limit or None,
             "seed": self.seed,
             **self._of_storage(),
+            **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
         }
 
     def _of_storage(self) -> dict[str, object]:
@@ -225,6 +243,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
+        fleet=resolve_fleet(options, sizes.components),
     )
     return settings, paged
 

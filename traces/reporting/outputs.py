@@ -5,8 +5,8 @@ Connects the other files of this folder. Does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO, TypeAlias
 
 from hicache import models
 from hicache.core.errors import CallerError
@@ -24,11 +24,13 @@ from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
 from .judged import judge
-from .overload import Load, load_of
+from .overload import load_of
 from .records import lines
 from .report import print_report
-from .results import document, head
+from .results import document, head, load_document
 from .why import story
+
+File: TypeAlias = tuple[str, Iterable[str]]
 
 
 def check_files(options: ReplayOptions, **outputs: str | None) -> None:
@@ -51,10 +53,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    if options.json or options.requests or options.compare_eviction:
+    whole = (options.json, options.requests, options.html, options.plot, options.compare_eviction)
+    if any(whole):
         raise CallerError(
-            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
-            "replay, found one; give either"
+            "--why: expected no --json, --requests, --html, --plot or --compare-eviction, which "
+            "belong to a whole replay, found one; give either"
         )
     if options.why >= len(trace.jobs):
         raise CallerError(
@@ -98,10 +101,12 @@ def finish(
     command: str,
     warnings: list[str],
     out: TextIO,
+    more: Callable[[Sequence[str]], Sequence[File]] | None = None,
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    Before that, with all checks on, compares the figures with accounts that were counted twice.
+    more: further files, from the sentences of the report. Before all that, with all checks on,
+    compares the figures with accounts that were counted twice.
     """
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
@@ -109,27 +114,21 @@ def finish(
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)
     if load is not None:
-        found["load"] = _load(load)
+        found["load"] = load_document(load)
     found |= {"warnings": warnings, "conclusions": told}
     judge(without(paged, settings.skipped), settings, run, found, command)
     with ignore_broken_pipe():
         print_report(trace, settings, run, out)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
-    files: list[tuple[str, Iterable[str]]] = []
+    files: list[File] = []
     if options.requests:
         files.append((options.requests, lines(trace, run)))
     if options.json:
         files.append((options.json, as_json(found)))
+    if more is not None:
+        files += more(told)
     write_all(files)
-
-
-def _load(load: Load) -> dict[str, object]:
-    return {
-        "offered": load.offered or None,
-        "queueing_share": load.queueing,
-        "overloaded": load.overloaded,
-    }
 
 
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:

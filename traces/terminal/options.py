@@ -46,6 +46,11 @@ class OptionRecord:
             **{name: tuple(value) if isinstance(value, list) else value for name, value in values}
         )
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a generator reads, by what names them; empty where none is given."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
@@ -153,6 +158,14 @@ def positive_ratio(text: str) -> Fraction:
     return value
 
 
+def part(text: str) -> Fraction:
+    """A part of a whole: above 0, at most 1."""
+    value = positive_ratio(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"expected at most 1, found {text!r}")
+    return value
+
+
 def bandwidth(text: str) -> Bandwidth:
     """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
 
@@ -186,12 +199,23 @@ def duration_ns(text: str) -> int:
     return int(value)
 
 
-def entry(package: str, *extra: str) -> Callable[[str], str]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A parser of names that can list them. known: the names."""
+
+    parse: Callable[[str], str]
+    known: Callable[[], Sequence[str]]
+
+    def __call__(self, text: str) -> str:
+        return self.parse(text)
+
+
+def entry(package: str, *extra: str) -> Names:
     """Returns a parser of the names in a registry folder, and of `extra` names."""
     return choice([*extra, *registry.names(package)])
 
 
-def choice(known: Sequence[str]) -> Callable[[str], str]:
+def choice(known: Sequence[str]) -> Names:
     """Returns a parser of these names. Hyphens and underscores are the same."""
     spelled = {name.replace("_", "-"): name for name in known}
 
@@ -204,4 +228,4 @@ def choice(known: Sequence[str]) -> Callable[[str], str]:
             )
         return name
 
-    return parse
+    return Names(parse, lambda: known)

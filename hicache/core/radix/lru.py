@@ -21,6 +21,7 @@ has at most one entry in each heap (`queued` bits). Entries are lazy:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from ..eviction_policies.base import EvictionPolicy
@@ -29,6 +30,7 @@ from .node import Node
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2
 KINDS = 3
+GARBAGE = 1  # the heap of copies that no live boundary requires
 LEAST_SWEPT = 1024
 Entry = tuple[int, int, int, Node]
 
@@ -36,9 +38,13 @@ Entry = tuple[int, int, int, Node]
 class Queue:
     """One eviction queue of one component. The entries of its heaps are (rank, -end page, node id,
     node). A heap is swept of stale entries when it has doubled since the last sweep. Otherwise a
-    queue from which nothing is evicted would keep deleted nodes in memory."""
+    queue from which nothing is evicted would keep deleted nodes in memory.
 
-    __slots__ = ("bits", "component", "heaps", "kind", "sweep_at", "tier", "window_pages")
+    main: under a policy with second chances, a device queue has a third heap: it has the copies of
+    the main queue that a live boundary requires, and the first heap those of the small queue. A
+    node has at most one entry in the two of them."""
+
+    __slots__ = ("bits", "component", "heaps", "kind", "main", "sweep_at", "tier", "window_pages")
 
     def __init__(self, component: int, kind: int, window_pages: int) -> None:
         self.component = component
@@ -48,7 +54,46 @@ class Queue:
         first = 2 * (KINDS * component + kind)
         self.bits = (1 << first, 2 << first)
         self.heaps: list[list[Entry]] = [[], []]
-        self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
+        self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT, LEAST_SWEPT]
+        self.main = -1  # the place of the third heap, if there is one
+
+    def add_main(self) -> None:
+        self.main = len(self.heaps)
+        self.heaps.append([])
+
+    def place(self, node: Node, garbage: bool) -> int:
+        """The heap for the node."""
+        in_main = self.main > 0 and not garbage and node.marks.in_main[self.component]
+        return self.main if in_main else int(garbage)
+
+
+class SecondChances:
+    """What a policy with second chances remembers of one component on device.
+
+    small_pages: cached pages of the small queue. small_most: from so many on, victims are taken
+    from it. ghost: the digests of pages that were evicted out of it, the oldest first, at most
+    `ghost_most`.
+    """
+
+    __slots__ = ("ghost", "ghost_most", "small_most", "small_pages")
+
+    def __init__(self, small_most: int, ghost_most: int) -> None:
+        self.small_pages = 0
+        self.small_most = small_most
+        self.ghost: dict[bytes, None] = {}
+        self.ghost_most = ghost_most
+
+    def remember(self, digests: Iterable[bytes]) -> None:
+        for digest in digests:
+            self.ghost.pop(digest, None)
+            self.ghost[digest] = None
+            if len(self.ghost) > self.ghost_most:
+                del self.ghost[next(iter(self.ghost))]
+
+    def forget(self) -> None:
+        """The cache was flushed."""
+        self.small_pages = 0
+        self.ghost.clear()
 
 
 def is_garbage(node: Node, window_pages: int) -> bool:
@@ -94,23 +139,24 @@ def offer(
     if node.queued & bit:
         return
     node.queued |= bit
-    heap = queue.heaps[garbage]
+    place = int(garbage) if queue.main < 0 else queue.place(node, garbage)
+    heap = queue.heaps[place]
     heappush(heap, (policy.rank(node, component), -node.end_page, node.id, node))
-    if len(heap) >= queue.sweep_at[garbage]:
-        _sweep(queue, garbage)
+    if len(heap) >= queue.sweep_at[place]:
+        _sweep(queue, place)
 
 
-def _sweep(queue: Queue, garbage: bool) -> None:
-    live = []
-    for entry in queue.heaps[garbage]:
+def _sweep(queue: Queue, place: int) -> None:
+    live, garbage = [], place == GARBAGE
+    for entry in queue.heaps[place]:
         node = entry[3]
         if is_garbage(node, queue.window_pages) == garbage and is_candidate(node, queue):
             live.append(entry)
         else:
             node.queued &= ~queue.bits[garbage]
     heapify(live)
-    queue.heaps[garbage] = live
-    queue.sweep_at[garbage] = max(LEAST_SWEPT, 2 * len(live))
+    queue.heaps[place] = live
+    queue.sweep_at[place] = max(LEAST_SWEPT, 2 * len(live))
 
 
 def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
@@ -119,14 +165,24 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
     is no candidate."""
     for garbage in (True, False):
         for queue in queues:
-            node = _pop(queue, policy, garbage)
+            node = _pop(queue, policy, garbage, int(garbage))
             if node is not None:
                 return node
     return None
 
 
-def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
-    heap, bit = queue.heaps[garbage], queue.bits[garbage]
+def next_garbage(queue: Queue, policy: EvictionPolicy) -> Node | None:
+    """Take the next copy that no live boundary requires out of the queue."""
+    return _pop(queue, policy, True, GARBAGE)
+
+
+def next_of_queue(queue: Queue, policy: EvictionPolicy, main: bool) -> Node | None:
+    """Take the copy at the front of the main queue, or of the small one, out of it."""
+    return _pop(queue, policy, False, queue.main if main else 0)
+
+
+def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool, place: int) -> Node | None:
+    heap, bit = queue.heaps[place], queue.bits[garbage]
     while heap:
         entry = heap[0]
         node = entry[3]
@@ -135,6 +191,9 @@ def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
             node.queued &= ~bit
             continue
         now = (policy.rank(node, queue.component), -node.end_page, node.id, node)
+        if queue.main > 0 and (there := queue.place(node, garbage)) != place:
+            heappush(queue.heaps[there], now)
+            continue
         if now[:2] != entry[:2]:
             heappush(heap, now)
             continue

@@ -1,0 +1,225 @@
+"""One replica: an engine with its own core, device, host memory and store, on a clock that it may
+share with others.
+
+Lives here: construction, the results, and what is wrong when requests are left. Does not know when
+requests arrive (see arrivals), and contains no rule of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hicache.core.actions import KvRemoved, KvStored
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.devices.base import Direction
+from hicache.models import ModelDescription
+from hicache.runtime.controller import TransferController
+from hicache.runtime.driver import Driver, Executor, Observer
+from hicache.runtime.tiered import TieredExecutor
+
+from .audit import audit
+from .clock import Clock
+from .content import prefix_tags
+from .engine.accesses import Accesses
+from .engine.costs import CostModel
+from .engine.engine import Engine
+from .engine.forward import Forward
+from .engine.prefetching import PrefetchLimit
+from .engine.relay import Relay
+from .engine.running import Platform
+from .engine.sequence import RequestResult, Sequence, final_length
+from .engine.token_gaps import TokenGaps
+from .errors import StuckError, too_small
+from .hardware.profile import HardwareProfile
+from .machine import build
+from .options import EngineOptions, WorldOptions
+from .recorder import Recorder
+from .storage.contents import Contents
+from .storage.options import StoreOptions
+from .storage.page_bytes import PageBytes
+from .storage.pipe import Pipe
+from .storage.timed import TimedStore
+from .workload import Workload
+
+KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """Use of one direction of the host link: bytes of finished copies, and busy time."""
+
+    bytes: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorldStorage:
+    """The storage of a run. contents: what it has. value_bytes: of one value, by component in the
+    order of the configuration. limit: how long a request may wait for its prefetch; None if none
+    waits."""
+
+    contents: Contents
+    options: StoreOptions
+    value_bytes: Mapping[str, int]
+    limit: PrefetchLimit | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedResult:
+    """The result of a run. requests: the requests that ended, by index; incomplete during the run.
+
+    byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
+    detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
+    storage; None without it. gaps: the times between tokens, of each engine.
+    """
+
+    requests: tuple[RequestResult, ...]
+    makespan_ns: int
+    d2h: LinkUse
+    h2d: LinkUse
+    core_events: int
+    byte_checks: int
+    access_checks: int
+    digest: str
+    evicted: tuple[tuple[str, int, int], ...] = ()
+    reads: LinkUse | None = None
+    writes: LinkUse | None = None
+    gaps: tuple[TokenGaps, ...] = field(default=(), compare=False)
+
+
+class Replica:
+    """See the module. Its work must have been served before `close`.
+
+    results: of the requests that ended, by index.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        config: Config,
+        model: ModelDescription,
+        profile: HardwareProfile,
+        *,
+        clock: Clock | None = None,
+        engine: EngineOptions | None = None,
+        options: WorldOptions | None = None,
+        storage: WorldStorage | None = None,
+        observers: abc.Sequence[Observer] = (),
+        relay: Relay | None = None,
+    ) -> None:
+        """clock: None for one of its own. relay: None for a replica that serves alone. Raises
+        CallerError when a request can never fit."""
+        engine, options = engine or EngineOptions(), options or WorldOptions()
+        _check_sizes(workload, config)
+        self._workload = workload
+        costs = CostModel(model, profile, options.tp)
+        groups = min(engine.layer_groups, costs.layers)
+        self.clock = clock or Clock()
+        self._machine = machine = build(
+            config, model, profile, groups, options, scribble=False, clock=self.clock
+        )
+        self.core = Core(config)
+        self.controller = TransferController(machine.device)
+        self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
+        self.store = self._store_of(storage)
+        executor: Executor = self.controller
+        if self.store is not None:
+            executor = TieredExecutor(self.controller, self.store)
+        self.driver = Driver(self.core, executor, (self._recorder, *observers))
+        accesses = Accesses(config, self.core.view.components)
+        checked = machine.memory is not None
+        forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
+        limit = storage.limit if storage is not None else None
+        platform = Platform(
+            self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay
+        )
+        self.results: dict[int, RequestResult] = {}
+        self.engine = Engine(workload, platform, engine, self._ended)
+        if self.store is not None:
+            self.store.listener = self.engine.stored
+        machine.sim.listener = self.engine.wake
+        if machine.memory is not None:
+            machine.memory.whose = self._whose
+
+    def _store_of(self, storage: WorldStorage | None) -> TimedStore | None:
+        if storage is None:
+            return None
+        page_bytes = PageBytes(self._machine.memory)
+        return TimedStore(
+            self.clock, storage.options, storage.contents, storage.value_bytes, page_bytes
+        )
+
+    def close(self) -> None:
+        """Compares the content of all pages, with checks on. Nothing may be in flight."""
+        if self._machine.memory is not None:
+            audit(self.core.view, self._machine.memory)
+
+    def result(self) -> TimedResult:
+        """The results so far."""
+        memory, hazards = self._machine.memory, self._machine.hazards
+        requests = tuple(self.results[index] for index in sorted(self.results))
+        evicted = self._recorder.evicted
+        return TimedResult(
+            requests=requests,
+            makespan_ns=max((request.finish_ns for request in requests), default=0),
+            d2h=self._link_use(Direction.DEVICE_TO_HOST),
+            h2d=self._link_use(Direction.HOST_TO_DEVICE),
+            core_events=self._recorder.events,
+            byte_checks=memory.checked if memory is not None else 0,
+            access_checks=hazards.checked if hazards is not None else 0,
+            digest=self._recorder.digest(),
+            evicted=tuple(
+                (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
+                for name in self.core.view.config.components
+            ),
+            reads=_pipe_use(self.store.reads) if self.store else None,
+            writes=_pipe_use(self.store.writes) if self.store else None,
+            gaps=(self.engine.gaps,),
+        )
+
+    def _link_use(self, way: Direction) -> LinkUse:
+        link = self._machine.link
+        return LinkUse(link.bytes_moved(way), link.busy_ns(way))
+
+    def _ended(self, sequence: Sequence) -> None:
+        self.results[sequence.job.index] = sequence.result
+
+    def _whose(self, tag: int) -> str:
+        """Describes the prefix of a tag for a message. Slow."""
+        for job in self._workload.jobs:
+            tags = prefix_tags(self._workload.key(job, final_length(job)))
+            for page in (tags == tag).nonzero()[0]:
+                return f"page {int(page)} of request {job.index}"
+        return f"content of nobody (tag {tag:#018x})"
+
+    def _unanswered(self) -> int:
+        return self.controller.unanswered + (self.store.unanswered if self.store else 0)
+
+    def stuck(self) -> StuckError:
+        """The error for requests that are left when nothing is scheduled."""
+        left = list(self.engine.sequences)
+        return StuckError(
+            f"{len(left)} requests are left ({left[:8]}), {self._unanswered()} transfers "
+            f"unanswered, and nothing is scheduled; last refusal: {self.engine.last_refusal}"
+        )
+
+
+def _pipe_use(pipe: Pipe) -> LinkUse:
+    return LinkUse(pipe.bytes, pipe.busy_ns)
+
+
+def _check_sizes(workload: Workload, config: Config) -> None:
+    """Raises CallerError when a request can never fit, before anything runs."""
+    if workload.page_size != config.page_size:
+        raise CallerError(
+            f"page_size: expected the workload's {workload.page_size}, found {config.page_size}"
+        )
+    for job in workload.jobs:
+        pages = -(-final_length(job) // config.page_size)
+        if pages > config.device_pages[0]:
+            raise too_small(job.index, config.components[0], pages, config.device_pages[0])

@@ -1,0 +1,100 @@
+"""The HTML file of a report, from its document alone: the same document gives the same bytes.
+
+The file has everything in it: style, plotly, figures, and the document itself, so that it can be
+rendered again from the file. Its policy (CSP) lets the browser load nothing and run only the two
+scripts that stand in it. Does not write files; see the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hicache.core.errors import CallerError
+
+from .markup import Html, data, joined, raw_script, tag
+from .sections import Page, sections
+
+DOCUMENT_ID = "document"  # of the script that has the document
+_HERE = Path(__file__)
+_NAVIGATION = (
+    ("verdict", "Verdict"),
+    ("variants", "Variants"),
+    ("capacity", "Capacity"),
+    ("sources", "Hits"),
+    ("times", "Times"),
+    ("time", "Over time"),
+    ("prefixes", "Prefixes"),
+    ("definitions", "Definitions"),
+    ("made", "Origin"),
+)
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The text of the file. document: of `document.report`, or one that `reading` has checked."""
+    labels = [one["label"] for one in document["variants"]]
+    best = (document["verdict"] or {}).get("best")
+    page = Page(first=labels.index(best) if best in labels else 0)
+    body = sections(document, page)
+    charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
+    trace = document["trace"]
+    told = (
+        f"{trace['requests']:,} requests, {trace['input_tokens']:,} prompt tokens; "
+        f"hicache {document['hicache_version']}"
+    )
+    quiet = tag("noscript", tag("p", "The charts need JavaScript; each has a table beside it."))
+    top = _top(document["title"], told, joined(body), quiet)
+    plotly, own = _plotly(), _HERE.with_name("page.js").read_text(encoding="utf-8")
+    embedded = [data("charts", charts), data(DOCUMENT_ID, document)]
+    return _page(document["title"], top, body, embedded, [plotly, own])
+
+
+def render_tables(title: str, told: str, body: Sequence[Html], document: object) -> str:
+    """A page without charts, in the same style. told: a line below its title."""
+    return _page(title, _top(title, told, joined(body)), body, [data(DOCUMENT_ID, document)], [])
+
+
+def _page(
+    title: str, top: Html, body: Sequence[Html], embedded: Sequence[Html], scripts: Sequence[str]
+) -> str:
+    made = [raw_script(script) for script in scripts]
+    allowed = " ".join(digest for _, digest in made) or "'none'"
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    style = Html(f"<style>{_HERE.with_name('page.css').read_text(encoding='utf-8')}</style>")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        style,
+    )
+    shown = tag("body", top, tag("main", *body), *embedded, *(script for script, _ in made))
+    return f"<!DOCTYPE html>\n{tag('html', head, shown, lang='en')}\n"
+
+
+def _top(title: str, told: str, body: str, *more: Html) -> Html:
+    links = [
+        tag("li", tag("a", text, href=f"#{name}"))
+        for name, text in _NAVIGATION
+        if f'id="{name}"' in body
+    ]
+    navigation = tag("nav", tag("ul", *links), aria_label="Sections")
+    return tag("header", tag("h1", title), tag("p", told), navigation, *more)
+
+
+def _plotly() -> str:
+    """The library that draws, as a script. Raises CallerError where it is not installed."""
+    try:
+        place = resources.files("plotly").joinpath("package_data", "plotly.min.js")
+        return place.read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        raise CallerError(
+            "the report: expected plotly, which draws it, found none; pip install 'plotly>=6'"
+        ) from None
