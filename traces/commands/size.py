@@ -24,6 +24,7 @@ from ..sizing.output import show
 from ..sweeping.running import LOCAL
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
+from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import add_storage
@@ -31,7 +32,9 @@ from .host import sizes_of
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
 _OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget")
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes")
+_NOT_TAKEN = (
+    *("json", "requests", "why", "html", "plot", "host_ratio", "host_pages", "host_bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_sizes(parser)
     add_storage(parser)
     add_load(parser)
+    add_fleet(parser)
 
 
 def run(options: Options, command: str) -> int:
