@@ -57,7 +57,9 @@ def show(
             console(out).print(f"wrote {', '.join(written)}", markup=False)
 
 
-def _report(found: Study, command: str, assumed: list[str], warnings: list[str]) -> dict[str, Any]:
+def _report(
+    found: Study, prices: Prices | None, command: str, assumed: list[str], warnings: list[str]
+) -> dict[str, Any]:
     trace, jobs = found.trace, found.trace.jobs
     slo = None
     if found.options.slo is not None:
