@@ -15,6 +15,7 @@ from ..deciding.verdict import decide
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
+from ..plots.charts import print_curve
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..sweeping.outcome import outcome_of
@@ -43,6 +44,8 @@ def show(
     with ignore_broken_pipe():
         title = f"{len(found.points)} of {found.tasks} points"
         print_outcomes(title, outcomes, out, ranked=False)
+        if document["curve"]:
+            print_curve(document["curve"], out)
         print_sentences("What was assumed", assumed, out)
         print_sentences("Verdict", told, out)
     files: list[tuple[str, Iterable[str]]] = []
