@@ -120,6 +120,17 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
     return found
 
 
+def followed(chosen: Sequence[tuple[str, Point]], steps: Ladder) -> set[str]:
+    """The labels of the points that are worth a longer replay, which tells why tokens were lost:
+    the first one, the knee and the largest size."""
+    sizes = {0, steps.knee, *steps.sizes[-1:]}
+    return {
+        label
+        for label, point in chosen
+        if set(point.varied) == {"host_bytes"} and point.varied["host_bytes"].value in sizes
+    }
+
+
 def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
     """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
     base = _without_host(base)
