@@ -31,6 +31,7 @@ from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
+from .load.slo import Slo
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -69,6 +70,7 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
+    slo: Slo | None = None
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -146,6 +148,7 @@ class Settings:
             "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
+            "slo": str(self.slo) if self.slo else None,
             **self._of_storage(),
         }
 
@@ -223,6 +226,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
+        slo=options.slo,
     )
     return settings, paged
 

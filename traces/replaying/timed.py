@@ -86,4 +86,5 @@ def record_result(result: TimedResult, account: Account) -> Latency:
         makespan_ns=result.makespan_ns,
         generated_tokens=int(tokens.sum()),
         requests=result.requests,
+        gaps=result.gaps,
     )

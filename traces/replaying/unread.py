@@ -17,6 +17,7 @@ from .options import COMPONENTS, ReplayOptions
 
 _TIMED = (
     *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
+    *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
 )
 _STORAGE = (
     *("storage_size", "storage_bandwidth", "storage_latency", "prefetch", "prefetch_threshold"),

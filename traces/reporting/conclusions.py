@@ -23,6 +23,7 @@ from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
 from .overload import Load, slower
 from .refusals import for_pages, how_often
+from .slo import sentences as limits_kept
 from .stored import advice as storage_advice
 from .stored import served as storage_served
 
@@ -38,7 +39,11 @@ def conclusions(
     options: ReplayOptions, trace: Trace, settings: Settings, run: Run, load: Load | None
 ) -> list[str]:
     """The sentences. load: None in `hits` mode, which has no clock."""
-    return [*left_out(trace.jobs, settings.skipped), *_of_served(options, settings, run, load)]
+    limits = []
+    if settings.slo is not None and run.latency is not None:
+        limits = limits_kept(trace, settings.slo, run.latency)
+    served = _of_served(options, settings, run, load)
+    return [*left_out(trace.jobs, settings.skipped), *limits, *served]
 
 
 def left_out(jobs: Jobs, skipped: Skipped) -> list[str]:

@@ -36,6 +36,8 @@ def judge(
         expected |= figures.prefetches(accounts, core.page_size)
     if timed:
         expected |= figures.times(accounts)
+        if settings.slo is not None:
+            expected |= figures.limits(accounts, dict(settings.slo.limits))
     if len(core.components) > 1:
         expected["lookups"] = figures.lookups(accounts, core.components, ceiling, core.page_size)
     wrong = accounts.wrong or _of_requests(accounts, run)

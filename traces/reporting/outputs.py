@@ -113,7 +113,7 @@ def finish(
         print_sentences("In words", told, out)
     files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
-        files.append((options.requests, lines(trace, run)))
+        files.append((options.requests, lines(trace, run, settings.slo)))
     if options.json:
         files.append((options.json, as_json(found)))
     write_all(files)
