@@ -30,6 +30,11 @@ class Arrivals:
             if job.after >= 0:
                 self._followers.setdefault(job.after, array("q")).append(place)
 
+    @property
+    def reacts(self) -> bool:
+        """Whether the end of a request may let another one arrive."""
+        return bool(self._followers)
+
     def begin(self) -> None:
         """Schedules the first arrival, and each schedules the next."""
         job = next(self._left, None)

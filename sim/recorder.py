@@ -20,12 +20,13 @@ _FLUSH_WORDS = 8192
 
 
 class Recorder:
-    """now_ns: returns the current time. events: number of core events. evicted: pages by tier and
-    component.
+    """now_ns: returns the current time. without: outcomes that do not enter the digest. events:
+    number of core events. evicted: pages by tier and component.
     """
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self, now_ns: Callable[[], int], without: tuple[type, ...] = ()) -> None:
         self._now_ns = now_ns
+        self._without = without
         self._hash = blake2b(digest_size=16)
         self._words = array("q")
         self.events = 0
@@ -38,6 +39,8 @@ class Recorder:
         self.events += 1
         words = self._words
         words.append(self._now_ns())
+        if self._without:
+            outcomes = [one for one in outcomes if type(one) not in self._without]
         add_words(words, event, outcomes)
         for outcome in outcomes:
             if type(outcome) is Evicted:

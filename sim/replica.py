@@ -11,6 +11,7 @@ from collections import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -29,6 +30,7 @@ from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
 from .engine.prefetching import PrefetchLimit
+from .engine.relay import Relay
 from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
 from .engine.token_gaps import TokenGaps
@@ -106,8 +108,10 @@ class Replica:
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
         observers: abc.Sequence[Observer] = (),
+        relay: Relay | None = None,
     ) -> None:
-        """clock: None for one of its own. Raises CallerError when a request can never fit."""
+        """clock: None for one of its own. relay: None for a replica that serves alone. Raises
+        CallerError when a request can never fit."""
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
@@ -119,7 +123,8 @@ class Replica:
         )
         self.core = Core(config)
         self.controller = TransferController(machine.device)
-        self._recorder = Recorder(lambda: self.clock.now_ns)
+        # KV events tell again what other outcomes say
+        self._recorder = Recorder(lambda: self.clock.now_ns, (KvStored, KvRemoved))
         self.store = self._store_of(storage)
         executor: Executor = self.controller
         if self.store is not None:
@@ -130,7 +135,7 @@ class Replica:
         forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
         limit = storage.limit if storage is not None else None
         platform = Platform(
-            self.clock, self.driver, self.controller, forward, costs, self.store, limit
+            self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay
         )
         self.results: dict[int, RequestResult] = {}
         self.engine = Engine(workload, platform, engine, self._ended)

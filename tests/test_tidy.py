@@ -53,11 +53,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
+    "traces.curves": ("hicache.core", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
     "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
-        *("traces.formats", "traces.generators", "traces.loads", "traces.terminal"),
+        *("traces.curves", "traces.formats", "traces.generators", "traces.loads"),
+        "traces.terminal",
     ),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts"),
@@ -65,7 +67,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.sweeping": (
         *("hicache", "invariants.watch"),
-        *("traces.formats", "traces.outside", "traces.replaying", "traces.reporting"),
+        *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.terminal"),
+    ),
+    "traces.html": (
+        *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
@@ -92,6 +98,7 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.fleet.routers",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
@@ -101,6 +108,7 @@ REGISTRIES = {
     "invariants.fuzz.schedules",
     "invariants.planted",
     "traces.commands",
+    "traces.curves.policies",
     "traces.formats",
     "traces.fuzzing.executors",
     "traces.generators",

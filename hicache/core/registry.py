@@ -25,6 +25,7 @@ EVICTION_POLICIES = "hicache.core.eviction_policies"
 WRITE_POLICIES = "hicache.core.write_policies"
 PREFETCH_POLICIES = "hicache.core.prefetch_policies"
 SCHEDULERS = "sim.schedulers"
+ROUTERS = "sim.fleet.routers"
 # Folders to which a user may add an entry, with the option that adds it.
 OPEN = {
     EVICTION_POLICIES: "--eviction path.py:Name",

@@ -37,6 +37,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
 MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
@@ -276,12 +277,14 @@ def let_go(hand: Hand) -> None:
     names = hand.config.components
     for tier in (Tier.DEVICE, Tier.HOST):
         pools = [hand.core.view.pool(tier, at) for at in range(len(names))]
-        for turn in range(200):
-            if not any(pool.evictable for pool in pools):
-                break
-            at = turn % len(names)
-            hand.feed(EvictWanted(tier, names[at], pools[at].capacity))
-            hand.settle()
+        idle = 0
+        while idle < IDLE_ROUNDS and any(pool.evictable for pool in pools):
+            free = [pool.free for pool in pools]
+            for at, name in enumerate(names):
+                hand.feed(EvictWanted(tier, name, pools[at].capacity))
+                hand.settle()
+            # a long path that is written back goes node by node, from its end
+            idle = 0 if [pool.free for pool in pools] != free else idle + 1
         left = {pool.component: pool.capacity - pool.free for pool in pools}
         if any(left.values()):
             raise Stuck(

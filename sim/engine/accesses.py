@@ -83,7 +83,7 @@ class Accesses:
     def last(self, prefill: Prefill) -> list[Access]:
         """Accesses after the pass has computed: its writes."""
         why = f"prefill of request {prefill.request} to token {prefill.end_token}"
-        found = self._written(prefill.tables, prefill.start_token, prefill.end_token, why)
+        found = self.moved(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
             if prefill.end_token > prefill.start_token:
                 found.append(_state(slots.component, "w", slots.working, prefill.end_token))
@@ -102,7 +102,7 @@ class Accesses:
         counts: later steps on the same stream overwrite the earlier ones.
         """
         found = self._whole(tables, since, why)
-        found += self._written(tables, since, held, why)
+        found += self.moved(tables, since, held, why)
         for slots in states:
             found.append(_state(slots.component, "r", slots.working, since))
             found.append(_state(slots.component, "w", slots.working, held))
@@ -133,12 +133,21 @@ class Accesses:
                 found.append(self._access(name, "r", table, (first, last), last * size, why))
         return found
 
-    def _written(self, tables: Sequence[Pages], start: int, end: int, why: str) -> list[Access]:
+    def moved(
+        self,
+        tables: Sequence[Pages],
+        start: int,
+        end: int,
+        why: str,
+        mode: Literal["r", "w"] = "w",
+    ) -> list[Access]:
+        """Reads or writes of the pages with the tokens from `start` to `end`, the partial ones
+        too."""
         if end <= start:
             return []
         span = (start // self.page_size, -(-end // self.page_size))
         return [
-            self._access(name, "w", table, span, end, why)
+            self._access(name, mode, table, span, end, why)
             for (name, _), table in zip(self._tables, tables, strict=True)
         ]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hicache.core.actions import Refused
+from hicache.core.actions import Prefill, Refused
 from hicache.core.types import RequestId
 
 from ..options import EngineOptions
@@ -56,6 +56,7 @@ class Engine:
         self._decode = self._running.decode
         self.gaps = self._running.gaps
         self._store = platform.store
+        self._released: list[Sequence] = []
         self._busy = False
         self._woken = False
         self._told = False
@@ -82,6 +83,27 @@ class Engine:
             self._prefills.announce(sequence)  # its prefetch begins now
         self.wake()
 
+    def take_over(self, job: Job, first_token_ns: int) -> None:
+        """Adds a request whose prompt was computed elsewhere, where its first token was sampled
+        too. Its prompt is brought by the relay."""
+        outputs = max(1, job.output_length)
+        sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns, incoming=True)
+        sequence.first_token_ns = first_token_ns
+        self._running.sequences[job.index] = sequence
+        self._waiting.push(sequence)
+        self.wake()
+
+    def delivered(self, sequence: Sequence, prefill: Prefill) -> None:
+        """The relay has filled the pages of a prompt."""
+        self._prefills.deliver(sequence, prefill)
+        self.wake()
+
+    def release(self, sequence: Sequence) -> None:
+        """The relay has read all pages of a request that it took: they are freed at the next
+        boundary."""
+        self._released.append(sequence)
+        self.wake()
+
     def stored(self) -> None:
         """Storage has replies. They are taken at this instant, also while a pass runs: a prefetch
         goes on behind it."""
@@ -106,13 +128,21 @@ class Engine:
             self._boundary()
 
     def _boundary(self) -> None:
+        self._prefills.take_delivered()
         self._running.take_replies()
+        self._end_released()
         self._growth.finish_ended()
         self._growth.retry_stalled()
         self._growth.grow_full()
         self._prefills.schedule()
         self._controller.start()
         self._launch()
+
+    def _end_released(self) -> None:
+        released, self._released = self._released, []
+        for sequence in released:
+            del self._running.leaving[sequence.job.index]
+            self._running.end(sequence)
 
     def _launch(self) -> None:
         decoding, batch = len(self._decode), self._prefills.batch

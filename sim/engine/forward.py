@@ -200,20 +200,21 @@ class Forward:
         """Reports the access, then compares (read) or writes (write) the content of its pages."""
         touch = access.touch(layers, why)
         self._device.touch(self._stream, touch)
-        tags = self._tags(sequence, access)
+        tags = tags_of(sequence, access, self._page_size)
         if touch.mode == "r":
             self._model.verify(self._stream, touch, tags, unless)
         else:
             self._model.publish(self._stream, touch, tags)
 
-    def _tags(self, sequence: Sequence, access: Access) -> Words:
-        """Tags of the prefixes that end at the access's depths; a partial page has a tag of this
-        request.
-        """
-        size, depths = self._page_size, access.depths
-        end = int(depths[-1])
-        if end % size == 0:
-            return sequence.tags[depths // size - 1]
-        return np.concatenate(
-            (sequence.tags[depths[:-1] // size - 1], partial_tag(sequence.job.index, end))
-        )
+
+def tags_of(sequence: Sequence, access: Access, page_size: int) -> Words:
+    """Tags of the prefixes that end at the access's depths; a partial page has a tag of this
+    request.
+    """
+    depths = access.depths
+    end = int(depths[-1])
+    if end % page_size == 0:
+        return sequence.tags[depths // page_size - 1]
+    return np.concatenate(
+        (sequence.tags[depths[:-1] // page_size - 1], partial_tag(sequence.job.index, end))
+    )

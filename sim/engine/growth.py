@@ -65,7 +65,7 @@ class Growth:
                 return
             if (wanted - 1) // running.page_size > held // running.page_size:
                 wanted = held + 1  # ask again for one page only, which may be granted
-            elif refusal.preempt != NO_REQUEST:
+            elif refusal.preempt != NO_REQUEST and refusal.preempt not in running.arriving:
                 running.retract(running.sequences[refusal.preempt])
                 if refusal.preempt == index:
                     return

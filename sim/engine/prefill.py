@@ -42,6 +42,8 @@ class Prefills:
         self._clock = platform.clock
         self._controller = platform.controller
         self._store = platform.store
+        self._relay = platform.relay
+        self._delivered: list[tuple[Sequence, Prefill]] = []
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
@@ -65,6 +67,17 @@ class Prefills:
                 waited_ns = max(0, elapsed_ns - compute_ns)
                 sequence.load_ns += waited_ns
                 sequence.compute_ns += elapsed_ns - waited_ns
+            self._prefilled(sequence, prefill)
+
+    def deliver(self, sequence: Sequence, prefill: Prefill) -> None:
+        """A prompt that was computed elsewhere has arrived. The core hears of it at a boundary."""
+        self._delivered.append((sequence, prefill))
+
+    def take_delivered(self) -> None:
+        delivered, self._delivered = self._delivered, []
+        for sequence, prefill in delivered:
+            del self._running.arriving[sequence.job.index]
+            sequence.incoming = False
             self._prefilled(sequence, prefill)
 
     def _chunk(self, left: int) -> int:
@@ -121,7 +134,7 @@ class Prefills:
             and not running.is_blocked(self._starved)
         ):
             sequence = waiting.best(self._reusable)
-            chunk = self._chunk(sequence.length)
+            chunk = sequence.length if sequence.incoming else self._chunk(sequence.length)
             if chunk < 1:
                 self._refused = Blocked(running.progress)
                 return
@@ -137,7 +150,8 @@ class Prefills:
             waiting.remove(sequence)
             running.prefetching.admitted(sequence)
             running.count += 1
-            running.prefilling[sequence.job.index] = sequence
+            if not sequence.incoming:
+                running.prefilling[sequence.job.index] = sequence
             self._add(sequence, outcomes)
 
     def announce(self, sequence: Sequence) -> None:
@@ -152,7 +166,9 @@ class Prefills:
             sequence.tags = prefix_tags(sequence.key)
         job, length, size = sequence.job, sequence.length, self._page_size
         key = sequence.key.first(length // size)
-        arrival = Arrived(job.index, key, length, (length - 1) // size, job.priority)
+        # an engine that samples the first token computes the last token of the prompt
+        reusable = (length if sequence.incoming else length - 1) // size
+        arrival = Arrived(job.index, key, length, reusable, job.priority)
         if self._store is None:
             self._running.feed(arrival)
             return
@@ -173,6 +189,11 @@ class Prefills:
                 if outcome.end_token == outcome.start_token and not outcome.completes_prompt:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 sequence.set_tables(outcome)
+                if sequence.incoming:
+                    assert self._relay is not None
+                    self._running.arriving[sequence.job.index] = sequence
+                    self._relay.fetch(sequence, outcome)
+                    continue
                 self.batch.append((sequence, outcome))
                 self._budget -= outcome.end_token - outcome.start_token
             elif type(outcome) is Admitted and not sequence.counted:
@@ -190,7 +211,7 @@ class Prefills:
         sequence.held = sequence.reported = prefill.end_token
         if not prefill.completes_prompt:
             return
-        del running.prefilling[sequence.job.index]
+        running.prefilling.pop(sequence.job.index, None)
         sequence.generated += 1
         running.gaps.sampled(sequence)
         if sequence.first_token_ns == UNSET_NS:

@@ -25,6 +25,7 @@ from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
+from .relay import Relay
 from .sequence import UNSET_NS, Sequence
 from .token_gaps import TokenGaps
 
@@ -34,7 +35,7 @@ _MOST_ALONE = 64
 @dataclass(frozen=True, slots=True)
 class Platform:
     """The parts that an engine runs on. store: None without storage. limit: how long a request may
-    wait for its prefetch; None if none waits."""
+    wait for its prefetch; None if none waits. relay: None for an engine that serves alone."""
 
     clock: Timer
     driver: Driver
@@ -43,6 +44,7 @@ class Platform:
     costs: CostModel
     store: StoreExecutor | None = None
     limit: PrefetchLimit | None = None
+    relay: Relay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class Running:
 
     sequences   sequences that have arrived and not ended.
     prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
-    count       number of admitted sequences. gaps: the times between tokens.
+    arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
+                elsewhere, whose pages a transfer still reads.
+    count       number of admitted sequences that are computed here. gaps: the times between tokens.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     """
@@ -78,6 +82,8 @@ class Running:
         self.sequences: dict[RequestId, Sequence] = {}
         self.prefilling: dict[RequestId, Sequence] = {}
         self.stalled: dict[RequestId, Sequence] = {}
+        self.arriving: dict[RequestId, Sequence] = {}
+        self.leaving: dict[RequestId, Sequence] = {}
         self.gaps = TokenGaps(lambda: platform.clock.now_ns)
         self.decode = DecodeSet(self.gaps)
         self.count = 0
@@ -89,6 +95,7 @@ class Running:
         self._forward = platform.forward
         self._ended = ended
         self._store = platform.store
+        self._relay = platform.relay
         self.prefetching = Prefetching(platform.clock, waiting, platform.limit, self.feed)
 
     def take_replies(self) -> None:
@@ -130,9 +137,18 @@ class Running:
         return None
 
     def finish(self, sequence: Sequence) -> None:
+        """Its last token was sampled here."""
+        self.count -= 1
+        if self._relay is not None and self._relay.gives(sequence):
+            self.leaving[sequence.job.index] = sequence
+            self.progress += 1
+        else:
+            self.end(sequence)
+
+    def end(self, sequence: Sequence) -> None:
+        """Ends a sequence that is computed no more."""
         job = sequence.job
         self.feed(Finished(job.index, sequence.key, sequence.final))
-        self.count -= 1
         self.progress += 1
         sequence.finish_ns = self._clock.now_ns
         self.gaps.close(sequence)

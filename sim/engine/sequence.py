@@ -86,6 +86,7 @@ class Sequence:
     token_ns   when its last token came, unless it decodes. range_*: the decode steps since it last
                waited: first and end, and the time that it waited before them (see token_gaps).
     prefetched: first page of its prefetch, and how many pages it brought.
+    incoming: its prompt was computed elsewhere and has not arrived yet (see relay).
     """
 
     job: Job
@@ -117,6 +118,7 @@ class Sequence:
     refusals: int = 0
     alone: int = 0
     storage_tokens: int = 0
+    incoming: bool = False
     prefetched: tuple[int, int] = (0, 0)
     token_ns: int = UNSET_NS
     range_first: int = -1

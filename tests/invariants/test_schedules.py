@@ -14,7 +14,7 @@ from hicache.core.actions import Admitted, Backup, Load, Outcome, Prefill
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
-from hicache.core.types import NO_PAGES
+from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 from invariants.fuzz import exhaustive, play, twins, variants
 from invariants.fuzz.hand import Hand
@@ -235,3 +235,19 @@ def test_chunks_of_prefill_change_neither_hits_nor_the_tree(
     """With full attention alone, room for everything, and one request at a time."""
     at_once = served(prompts, 1 << 20, page)
     assert served(prompts, chunk, page) == at_once
+
+
+def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:
+    room = 240
+    hand = Hand(configured(1, (room,), (room,), write_policy="write_back"))
+    for number in range(room):
+        prompt = [0] * (number + 1)
+        args = {"request": number, "tokens": pack(prompt), "space": "", "whole": False}
+        OPS["arrive"].play(hand, args)
+        hand.feed(AdmitWanted(number, room))
+        hand.settle()
+        hand.feed(Finished(number, hand.key(hand.jobs[number], len(prompt)), len(prompt)))
+        del hand.jobs[number]
+    assert len(list(hand.core.view.nodes())) >= room
+    play.let_go(hand)
+    assert hand.core.view.pool(Tier.HOST, 0).free == room

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import pytest
 
 from tests.conversation import conversation
+from traces.curves.distances import lru_curve
 from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
-from traces.replaying.curve import lru_curve
 from traces.terminal.options import OptionRecord
 
 from .rig import replay_hits

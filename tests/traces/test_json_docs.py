@@ -140,6 +140,15 @@ def test_host_and_inspect(folder: Path) -> None:
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
 
 
+def test_curve(folder: Path) -> None:
+    turns, tiers = str(folder / "turns.jsonl"), ["--device-pages", "20", "--by", "depth"]
+    documents = [
+        written(folder, "curve", turns, *tiers, "--model", "tiny"),
+        written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
+    ]
+    compare("hicache curve", documents)
+
+
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
     compare("hicache models", [json.loads(capsys.readouterr().out)])

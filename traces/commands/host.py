@@ -8,7 +8,6 @@ traces/sweeping).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..reporting.report import print_story
 from ..reporting.results import head
 from ..sweeping import words
 from ..sweeping.enough import recommended
-from ..sweeping.picture import picture, print_points
+from ..sweeping.picture import check_picture, picture, print_points
 from ..sweeping.points import Point, with_host
 from ..sweeping.pool import points
 from ..terminal import options as read
@@ -97,7 +96,7 @@ def run(options: Options, command: str) -> int:
             "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
         )
     check_files(given, output=options.output, json=options.json)
-    _check_picture(options.output)
+    check_picture(options.output)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     jobs = options.jobs or cores()
     if given.trace == "-":
@@ -144,16 +143,6 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             console(out).print(f"wrote {', '.join(written)}", markup=False)
     return 0 if complete else INTERRUPTED
-
-
-def _check_picture(path: str | None) -> None:
-    """Raises CallerError for the name of a file that would not look like an SVG."""
-    if path in (None, "-") or path.lower().endswith(".svg"):
-        return
-    if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
-        raise CallerError(
-            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
-        )
 
 
 def _sizes(text: str) -> tuple[int, ...]:

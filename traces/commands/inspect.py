@@ -1,7 +1,7 @@
 """`hicache inspect`: statistics of a trace, and how much a cache of any size could hit.
 
-Does not replay. The curve comes from reuse distances (traces/replaying/curve), so it is independent
-of the cache that it is compared with.
+Does not replay. The curve comes from stack distances (traces/curves), so it is independent of the
+cache that it is compared with.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from ..curves.distances import Curve, lru_curve
 from ..formats._open import open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
-from ..replaying.curve import Curve, lru_curve
 from ..reporting import timestamps
 from ..reporting.results import head
 from ..terminal import options as read

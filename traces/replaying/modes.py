@@ -33,6 +33,7 @@ from ..terminal.progress import progress
 from . import timed as replay_timed
 from .account import Account, Tokens, ceiling_of
 from .fitting import without
+from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
 from .hits import HitsReplay, HitsStorage
@@ -75,6 +76,7 @@ class _Observers:
         self.history: History | None = None
         self.accounts: Accounts | None = None
         self.prefetches = Prefetches()
+        self.copies: Copies | None = None
         self.all: list[Observer] = [self.tally]
         if settings.storage is not None:
             self.all.append(self.prefetches)
@@ -125,8 +127,8 @@ def run(
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
-    follow: keep the history of every page. until: stop when this request has been served. shown:
-    shows the progress, instead of standard error.
+    follow: keep the history of every page, and with a clock the time of every copy. until: stop
+    when this request has been served. shown: shows the progress, instead of standard error.
     """
     timed = settings.mode == "timed"
     whole, paged = paged, without(paged, settings.skipped)
@@ -140,6 +142,9 @@ def run(
         history = History(whole, settings.core.components, pages, not timed, stored)
         observers.history = history
         observers.all.append(history)
+    if follow and timed:
+        observers.copies = Copies(settings.page_bytes_total, settings.value_bytes)
+        observers.all.append(observers.copies)
     if settings.check == "every":
         turn_of = turns.tolist() if settings.flushed else ()
         observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
@@ -230,6 +235,8 @@ def _timed(
             observers.history.now_ns = lambda: world.clock.now_ns
             if world.store is not None:
                 observers.history.asked = asked_of(world.store)
+        if observers.copies is not None:
+            observers.copies.now_ns = lambda: world.clock.now_ns
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
         try:
@@ -258,6 +265,7 @@ def _timed(
         preempted=sum(request.retractions for request in timed.requests),
         interrupted=interrupted,
         storage=use,
+        copies=observers.copies,
     )
     return run_, world.core.view
 

@@ -13,6 +13,7 @@ from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
 
 from .account import Account, Share
+from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
 from .load.slo import Served
@@ -162,7 +163,8 @@ class Run:
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
-    half). accounts: everything counted a second time, if all was checked.
+    half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
+    where it was asked for.
     """
 
     account: Account
@@ -181,6 +183,7 @@ class Run:
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
     storage: StorageUse | None = None
+    copies: Copies | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:

@@ -92,6 +92,12 @@ class Settings:
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
 
     @property
+    def page_bytes_total(self) -> dict[str, int]:
+        """Bytes of one page or state of each component, on all ranks together."""
+        sizes = zip(self.core.components, self.page_bytes, strict=True)
+        return {name: size * self.tp for name, size in sizes}
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on each rank."""
         return self.model.weight_bytes // self.tp

@@ -24,10 +24,10 @@ from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
 from .judged import judge
-from .overload import Load, load_of
+from .overload import load_of
 from .records import lines
 from .report import print_report
-from .results import document, head
+from .results import document, head, load_document
 from .why import story
 
 
@@ -104,7 +104,7 @@ def finish(
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)
     if load is not None:
-        found["load"] = _load(load)
+        found["load"] = load_document(load)
     found |= {"warnings": warnings, "conclusions": told}
     judge(without(paged, settings.skipped), settings, run, found, command)
     with ignore_broken_pipe():
@@ -117,14 +117,6 @@ def finish(
     if options.json:
         files.append((options.json, as_json(found)))
     write_all(files)
-
-
-def _load(load: Load) -> dict[str, object]:
-    return {
-        "offered": load.offered or None,
-        "queueing_share": load.queueing,
-        "overloaded": load.overloaded,
-    }
 
 
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:

@@ -22,6 +22,7 @@ from ..replaying.run import (
 )
 from ..replaying.settings import Settings
 from .components import describe
+from .overload import Load
 from .slo import limits_document
 from .stored import lost_by_reason
 
@@ -102,6 +103,14 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def load_document(load: Load) -> dict[str, object]:
+    return {
+        "offered": load.offered or None,
+        "queueing_share": load.queueing,
+        "overloaded": load.overloaded,
+    }
 
 
 def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]:

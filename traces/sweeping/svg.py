@@ -29,19 +29,25 @@ text{font:12px system-ui,sans-serif;fill:#24292f}
 .line{fill:none;stroke-width:2.2;stroke-linejoin:round}
 .dashed{stroke-dasharray:5 4;stroke-width:1.5}
 .a{stroke:#0969da}.b{stroke:#1a7f37}.c{stroke:#9a6700}.d{stroke:#57606a}
+.e{stroke:#8250df}.f{stroke:#cf222e}.g{stroke:#0a7a7a}.h{stroke:#bf3989}
 .dot.a,text.a{fill:#0969da}.dot.b,text.b{fill:#1a7f37}.dot.c,text.c{fill:#9a6700}
-text.a,text.b,text.c,text.d{stroke:none}
+.dot.e,text.e{fill:#8250df}.dot.f,text.f{fill:#cf222e}.dot.g,text.g{fill:#0a7a7a}
+.dot.h,text.h{fill:#bf3989}
+text.a,text.b,text.c,text.d,text.e,text.f,text.g,text.h{stroke:none}
 @media (prefers-color-scheme:dark){
 text{fill:#e6edf3}.note{fill:#9da7b3}.page{fill:#0d1117}
 .grid{stroke:#30363d}.axis{stroke:#9da7b3}
 .a{stroke:#58a6ff}.b{stroke:#3fb950}.c{stroke:#d29922}.d{stroke:#9da7b3}
+.e{stroke:#bc8cff}.f{stroke:#ff7b72}.g{stroke:#39c5cf}.h{stroke:#f778ba}
 .dot.a,text.a{fill:#58a6ff}.dot.b,text.b{fill:#3fb950}.dot.c,text.c{fill:#d29922}
+.dot.e,text.e{fill:#bc8cff}.dot.f,text.f{fill:#ff7b72}.dot.g,text.g{fill:#39c5cf}
+.dot.h,text.h{fill:#f778ba}
 }"""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a panel. colour: a to d, of the style. dashed: a limit, not a measurement."""
+    """One line of a panel. colour: a to h, of the style. dashed: a limit, not a measurement."""
 
     name: str
     values: Sequence[float]

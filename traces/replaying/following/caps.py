@@ -152,8 +152,13 @@ def lost_by_reason(
     found: dict[str, tuple[int, int]] = {}
     for request, tokens in rows:
         if tokens:
-            told = caps.get(request)
-            reason = (told.reason if told is not None else "") or ended_by(request)
+            reason = lost_to(request, ended_by, caps)
             requests, before = found.get(reason, (0, 0))
             found[reason] = requests + 1, before + tokens
     return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+
+def lost_to(request: int, ended_by: Callable[[int], str], caps: Mapping[int, Caps]) -> str:
+    """The reason of one request; see `lost_by_reason`."""
+    told = caps.get(request)
+    return (told.reason if told is not None else "") or ended_by(request)

@@ -1,0 +1,217 @@
+"""A fleet: replicas behind a router on one simulated clock, or prefill and decode replicas.
+
+Lives here: construction, the way of a request through the fleet, and the results. Does not choose a
+replica (see routers), move KV (see handoff) or serve a request (see sim/engine).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from hicache.runtime.driver import Observer
+
+from ..arrivals import Arrivals
+from ..clock import Clock
+from ..engine.sequence import RequestResult
+from ..engine.sequence import Sequence as Served
+from ..errors import StuckError
+from ..hardware.profile import HardwareProfile
+from ..options import EngineOptions, WorldOptions
+from ..replica import LinkUse, TimedResult, WorldStorage
+from ..workload import Job, Workload
+from .desk import Desk, Window
+from .handoff import Handoff, Trip
+from .kv_link import KvLink
+from .ledger import Ledger
+from .member import Ends, Member
+from .options import FleetOptions
+from .routers.base import reads_events
+from .shared_clock import SharedClock
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """requests: those that ended, by index; with decode replicas, each in one record of both. The
+    figures of reuse and time until the first token are then those of the prefill replica.
+
+    members: of each replica; prefill replicas first. choices: the replica that the router chose for
+    each request. trips: with decode replicas, how each request got there. link: of all prefill
+    replicas. digest: of all replicas in order; of a single one, its own.
+    """
+
+    requests: tuple[RequestResult, ...]
+    makespan_ns: int
+    members: tuple[TimedResult, ...]
+    choices: dict[int, int]
+    trips: dict[int, Trip]
+    link: LinkUse
+    digest: str
+
+
+class Fleet:
+    """See the module. observers: of each replica's core. page_bytes: of one page, of all ranks
+    together. progress: called with (ended, all) when a request ends."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        config: Config,
+        model: ModelDescription,
+        profile: HardwareProfile,
+        fleet: FleetOptions,
+        *,
+        page_bytes: int = 0,
+        engine: EngineOptions | None = None,
+        options: WorldOptions | None = None,
+        storage: WorldStorage | None = None,
+        observers: Sequence[Sequence[Observer]] = (),
+        progress: Callable[[int, int], None] = lambda ended, jobs: None,
+    ) -> None:
+        options = options or WorldOptions()
+        if fleet.decode and len(config.components) > 1:
+            raise CallerError(
+                "decode replicas: expected full attention alone, whose pages can move, found "
+                f"{', '.join(config.components)}; give --replicas"
+            )
+        self._workload = workload
+        self._progress = progress
+        self._fleet = fleet
+        self.clock = Clock()
+        self._due = SharedClock(self.clock, "", lambda: -1)
+        self._arrivals = Arrivals(workload, self._due, options.speed, self._arrive)
+        self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
+        self._ledger = Ledger()
+        self.link = KvLink(self.clock, fleet.link)
+        self.handoff = Handoff(
+            self.clock, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+        )
+        reads = reads_events(fleet.router.name)
+        self.members: list[Member] = []
+        for place in range(fleet.members):
+            routed = place < fleet.replicas
+            seen = observers[place] if observers else ()
+            self.members.append(
+                Member(
+                    place,
+                    self._ended,
+                    workload,
+                    replace(config, kv_events=config.kv_events or (reads and routed)),
+                    model,
+                    profile,
+                    clock=SharedClock(self.clock, str(place), self._outside),
+                    engine=engine,
+                    options=options,
+                    storage=storage,
+                    observers=(*([Window(self._desk, place)] if routed else ()), *seen),
+                    relay=self._relay(place),
+                )
+            )
+        self.handoff.members = self.members
+        self._done: dict[int, None] = {}
+
+    def _relay(self, place: int) -> Ends | None:
+        if not self._fleet.decode:
+            return None
+        prefills = place < self._fleet.replicas
+        gives = self.handoff.gives if prefills else (lambda place, sequence: False)
+        return Ends(place, gives, self.handoff.fetch)
+
+    def _outside(self) -> int:
+        """The next event that may concern any replica: an arrival, or with requests that follow
+        others or move between replicas, anything."""
+        if self._arrivals.reacts or self._fleet.decode:
+            return self.clock.next_ns()
+        return self._due.next_ns()
+
+    def run(self) -> FleetResult:
+        """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
+
+        Raises StuckError when requests are left and nothing is scheduled.
+        """
+        collecting = gc.isenabled()
+        gc.disable()  # reference counting is enough; a collection would scan all trees
+        try:
+            self._arrivals.begin()
+            while self.clock.next_ns() >= 0:
+                self.clock.step()
+        finally:
+            if collecting:
+                gc.enable()
+        jobs = len(self._workload.jobs)
+        for member in self.members:
+            if member.engine.sequences:
+                error = member.stuck()
+                error.add_note(f"replica: {member.place}")
+                raise error
+        if not self.link.idle:
+            raise StuckError("transfers are left on the KV link, and nothing is scheduled")
+        self._ledger.close(jobs, sum(self.link.bytes.values()))
+        for member in self.members:
+            member.close()
+        return self.result()
+
+    def result(self) -> FleetResult:
+        """The results so far."""
+        members = tuple(member.result() for member in self.members)
+        found = {index: one for index in self._done if (one := self._one(index)) is not None}
+        requests = tuple(found[index] for index in sorted(found))
+        return FleetResult(
+            requests=requests,
+            makespan_ns=max((request.finish_ns for request in requests), default=0),
+            members=members,
+            choices=self._desk.choices,
+            trips=self.handoff.trips,
+            link=LinkUse(sum(self.link.bytes.values()), sum(self.link.busy_ns.values())),
+            digest=_digest([one.digest for one in members]),
+        )
+
+    def _one(self, index: int) -> RequestResult | None:
+        """The record of a request that ended; None if its prefill replica still has its pages."""
+        trip = self.handoff.trips.get(index)
+        if trip is None:
+            return self.members[self._desk.choices[index]].results.get(index)
+        first = self.members[trip.prefill].results.get(index)
+        second = self.members[trip.decode].results[index]
+        if first is None:
+            return None
+        return first._replace(
+            output_length=second.output_length,
+            finish_ns=second.finish_ns,
+            retractions=first.retractions + second.retractions,
+            refusals=first.refusals + second.refusals,
+        )
+
+    def _arrive(self, job: Job) -> None:
+        place = self._desk.choose(job)
+        self._ledger.sent(job.index, place)
+        if self._fleet.decode:
+            self.handoff.arrive(job, place)
+        else:
+            self.members[place].engine.arrive(job)
+
+    def _ended(self, place: int, served: Served) -> None:
+        index = served.job.index
+        moved = index in self.handoff.trips
+        if moved and place < self._fleet.replicas:
+            return  # its prefill replica gave its pages back
+        self._ledger.ended(index, place)
+        if moved:
+            self.handoff.ended(index)
+        else:
+            self._desk.ended(index)
+        self._done[index] = None
+        for job in self._arrivals.after(served.job):
+            self._arrivals.follow(job)
+        self._progress(len(self._done), len(self._workload.jobs))
+
+
+def _digest(digests: Sequence[str]) -> str:
+    if len(digests) == 1:
+        return digests[0]
+    return blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()

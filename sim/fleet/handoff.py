@@ -1,0 +1,154 @@
+"""Requests on their way from a prefill replica to a decode replica, with their KV.
+
+    prefill computes the prompt and samples the first token; its pages stay
+    -> the least loaded decode replica gets the request, which waits for pages there like any other
+    -> it is admitted: what the decode replica has cached is not moved
+    -> the rest waits for the link, and moves in one transfer, after the last layer was computed
+    -> it decodes, and the prefill replica gives the pages of the prompt to its cache
+
+A transfer takes the place of the forward pass that the decode core asks for: the core hears that
+the pages are filled when the last byte has arrived. Does not model a transfer of single layers
+while later ones are computed, a reservation of decode pages before the prefill, and KV of generated
+tokens that moves back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from hicache.core.actions import Prefill
+
+from ..clock import Timer
+from ..engine.sequence import Sequence as Served
+from ..workload import Job
+from .kv_link import KvLink
+from .ledger import Ledger
+from .loads import Loads
+from .member import Member
+
+_UNSET = -1
+
+
+@dataclass(slots=True)
+class Trip:
+    """One request between two replicas. Times since the start of the run, -1 if it was not
+    reached. left_ns: its first token was sampled. admitted_ns: it has pages on the decode replica.
+    began_ns, arrived_ns: of its transfer. pages: that moved; cached: that were there already."""
+
+    request: int
+    prefill: int
+    decode: int
+    left_ns: int
+    admitted_ns: int = _UNSET
+    began_ns: int = _UNSET
+    arrived_ns: int = _UNSET
+    bytes: int = 0
+    pages: int = 0
+    cached: int = 0
+
+
+class Handoff:
+    """members: all replicas, the first `prefills` of which prefill. page_bytes: of a page, on all
+    ranks together. left: called when a request leaves its prefill replica."""
+
+    def __init__(
+        self,
+        clock: Timer,
+        link: KvLink,
+        ledger: Ledger,
+        prefills: int,
+        page_bytes: int,
+        left: Callable[[int], None],
+    ) -> None:
+        self.trips: dict[int, Trip] = {}
+        self.members: Sequence[Member] = ()
+        self._clock = clock
+        self._link = link
+        self._ledger = ledger
+        self._prefills = prefills
+        self._page_bytes = page_bytes
+        self._left = left
+        self._loads: Loads | None = None
+        self._jobs: dict[int, Job] = {}  # on prefill replicas
+        self._computed: dict[int, Served] = {}  # whose pages stay on a prefill replica
+
+    def arrive(self, job: Job, place: int) -> None:
+        """A request arrives at a prefill replica, which samples its first token only."""
+        self._jobs[job.index] = job
+        self.members[place].engine.arrive(replace(job, output_length=1))
+
+    def gives(self, place: int, sequence: Served) -> bool:
+        """Whether a request leaves its prefill replica, because it has more tokens to generate."""
+        job = self._jobs.pop(sequence.job.index)
+        if job.output_length <= 1:
+            return False
+        self._computed[job.index] = sequence
+        self._clock.after(0, lambda: self._send(job, place))
+        return True
+
+    def _send(self, job: Job, place: int) -> None:
+        if self._loads is None:
+            self._loads = Loads(len(self.members) - self._prefills)
+        chosen = self._loads.least()
+        self._loads.send(job.index, chosen, job.input_length, 0)
+        decode = self._prefills + chosen
+        now_ns = self._clock.now_ns
+        self.trips[job.index] = Trip(job.index, place, decode, now_ns)
+        self._ledger.sent(job.index, decode)
+        self._left(job.index)
+        self.members[decode].engine.take_over(job, now_ns)
+
+    def fetch(self, place: int, sequence: Served, prefill: Prefill) -> None:
+        """A request has pages on its decode replica: moves what is not cached there."""
+        trip = self.trips[sequence.job.index]
+        size = self.members[place].core.view.config.page_size
+        trip.admitted_ns = self._clock.now_ns
+        trip.cached = prefill.start_token // size
+        trip.pages = -(-prefill.end_token // size) - trip.cached
+        trip.bytes = trip.pages * self._page_bytes
+        self.members[place].port.order()
+        if trip.pages:
+            self._link.send(
+                trip.prefill,
+                trip.decode,
+                trip.bytes,
+                lambda: self._begin(trip, sequence, prefill),
+                lambda: self._end(trip, sequence, prefill),
+            )
+        else:
+            self._begin(trip, sequence, prefill)
+            self._end(trip, sequence, prefill)
+
+    def ended(self, request: int) -> None:
+        """A request has ended on its decode replica."""
+        assert self._loads is not None
+        self._loads.end(request)
+
+    def _begin(self, trip: Trip, sequence: Served, prefill: Prefill) -> None:
+        trip.began_ns = self._clock.now_ns
+        self._ledger.left(trip.request, trip.prefill, trip.decode, trip.bytes)
+        tokens, why = _tokens(prefill), _why(trip)
+        self.members[trip.prefill].port.begin(self._computed[trip.request], tokens, "r", why)
+        self.members[trip.decode].port.begin(sequence, tokens, "w", why)
+
+    def _end(self, trip: Trip, sequence: Served, prefill: Prefill) -> None:
+        trip.arrived_ns = self._clock.now_ns
+        source, target = self.members[trip.prefill], self.members[trip.decode]
+        computed = self._computed.pop(trip.request)
+        tokens, why = _tokens(prefill), _why(trip)
+
+        def arrived() -> None:
+            self._ledger.arrived(trip.request, trip.decode, trip.pages * self._page_bytes)
+            target.engine.delivered(sequence, prefill)
+
+        source.port.end(computed, tokens, "r", why, (), lambda: source.engine.release(computed))
+        target.port.end(sequence, tokens, "w", why, prefill.after, arrived)
+
+
+def _tokens(prefill: Prefill) -> tuple[int, int]:
+    return prefill.start_token, prefill.end_token
+
+
+def _why(trip: Trip) -> str:
+    return f"transfer of request {trip.request} from replica {trip.prefill} to {trip.decode}"

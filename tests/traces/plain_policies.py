@@ -1,0 +1,180 @@
+"""Eviction policies once more, in plain lists: what the replayed policies are compared with.
+
+Each function takes the paths of requests, a capacity, and returns the hit pages of each request.
+They share no code with traces/curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+Paths = Sequence[Sequence[int]]
+
+
+def _leading(path: Sequence[int], resident: Sequence[int]) -> int:
+    count = 0
+    while count < len(path) and path[count] in resident:
+        count += 1
+    return count
+
+
+def _replay(paths: Paths, resident: list[int], use: Callable[[int], None]) -> list[int]:
+    """resident: what the function `use` keeps up to date."""
+    hits = []
+    for path in paths:
+        hits.append(_leading(path, resident))
+        for page in path[::-1]:
+            use(page)
+    return hits
+
+
+def lru(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []  # coldest first
+
+    def use(page: int) -> None:
+        if page in resident:
+            resident.remove(page)
+        elif len(resident) == capacity:
+            resident.pop(0)
+        resident.append(page)
+
+    return _replay(paths, resident, use)
+
+
+def fifo(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []
+
+    def use(page: int) -> None:
+        if page not in resident:
+            if len(resident) == capacity:
+                resident.pop(0)
+            resident.append(page)
+
+    return _replay(paths, resident, use)
+
+
+def lfu(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []  # coldest first
+    uses: dict[int, int] = {}
+
+    def use(page: int) -> None:
+        if page in resident:
+            resident.remove(page)
+        else:
+            if len(resident) == capacity:
+                victim = min(resident, key=uses.__getitem__)
+                resident.remove(victim)
+            uses[page] = 0
+        uses[page] += 1
+        resident.append(page)
+
+    return _replay(paths, resident, use)
+
+
+def slru(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []
+    probation: list[int] = []
+    protected: list[int] = []
+    room = capacity * 4 // 5
+
+    def use(page: int) -> None:
+        if page not in resident:
+            if len(resident) == capacity:
+                resident.remove((probation or protected).pop(0))
+            resident.append(page)
+            probation.append(page)
+            return
+        (probation if page in probation else protected).remove(page)
+        protected.append(page)
+        if len(protected) > room:
+            probation.append(protected.pop(0))
+
+    return _replay(paths, resident, use)
+
+
+def sieve(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []  # oldest first
+    marked: set[int] = set()
+    hand = 0  # its place in `resident`
+
+    def use(page: int) -> None:
+        nonlocal hand
+        if page in resident:
+            marked.add(page)
+            return
+        if len(resident) == capacity:
+            while resident[hand % capacity] in marked:
+                marked.remove(resident[hand % capacity])
+                hand = (hand + 1) % capacity
+            del resident[hand]
+            if hand == len(resident):  # the newest page went
+                hand = 0
+        resident.append(page)
+
+    return _replay(paths, resident, use)
+
+
+def s3fifo(paths: Paths, capacity: int) -> list[int]:
+    resident: list[int] = []
+    small: list[int] = []
+    main: list[int] = []
+    ghost: list[int] = []
+    uses: dict[int, int] = {}
+    room = capacity - max(1, capacity // 10)
+
+    def evict() -> None:
+        if len(main) > room or not small:
+            page = main.pop(0)
+            if uses[page] > 0:
+                uses[page] -= 1
+                main.append(page)
+            else:
+                resident.remove(page)
+        else:
+            page = small.pop(0)
+            if uses[page] >= 2:
+                uses[page] = 0
+                main.append(page)
+            else:
+                resident.remove(page)
+                ghost.append(page)
+                del ghost[: max(0, len(ghost) - room)]
+
+    def use(page: int) -> None:
+        if page in resident:
+            uses[page] = min(3, uses[page] + 1)
+            return
+        known = page in ghost
+        if known:
+            ghost.remove(page)
+        while len(resident) == capacity:
+            evict()
+        uses[page] = 0
+        resident.append(page)
+        (main if known else small).append(page)
+
+    return _replay(paths, resident, use)
+
+
+def most_pages(paths: Paths, capacity: int, first: int = 0) -> int:
+    """The most hit pages of requests from `first` on: every content of the cache is tried."""
+    best = {frozenset[int](): 0}
+    for request, path in enumerate(paths):
+        after: dict[frozenset[int], int] = {}
+        for resident, hits in best.items():
+            found = hits + (_leading(path, list(resident)) if request >= first else 0)
+            for kept in _subsets(resident | set(path), capacity):
+                after[kept] = max(after.get(kept, 0), found)
+        best = after
+    return max(best.values())
+
+
+def _subsets(pages: frozenset[int] | set[int], most: int) -> Iterator[frozenset[int]]:
+    ordered = sorted(pages)
+    for choice in product((False, True), repeat=len(ordered)):
+        if sum(choice) <= most:
+            yield frozenset(page for page, kept in zip(ordered, choice, strict=True) if kept)
+
+
+PLAIN = {"fifo": fifo, "lfu": lfu, "s3fifo": s3fifo, "sieve": sieve, "slru": slru}

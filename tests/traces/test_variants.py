@@ -1,0 +1,159 @@
+"""What a report keeps of a replay: series that add up to its figures, and bounded in size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from traces.cli import main, parse
+from traces.formats.base import Paged
+from traces.html.collecting import collect
+from traces.html.document import FIRST_SEEN, LOST, MOST_BUCKETS, Variant
+from traces.html.prefixes import hot_prefixes
+from traces.replaying import modes
+from traces.replaying.builtin import opened
+from traces.replaying.run import Run
+from traces.replaying.settings import Settings, resolve
+
+from .rig import mooncake, read
+
+SMALL = ["--device-pages", "90", "--host-pages", "120", "--check", "off"]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("tree") / "tree.jsonl")
+    assert main(["generate", "random-tree", "--requests", "150", "-o", path]) == 0
+    return path
+
+
+def variant(*arguments: str) -> tuple[Variant, Settings, Run, Paged]:
+    _, options = parse(["replay", *arguments])
+    replay, trace = opened(options)  # type: ignore[arg-type]
+    settings, paged = resolve(replay, trace)
+    run = modes.run(trace, paged, settings, None, 0.0, follow=True)
+    return collect(trace, paged, settings, run), settings, run, paged
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--tp", "2", "--write-policy", "write_back"],
+        ["--components", "full,mamba", "--mamba-states", "60"],
+        ["--storage", "sim:", "--prefetch-threshold", "0"],
+        ["--mode", "hits"],
+    ],
+    ids=" ".join,
+)
+def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None:
+    found, settings, run, _ = variant(tree, *SMALL, *options)
+    series, whole = found.timeline.series, found.whole
+    assert all(len(one) <= MOST_BUCKETS for one in series.values())
+    for tier in ("device", "host", "storage"):
+        assert sum(series[tier]) == whole["hit_tokens"][tier]
+    lost = {name.removeprefix(LOST): sum(one) for name, one in series.items() if LOST in name}
+    assert lost == found.lost_by_reason
+    assert sum(lost.values()) == whole["lost_tokens"] > 0
+    assert sum(series[FIRST_SEEN]) + sum(lost.values()) == whole["computed_tokens"]
+    json.dumps(found.document())
+    if found.moved is None:
+        assert settings.mode == "hits"
+        return
+    for way in ("d2h", "h2d"):
+        moved = sum(getattr(found.moved, f"{way}_bytes"))
+        assert moved == run.transfers[way].bytes * settings.tp > 0
+    if run.storage is not None:
+        assert sum(found.moved.storage_read_bytes) == run.storage.read.bytes
+        assert sum(found.moved.storage_written_bytes) == run.storage.written.bytes > 0
+
+
+def test_quantiles_are_times_of_requests(tree: str) -> None:
+    found, _, run, _ = variant(tree, *SMALL)
+    assert run.latency is not None
+    assert found.ttft_quantiles_s is not None
+    assert len(found.ttft_quantiles_s) == 101
+    times = np.sort(run.latency.ttft_ns) / 1e9
+    assert found.ttft_quantiles_s[0] == pytest.approx(times[0], rel=1e-5)
+    assert found.ttft_quantiles_s[50] == pytest.approx(found.latency_s["ttft"]["p50"], rel=1e-5)  # type: ignore[index]
+    assert found.ttft_quantiles_s[100] == pytest.approx(times[-1], rel=1e-5)
+
+
+def test_without_history_losses_have_one_name(tree: str) -> None:
+    _, options = parse(["replay", tree, *SMALL])
+    replay, trace = opened(options)  # type: ignore[arg-type]
+    settings, paged = resolve(replay, trace)
+    found = collect(trace, paged, settings, modes.run(trace, paged, settings, None, 0.0))
+    assert found.moved is None
+    assert found.lost_by_reason == {"evicted_or_not_ready": found.whole["lost_tokens"]}
+
+
+def test_edges_join_pages_of_the_same_requests() -> None:
+    trace = read(
+        mooncake([1, 2, 3, 4]),
+        mooncake([1, 2, 3, 5]),
+        mooncake([1, 2, 6], length=1536 - 512 + 1),
+        mooncake([7, 8]),
+        mooncake([1, 2, 3, 4]),
+    )
+    found = hot_prefixes(trace.paged(512))
+    edges = [
+        (one.parent, one.end_tokens, one.tokens, one.requests, one.reusable_tokens)
+        for one in found.edges
+    ]
+    assert edges == [
+        (-1, 1024, 1024, 4, 3072),
+        (0, 1536, 512, 3, 1024),
+        (1, 2048, 512, 2, 512),
+    ]
+    assert [one.first_request for one in found.edges] == [0, 0, 0]
+    assert (found.left_out, found.left_out_tokens) == (0, 0)
+
+
+def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
+    _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
+    seen: set[int] = set()
+    reusable = 0
+    for job in paged.jobs:
+        chain = paged.chain(job).tolist()
+        reusable += sum(page in seen for page in chain[: job.input_length // paged.page_size])
+        seen |= set(chain)
+    found = hot_prefixes(paged, run.account)
+    assert sum(edge.reusable_tokens for edge in found.edges) == reusable * paged.page_size
+    hits = sum(edge.hit_tokens or 0 for edge in found.edges)
+    size = paged.page_size
+    assert hits == sum(row.hit_tokens // size * size for row in run.account.rows())
+    for place, edge in enumerate(found.edges):
+        assert edge.id == place
+        assert edge.parent < place
+        assert (edge.hit_tokens or 0) <= edge.reusable_tokens
+
+
+def test_the_tree_is_bounded_and_says_what_it_leaves_out(monkeypatch: Any, tree: str) -> None:
+    _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
+    whole = hot_prefixes(paged, run.account)
+    monkeypatch.setattr("traces.html.prefixes.MOST_PREFIXES", 7)
+    few = hot_prefixes(paged, run.account)
+    assert len(few.edges) <= 7 < len(whole.edges)
+    assert few.left_out == len(whole.edges) - len(few.edges)
+    total = sum(edge.reusable_tokens for edge in whole.edges)
+    assert few.left_out_tokens == total - sum(edge.reusable_tokens for edge in few.edges)
+    assert max(edge.reusable_tokens for edge in few.edges) == max(
+        edge.reusable_tokens for edge in whole.edges
+    )
+    json.dumps(asdict(few))
+
+
+def test_nothing_shared_is_an_empty_tree() -> None:
+    found = hot_prefixes(read(mooncake([1, 2]), mooncake([3])).paged(512))
+    assert (found.edges, found.left_out) == ([], 0)
+
+
+def test_no_reuse_of_a_partial_page_is_counted() -> None:
+    found = hot_prefixes(read(mooncake([1, 2], 600), mooncake([1, 2], 600)).paged(512))
+    assert [edge.tokens for edge in found.edges] == [512]
+    assert found.edges[0].reusable_tokens == 512

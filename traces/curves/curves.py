@@ -1,0 +1,256 @@
+"""All curves that one command shows, as one record: hits of several policies at several capacities.
+
+Chooses the capacities, asks each method for its figures and makes the document. Does not print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+from ..formats.base import Paged, Trace, need_identity
+from ..terminal.progress import progress
+from . import kvcache_simulator as peer
+from . import replay, tiers
+from .distances import Curve, lru_curve
+from .optimum import Kept, Optimum
+from .runs import Column
+from .splits import Group, split
+
+HICACHE = "hicache"
+SEMANTICS = (HICACHE, peer.NAME)
+ONE_PASS = ("lru", "optimum", "bound")
+ALL: Literal["all"] = "all"  # every capacity at which the LRU curve bends
+_MOST_DEFAULT = 24
+
+Wanted: TypeAlias = tuple[int, ...] | Literal["all"] | None
+
+
+def policies() -> list[str]:
+    """Every policy that a curve can show."""
+    return [*ONE_PASS[:1], *registry.names(replay.POLICIES), *ONE_PASS[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveOptions:
+    """capacities: in pages, ascending; None for a choice that suits the trace, "all" for every bend
+    of the LRU curve. first: requests before it only warm the cache. by: see splits. device_pages:
+    the device of two tiers. bytes_per_token: of the model, all ranks. policies: besides lru."""
+
+    policies: tuple[str, ...] = ("optimum", "bound")
+    capacities: Wanted = None
+    first: int = 0
+    by: str | None = None
+    device_pages: int | None = None
+    bytes_per_token: int | None = None
+    semantics: str = HICACHE
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """hit_tokens: by policy, one figure for each capacity. input_tokens: of the counted
+    requests."""
+
+    trace: Trace
+    options: CurveOptions
+    lru: Curve
+    requests: int
+    input_tokens: int
+    capacities: Column
+    hit_tokens: dict[str, list[int]]
+    groups: list[Group]
+
+    def rate(self, tokens: int) -> float:
+        return tokens / self.input_tokens if self.input_tokens else 0.0
+
+    def document(self) -> dict[str, object]:
+        """The figures as JSON values; docs/json.md describes them."""
+        size, lru, options = self.lru.page_size, self.lru, self.options
+        each = options.bytes_per_token
+        pages = self.capacities
+        return {
+            "kind": "curve",
+            "semantics": options.semantics,
+            "trace": {
+                "path": self.trace.path,
+                "format": self.trace.format,
+                "requests": len(self.trace.jobs),
+                "block_size": self.trace.block_size,
+            },
+            "first_request": lru.first,
+            "requests": self.requests,
+            "page_size": size,
+            "bytes_per_token": each,
+            "input_tokens": self.input_tokens,
+            "unique_tokens": lru.unique * size,
+            "working_set_tokens": lru.working_set * size,
+            "unbounded_hit_tokens": lru.unbounded,
+            "largest_request_tokens": lru.largest * size,
+            "capacities_pages": pages.tolist(),
+            "capacities_tokens": (pages * size).tolist(),
+            "capacities_bytes": None if each is None else (pages * size * each).tolist(),
+            "policies": {
+                name: {
+                    "hit_tokens": tokens,
+                    "hit_rates": [self.rate(one) for one in tokens],
+                    "method": method(name, options.semantics),
+                }
+                for name, tokens in self.hit_tokens.items()
+            },
+            "split": self._split(),
+            "tiers": self._tiers(),
+        }
+
+    def _split(self) -> dict[str, object] | None:
+        if self.options.by is None:
+            return None
+        return {
+            "by": self.options.by,
+            "groups": [
+                {
+                    "name": group.name,
+                    "requests": group.requests,
+                    "input_tokens": group.input_tokens,
+                    "unbounded_hit_tokens": group.curve.unbounded,
+                    "lru_hit_tokens": group.curve.tokens_at(self.capacities).tolist(),
+                }
+                for group in self.groups
+            ],
+        }
+
+    def _tiers(self) -> dict[str, object] | None:
+        device = self.options.device_pages
+        if device is None:
+            return None
+        host = self.capacities
+        return {
+            "device_pages": device,
+            "inclusive": tiers.inclusive(self.lru, device, host).document(host),
+            "exclusive": tiers.exclusive(self.lru, device, host).document(host),
+        }
+
+
+def method(policy: str, semantics: str) -> str:
+    """How the figures of a policy are made."""
+    if policy in ("optimum", "bound"):
+        return "intervals" if policy == "optimum" or semantics == HICACHE else "unbounded"
+    return "stack distances" if policy == "lru" else "replay"
+
+
+def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
+    """The curves of a trace. Shows its progress where policies are replayed.
+
+    Raises CallerError for a trace with lengths only, and for options that the trace or the
+    semantics do not allow.
+    """
+    need_identity(trace, "hit rates")
+    _check(options, len(trace.jobs))
+    hits: Callable[[str, int], int]
+    if options.semantics == peer.NAME:
+        known = peer.Peer(paged)
+        lru, hits = known.curve, known.hit_tokens
+    else:
+        lru = lru_curve(paged, options.first)
+        hits = _Own(paged, lru).hit_tokens
+    capacities = _capacities(lru, options.capacities)
+    counted = trace.jobs.input_lengths[lru.first :]
+    return Curves(
+        trace=trace,
+        options=options,
+        lru=lru,
+        requests=len(counted),
+        input_tokens=int(counted.sum(dtype=np.int64)),
+        capacities=capacities,
+        hit_tokens=_figures(lru, hits, options, capacities),
+        groups=split(trace, lru, options.by) if options.by else [],
+    )
+
+
+def _figures(
+    lru: Curve, hits: Callable[[str, int], int], options: CurveOptions, capacities: Column
+) -> dict[str, list[int]]:
+    """hits: the tokens of one policy at one capacity."""
+    found: dict[str, list[int]] = {}
+    if options.semantics == HICACHE:
+        found["lru"] = lru.tokens_at(capacities).tolist()
+    wanted = [name for name in dict.fromkeys(("lru", *options.policies)) if name not in found]
+    with progress("curves", len(wanted) * len(capacities), "points") as shown:
+        for place, name in enumerate(wanted):
+            found[name] = []
+            for done, capacity in enumerate(capacities.tolist(), place * len(capacities)):
+                found[name].append(hits(name, capacity))
+                shown(done + 1)
+    return found
+
+
+class _Own:
+    """Hit tokens of one trace under the semantics of this project."""
+
+    def __init__(self, paged: Paged, lru: Curve) -> None:
+        self._paged = paged
+        self._lru = lru
+        self._optimum: Optimum | None = None
+        self._kept: dict[int, Kept] = {}  # for the optimum and the bound
+        self._paths: replay.Paths | None = None
+
+    def hit_tokens(self, policy: str, capacity: int) -> int:
+        if policy in ONE_PASS:
+            kept = self._kept.get(capacity)
+            if kept is None:
+                self._optimum = self._optimum or Optimum(self._lru)
+                kept = self._kept[capacity] = self._optimum.at(capacity)
+            return kept.tokens if policy == "optimum" else kept.bound
+        self._paths = self._paths or replay.Paths(self._paged, self._lru.first)
+        return replay.hit_tokens(self._paths, replay.make(policy, capacity))
+
+
+def _capacities(lru: Curve, wanted: Wanted) -> Column:
+    """The wanted capacities, or those from the largest request to where more memory adds nothing:
+    two for each doubling, counted from the top, and the working set itself."""
+    if isinstance(wanted, tuple):
+        return np.array(sorted(set(wanted)), dtype=np.int64)
+    if wanted == ALL:
+        bends = lru.bends()
+        return bends[bends > 0] if bends.any() else np.ones(1, dtype=np.int64)
+    last = max(lru.working_set, lru.largest, 1)
+    first = max(1, min(lru.largest, last))
+    sizes = {last}
+    size = 1 << (last - 1).bit_length()
+    while size > first and len(sizes) < _MOST_DEFAULT:
+        sizes |= {one for one in (size, size * 3 // 4) if one < last}
+        size //= 2
+    sizes.add(max(1, size))
+    return np.array(sorted(sizes), dtype=np.int64)
+
+
+def _check(options: CurveOptions, requests: int) -> None:
+    allowed = peer.POLICIES if options.semantics == peer.NAME else policies()
+    for name in options.policies:
+        if name not in allowed:
+            raise CallerError(
+                f"--policies: expected some of {', '.join(allowed)} with --semantics "
+                f"{options.semantics}, found {name}; leave it out"
+            )
+    if options.semantics == peer.NAME and options.first not in (0, requests // 2):
+        raise CallerError(
+            f"--first: expected nothing with --semantics {peer.NAME}, which measures the second "
+            f"half, found {options.first}; leave it out"
+        )
+    if options.first >= requests:
+        raise CallerError(
+            f"--first: expected a request of the trace, which has {requests}, found "
+            f"{options.first}; name an earlier one"
+        )
+    others = [name for name in options.policies if name != "lru"]
+    if options.capacities == ALL and (others or options.semantics != HICACHE):
+        what = f"--policies {','.join(others)}" if others else f"--semantics {options.semantics}"
+        raise CallerError(
+            f"--capacities {ALL}: expected lru alone, which has one pass for all of them, found "
+            f"{what}; name some capacities"
+        )

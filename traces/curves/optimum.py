@@ -1,0 +1,89 @@
+"""The most pages that any policy can hit in a cache of a given capacity (Belady's rule, in bulk).
+
+The future is known, and a page may be left out of the cache when it was used (bypass). A reuse is
+an interval from one use of a page to the next; a cache of C pages can keep at most C intervals that
+overlap. Whenever there are more, the one that ends last is given up (Belady, 1966, for every use;
+Faigle and Nawijn, 1995, as a rule for intervals). Of intervals that end with the same request, the
+one deepest on its path goes first, so the kept pages of a request are always leading pages, and a
+cache that drops leaves only can do the same.
+
+The rule keeps as many pages as possible. In tokens it may miss a little: a partial last page counts
+like a whole one. `bound` is above every policy in tokens, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .distances import Curve
+from .runs import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the optimum hits with one capacity. bound: tokens that no policy can exceed."""
+
+    pages: int
+    tokens: int
+    bound: int
+
+
+class Optimum:
+    """The optimum of the reuses of a curve. counted: the runs whose hits count; the others are kept
+    by the same rule."""
+
+    def __init__(self, curve: Curve, counted: NDArray[np.bool_] | None = None) -> None:
+        runs = curve.runs
+        self._page_size = curve.page_size
+        self._runs = runs
+        self._short = curve.short
+        self._counted = np.ones(len(runs), dtype=np.bool_) if counted is None else counted
+        self._ceiling = self._tokens(runs.pages)
+        self._starts: list[int] = np.argsort(runs.last, kind="stable").tolist()
+        furthest = np.lexsort((-runs.depth, -runs.request))
+        rank = np.empty(len(runs), dtype=np.int64)
+        rank[furthest] = np.arange(len(runs))
+        self._furthest: list[int] = furthest.tolist()
+        self._rank: list[int] = rank.tolist()
+        self._columns: tuple[list[int], ...] = tuple(
+            column.tolist() for column in (runs.last, runs.request, runs.pages)
+        )
+
+    def at(self, capacity: int) -> Kept:
+        kept = np.array(self._kept(capacity), dtype=np.int64)
+        pages = int(kept[self._counted].sum())
+        return Kept(pages, self._tokens(kept), min(self._ceiling, pages * self._page_size))
+
+    def _tokens(self, kept: Column) -> int:
+        short = self._short * (kept == self._runs.pages)
+        return int((kept * self._page_size - short)[self._counted].sum())
+
+    def _kept(self, capacity: int) -> list[int]:
+        """How many pages of each run stay cached until they are used again."""
+        last, request, pages = self._columns
+        rank, furthest = self._rank, self._furthest
+        kept = pages.copy()
+        cached, ended = 0, 0
+        heap: list[int] = []
+        for run in self._starts:
+            now = last[run]
+            while request[ended] <= now:
+                cached -= kept[ended]
+                ended += 1
+            heappush(heap, rank[run])
+            cached += pages[run]
+            while cached > capacity:
+                worst = furthest[heap[0]]
+                over = cached - capacity
+                if kept[worst] > over:
+                    kept[worst] -= over
+                    cached = capacity
+                else:
+                    cached -= kept[worst]
+                    kept[worst] = 0
+                    heappop(heap)
+        return kept

@@ -1,0 +1,1 @@
+"""Eviction policies that `hicache curve` replays page by page, one per file."""

@@ -1,0 +1,150 @@
+"""The records of a report: one JSON document, from which the HTML file is made.
+
+`report` puts it together, and `check` says whether a document that was read from a file is one.
+docs/json.md describes every key. Does not measure anything (see collecting) or draw (see render).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+from hicache.version import VERSION
+
+Document: TypeAlias = Mapping[str, Any]
+
+KIND = "report"
+SCHEMA = 1  # grows when a key changes its meaning or goes
+MOST_BUCKETS = 200
+QUANTILES = 101  # from the least to the largest, one per cent apart
+MOST_PREFIXES = 300
+
+# The series of tokens over time, from the bottom of the stack. What was lost has one series for
+# each reason, under "lost:REASON".
+TIERS = ("device", "host", "storage")
+FIRST_SEEN = "first_seen"
+LOST = "lost:"
+TIME, REQUESTS = "time_s", "requests"  # what the axis of a timeline counts
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Tokens of prompts by bucket. axis: `time_s`, when a request was admitted; or `requests`, its
+    place in the trace, where there is no clock. bucket: the width of one, in the axis's unit."""
+
+    axis: str
+    bucket: float
+    series: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes of all ranks that arrived in each bucket of time."""
+
+    bucket_s: float
+    d2h_bytes: Sequence[int]
+    h2d_bytes: Sequence[int]
+    storage_read_bytes: Sequence[int]
+    storage_written_bytes: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One replay, bounded in size.
+
+    config, whole, latency_s, slo, transfers, digest: as in the document of `hicache replay`; None
+    for what the replay does not have. lost_by_reason: tokens. quantiles: 101 values in seconds,
+    the first is the least.
+    """
+
+    label: str
+    digest: str
+    complete: bool
+    config: Mapping[str, Any]
+    whole: Mapping[str, Any]
+    lost_by_reason: Mapping[str, int]
+    latency_s: Mapping[str, Any] | None
+    ttft_quantiles_s: Sequence[float] | None
+    tpot_quantiles_s: Sequence[float] | None
+    slo: Mapping[str, Any] | None
+    output: Mapping[str, Any] | None
+    load: Mapping[str, Any] | None
+    transfers: Mapping[str, Any]
+    evicted_pages: Mapping[str, int]
+    checks: Mapping[str, Any]
+    timeline: Timeline
+    moved: Moved | None
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """One edge of the tree of prefixes: the pages that the same requests share.
+
+    id: its place in the list. parent: the id of the edge above, -1 at the root. end_tokens: depth
+    of its end. tokens: of the edge alone. requests: those with it in their prompt or their answer.
+    reusable_tokens: what their prompts could reuse of it. hit_tokens: what they did; None without a
+    replay. first_request: who brought it.
+    """
+
+    id: int
+    parent: int
+    end_tokens: int
+    tokens: int
+    requests: int
+    reusable_tokens: int
+    hit_tokens: int | None
+    first_request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """The edges that save most, each after its parent. left_out, left_out_tokens: other shared
+    edges and what is reusable of them."""
+
+    page_size: int
+    edges: Sequence[Prefix]
+    left_out: int
+    left_out_tokens: int
+
+
+def report(
+    title: str,
+    command: str,
+    trace: Mapping[str, Any],
+    variants: Sequence[Mapping[str, Any]],
+    *,
+    verdict: Mapping[str, Any] | None = None,
+    curve: Mapping[str, Any] | None = None,
+    prefixes: Prefixes | None = None,
+    slo: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
+    estimates: Sequence[str] = (),
+    complete: bool = True,
+) -> dict[str, Any]:
+    """The document of a report.
+
+    trace: `path`, `format`, `requests`, `input_tokens`. variants: of `Variant.document`, the first
+    is the one that the others are compared with. verdict: of traces/deciding. curve: of
+    traces/curves. slo: `ttft_s` and `tpot_s`, where they were asked for. estimates: sentences that
+    say which figures are estimates, and how good they are.
+    """
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "hicache_version": VERSION,
+        "command": command,
+        "complete": complete,
+        "title": title,
+        "trace": dict(trace),
+        "slo": dict(slo) if slo else None,
+        "verdict": dict(verdict) if verdict else None,
+        "curve": dict(curve) if curve else None,
+        "variants": [dict(variant) for variant in variants],
+        "prefixes": asdict(prefixes) if prefixes is not None else None,
+        "warnings": list(warnings),
+        "estimates": list(estimates),
+    }

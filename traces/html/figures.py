@@ -1,0 +1,370 @@
+"""The charts of a report as plotly figures in JSON: traces and layouts, without plotly itself.
+
+A colour that begins with @ is a name that the page replaces by the colour of its theme. Every chart
+has a table beside it that says the same (see tables). Does not write HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, log10
+from typing import Any, TypeAlias
+
+from .document import FIRST_SEEN, LOST, REQUESTS, TIERS
+from .markup import chart_text
+from .numbers import count, percent, seconds, short
+from .words import policy_name, series_name
+
+Figure: TypeAlias = dict[str, Any]
+Variant: TypeAlias = Mapping[str, Any]
+
+_MOST_POINTS = 400  # of one line
+_MOST_ROWS_HIGH = 40  # bars below each other
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_PATTERNS = ("/", "x", "\\", "-", "+", "|", ".")
+_LINE = 20  # characters of a label beside a bar
+_LINES = 7  # colours of lines: @line0 to @line6
+_POLICY_DASH = {"optimum": "dash", "bound": "dot"}
+WAYS = {
+    "d2h_bytes": "device to host",
+    "h2d_bytes": "host to device",
+    "storage_read_bytes": "storage to host",
+    "storage_written_bytes": "host to storage",
+}
+PARTS = (("queue", "queue"), ("load", "load from host"), ("compute", "compute"))
+
+
+def layout(x: str, y: str, height: int = 380, **more: Any) -> Figure:
+    """What all charts share. x, y: titles of the axes."""
+    return {
+        "height": height,
+        "xaxis": {"title": {"text": x}, "automargin": True, "zeroline": False},
+        "yaxis": {"title": {"text": y}, "automargin": True, "zeroline": False},
+        **more,
+    }
+
+
+def curve(document: Mapping[str, Any]) -> Figure:
+    """Hit rate against capacity, a line for each policy."""
+    in_bytes = document.get("capacities_bytes")
+    capacities = in_bytes or document["capacities_tokens"]
+    unit, scale = ("GB", 1e9) if in_bytes else ("tokens", 1)
+    places = _thinned(len(capacities))
+    xs = [capacities[at] / scale for at in places]
+    traces = []
+    for number, (name, found) in enumerate(document["policies"].items()):
+        rates = found["hit_rates"]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines" if len(xs) > 40 else "lines+markers",
+                "name": chart_text(policy_name(name)),
+                "x": xs,
+                "y": [round(rates[at], 5) for at in places],
+                "line": {
+                    "color": f"@line{number % _LINES}",
+                    "width": 2.5,
+                    "dash": _POLICY_DASH.get(name, "solid"),
+                },
+                "marker": {"size": 6, "symbol": number},
+                "hovertemplate": f"%{{x:,.4g}} {unit}: %{{y:.1%}}",
+            }
+        )
+    found = layout(f"capacity ({unit}, logarithmic)", "prompt tokens that hit")
+    rates = [rate for trace in traces for rate in trace["y"]]
+    most = min(1.0, 1.1 * max(rates, default=1.0)) or 1.0
+    found["xaxis"] |= _logarithmic(xs)
+    found["yaxis"] |= {"tickformat": ".0%", "range": [0, most]}
+    working = document.get("working_set_tokens")
+    if working and capacities:
+        per_token = (in_bytes[-1] / document["capacities_tokens"][-1]) if in_bytes else 1
+        traces.append(_vertical(working * per_token / scale, "working set", most))
+    return {"data": traces, "layout": found}
+
+
+def tokens(variants: Sequence[Variant]) -> Figure:
+    """A bar for each variant: where its prompt tokens came from."""
+    traces = []
+    for name in series_of(variants):
+        counts = [sum(one["timeline"]["series"].get(name, ())) for one in variants]
+        totals = [max(1, one["whole"]["input_tokens"]) for one in variants]
+        if any(counts):
+            bar = _bar(name, _reasons(variants)) | {
+                "orientation": "h",
+                "y": list(range(len(variants))),
+                "x": [round(one / total, 5) for one, total in zip(counts, totals, strict=True)],
+                "text": [short(one) for one in counts],
+                "textposition": "none",
+                "hovertemplate": "%{x:.1%}, %{text} tokens",
+            }
+            traces.append(bar)
+    found = layout("share of prompt tokens", "", _high(len(variants)), barmode="stack")
+    found["xaxis"] |= {"tickformat": ".0%", "range": [0, 1]}
+    found["yaxis"] |= _labels(variants)
+    return {"data": traces, "layout": found}
+
+
+def series_of(variants: Sequence[Variant]) -> list[str]:
+    """The series of tokens that any of the variants has, from the bottom of the stack."""
+    return [*TIERS, *(LOST + reason for reason in _reasons(variants)), FIRST_SEEN]
+
+
+def _reasons(variants: Sequence[Variant]) -> list[str]:
+    """Every reason of loss, the largest first."""
+    found: dict[str, int] = {}
+    for variant in variants:
+        for reason, lost in variant["lost_by_reason"].items():
+            found[reason] = found.get(reason, 0) + lost
+    return sorted(found, key=lambda reason: (-found[reason], reason))
+
+
+def _bar(name: str, reasons: Sequence[str]) -> Figure:
+    """The look of a series: tiers and first seen are plain, each reason of loss has a pattern."""
+    bar: Figure = {"type": "bar", "name": chart_text(series_name(name))}
+    if not name.startswith(LOST):
+        return bar | {"marker": {"color": f"@{name}", "line": {"width": 0}}}
+    place = reasons.index(name[len(LOST) :])
+    shape = _PATTERNS[place % len(_PATTERNS)]
+    marker = {"color": f"@lost{place % 3}", "line": {"width": 0}, "pattern": _pattern(shape)}
+    return bar | {"marker": marker}
+
+
+def _pattern(shape: str) -> Figure:
+    """Lines over the colour of a bar; none for an empty shape."""
+    return {
+        "shape": shape,
+        "fillmode": "overlay",
+        "fgcolor": "@pattern",
+        "fgopacity": 0.7,
+        "size": 7,
+        "solidity": 0.15,
+    }
+
+
+def timeline(variant: Variant) -> Figure:
+    """Stacked prompt tokens of each bucket of time."""
+    found = variant["timeline"]
+    bucket, traces = found["bucket"], []
+    for name in series_of([variant]):
+        counts = found["series"].get(name, ())
+        if any(counts):
+            bar = _bar(name, list(variant["lost_by_reason"]))
+            traces.append(
+                bar
+                | {
+                    "x0": bucket / 2,
+                    "dx": bucket,
+                    "y": list(counts),
+                    "width": bucket,
+                    "hovertemplate": "%{y:,} tokens",
+                }
+            )
+    by_request = found["axis"] == REQUESTS
+    axis = "request" if by_request else "time of admission (s)"
+    width = f"{count(bucket)} requests" if by_request else seconds(bucket)
+    shown = layout(axis, f"prompt tokens in {width}", barmode="stack", bargap=0)
+    return {"data": traces, "layout": shown | {"hovermode": "x unified"}}
+
+
+def first_tokens(variants: Sequence[Variant], limit_s: float | None) -> Figure:
+    """The distribution of the time to first token, a line for each variant."""
+    traces = []
+    for number, variant in enumerate(variants):
+        times = variant["ttft_quantiles_s"]
+        if times:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": chart_text(variant["label"], 36),
+                    "x": [max(time, 1e-6) for time in times],
+                    "y": [round(at / (len(times) - 1), 4) for at in range(len(times))],
+                    "line": {
+                        "color": f"@line{number % _LINES}",
+                        "dash": _DASHES[number // _LINES % len(_DASHES)],
+                        "width": 2.5,
+                    },
+                    "hovertemplate": "%{y:.0%} within %{x:,.4g} s",
+                }
+            )
+    found = layout("time to first token (s, logarithmic)", "share of requests")
+    times = [time for trace in traces for time in trace["x"]]
+    found["xaxis"] |= _logarithmic([*times, *([limit_s] if limit_s else [])])
+    found["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02]}
+    if limit_s:
+        traces.append(_vertical(limit_s, f"SLO: {seconds(limit_s)}"))
+    return {"data": traces, "layout": found}
+
+
+def parts(variants: Sequence[Variant]) -> Figure:
+    """Of what the mean time to first token consists, a bar for each variant."""
+    timed = [one for one in variants if one["latency_s"]]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": list(range(len(timed))),
+            "x": [one["latency_s"][key]["mean"] for one in timed],
+            "marker": {
+                "color": f"@{key}",
+                "line": {"width": 0},
+                "pattern": _pattern(shape),
+            },
+            "hovertemplate": "%{x:,.4g} s",
+        }
+        for (key, name), shape in zip(PARTS, ("", "/", ""), strict=True)
+    ]
+    found = layout("mean time to first token (s)", "", _high(len(timed)), barmode="stack")
+    found["yaxis"] |= _labels(timed)
+    return {"data": traces, "layout": found}
+
+
+def moved(variant: Variant) -> Figure:
+    """Bytes per second of each way between the tiers."""
+    found, traces = variant["moved"] or {}, []
+    for number, (key, name) in enumerate(WAYS.items()):
+        if any(found.get(key, ())):
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": name,
+                    "x0": 0,
+                    "dx": found["bucket_s"],
+                    "y": [float(f"{one / found['bucket_s'] / 1e9:.5g}") for one in found[key]],
+                    "line": {
+                        "color": f"@way{number}",
+                        "shape": "hv",
+                        "width": 2,
+                        "dash": _DASHES[number],
+                    },
+                    "hovertemplate": "%{y:,.4g} GB/s",
+                }
+            )
+    shown = layout("time (s)", "GB/s, all ranks") | {"hovermode": "x unified"}
+    shown["yaxis"] |= {"rangemode": "tozero"}
+    return {"data": traces, "layout": shown}
+
+
+def prefixes(document: Mapping[str, Any]) -> Figure:
+    """The tree of hot prefixes; an area is what is reusable, a colour what was hit of it."""
+    edges = document["edges"]
+    whole = sum(edge["reusable_tokens"] for edge in edges)
+    hits = [edge["hit_tokens"] for edge in edges]
+    known = all(hit is not None for hit in hits)
+    shares = [
+        round((edge["hit_tokens"] or 0) / edge["reusable_tokens"], 4)
+        if edge["reusable_tokens"]
+        else 0
+        for edge in edges
+    ]
+    marker: Figure = {"line": {"width": 1, "color": "@paper"}}
+    if known:
+        all_hit = sum(hit for hit in hits if hit) / whole if whole else 0
+        bar = {"title": {"text": "hit of reusable"}, "tickformat": ".0%", "thickness": 12}
+        marker |= {
+            "colors": [round(all_hit, 4), *shares],
+            "colorscale": "Cividis",
+            "cmin": 0,
+            "cmax": 1,
+            "showscale": True,
+            "colorbar": bar | {"orientation": "h", "y": -0.02, "yanchor": "top", "len": 0.6},
+        }
+    trace = {
+        "type": "icicle",
+        "ids": ["all", *(f"p{edge['id']}" for edge in edges)],
+        "parents": ["", *(_parent(edge["parent"]) for edge in edges)],
+        "labels": ["all hot prefixes", *(f"{edge['requests']:,} requests" for edge in edges)],
+        "text": ["", *(f"{short(edge['tokens'])} tokens" for edge in edges)],
+        "values": [0, *(edge["reusable_tokens"] for edge in edges)],
+        "customdata": ["", *(_told(edge) for edge in edges)],
+        "branchvalues": "remainder",
+        "maxdepth": 7,
+        "tiling": {"orientation": "v"},
+        "textinfo": "label+text",
+        "marker": marker,
+        "hovertemplate": "%{label}, %{text}<br>%{customdata}<extra></extra>",
+    }
+    shown = {"height": 460, "margin": {"l": 4, "r": 4, "t": 8, "b": 50}}
+    shown["uniformtext"] = {"minsize": 9, "mode": "hide"}
+    return {"data": [trace], "layout": shown}
+
+
+def _told(edge: Mapping[str, Any]) -> str:
+    told = (
+        f"to token {edge['end_tokens']:,}; reusable {short(edge['reusable_tokens'])}; first in "
+        f"request {edge['first_request']}"
+    )
+    if edge["hit_tokens"] is None:
+        return told
+    share = edge["hit_tokens"] / edge["reusable_tokens"] if edge["reusable_tokens"] else 0
+    return f"{told}; hit {percent(share)}"
+
+
+def _parent(number: int) -> str:
+    return "all" if number < 0 else f"p{number}"
+
+
+def _thinned(length: int) -> list[int]:
+    """At most so many places of a line, the first and the last among them."""
+    if length <= _MOST_POINTS:
+        return list(range(length))
+    wanted = [at * (length - 1) // (_MOST_POINTS - 1) for at in range(_MOST_POINTS)]
+    return sorted(set(wanted))
+
+
+def _labels(variants: Sequence[Variant]) -> Figure:
+    names = [_two_lines(one["label"]) for one in variants]
+    places = list(range(len(variants)))
+    return {"tickvals": places, "ticktext": names, "autorange": "reversed", "showgrid": False}
+
+
+def _two_lines(label: str) -> str:
+    """A label beside a bar, in two lines where it is long."""
+    if len(label) <= _LINE:
+        return chart_text(label)
+    cut = label.rfind(" ", 0, _LINE + 1)
+    cut = cut if cut > 0 else _LINE
+    return f"{chart_text(label[:cut])}<br>{chart_text(label[cut:].strip(), _LINE)}"
+
+
+def _high(bars: int) -> int:
+    return 150 + 34 * min(bars, _MOST_ROWS_HIGH)
+
+
+def _logarithmic(values: Sequence[float]) -> Figure:
+    """An axis with ticks at 1, 2 and 5 times powers of ten, or at powers alone where it is long."""
+    known = [value for value in values if value > 0]
+    if not known:
+        return {"type": "log"}
+    low, high = log10(min(known)), log10(max(known))
+    room = max(0.03 * (high - low), 0.02)
+    steps = (1,) if high - low > 4 else (1, 3) if high - low > 2 else (1, 2, 5)
+    ticks = [
+        step * 10.0**power for power in range(floor(low) - 1, ceil(high) + 1) for step in steps
+    ]
+    shown = [tick for tick in ticks if low - room <= log10(tick) <= high + room]
+    return {
+        "type": "log",
+        "range": [low - room, high + room],
+        "tickvals": shown,
+        "ticktext": [_tick(tick) for tick in shown],
+    }
+
+
+def _tick(value: float) -> str:
+    return short(value) if value >= 1000 else f"{value:g}"
+
+
+def _vertical(x: float, text: str, top: float = 1.0) -> Figure:
+    """A vertical line with its name in the legend."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": chart_text(text),
+        "x": [x, x],
+        "y": [0, top],
+        "line": {"color": "@mark", "width": 2, "dash": "longdash"},
+        "hovertemplate": "%{x:,.4g}",
+    }

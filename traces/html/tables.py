@@ -1,0 +1,194 @@
+"""The tables of a report: of variants, and those that say the same as each chart.
+
+Each stands in a box that scrolls sideways on a narrow screen. Does not draw; see figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .document import REQUESTS
+from .figures import PARTS, WAYS, Variant, series_of
+from .markup import Html, joined, tag
+from .numbers import NONE, count, percent, seconds, short
+from .words import policy_name, series_name
+
+_MOST_ROWS = 20
+_CURVE_ROWS = 16
+_QUANTILES = (0, 10, 25, 50, 75, 90, 95, 99, 100)
+
+
+def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+    """A table whose first column names its rows."""
+    head = tag("tr", *(tag("th", column, scope="col") for column in columns))
+    body = joined(
+        tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells))
+        for first, *cells in rows
+    )
+    made = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body))
+    return tag("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def variants(found: Sequence[Variant], best: str | None) -> Html:
+    """The main figures of each variant."""
+    timed = any(one["latency_s"] for one in found)
+    goal = any(one["slo"] for one in found)
+    stored = any(one["whole"]["hit_tokens"]["storage"] for one in found)
+    columns = ["variant", "hit rate", "device", "host", *["storage"] * stored, "lost", "ceiling"]
+    columns += ["TTFT p50", "p90", "p99", "TPOT p50", "tokens/s"] * timed
+    columns += ["attained", "goodput"] * goal
+    rows = [_variant(one, best, stored, timed, goal) for one in found]
+    return table("Variants", columns, rows)
+
+
+def _variant(
+    one: Variant, best: str | None, stored: bool, timed: bool, goal: bool
+) -> Sequence[str]:
+    whole, hits = one["whole"], one["whole"]["hit_tokens"]
+    total = whole["input_tokens"] or 1
+    name = joined([one["label"], tag("span", "best", class_="badge")], " ")
+    cells: list[str] = [name if best == one["label"] else one["label"]]
+    cells += [percent(whole["hit_rate"])]
+    cells += [percent(hits[tier] / total) for tier in ("device", "host", *["storage"] * stored)]
+    cells += [percent(whole["lost_tokens"] / total), percent(whole["ceiling_rate"])]
+    if timed:
+        times, output = one["latency_s"], one["output"]
+        cells += [seconds(times["ttft"][key] if times else None) for key in ("p50", "p90", "p99")]
+        cells += [seconds(times["tpot"]["p50"] if times else None)]
+        cells += [count(output["tokens_per_s"] if output else None)]
+    if goal:
+        slo = one["slo"] or {}
+        rate = slo.get("goodput_requests_per_s")
+        cells += [
+            percent(slo.get("attained_rate")),
+            f"{count(rate)}/s" if rate is not None else NONE,
+        ]
+    return cells
+
+
+def curve(document: Mapping[str, Any]) -> Html:
+    sizes, in_bytes = document["capacities_tokens"], document.get("capacities_bytes")
+    last = len(sizes) - 1
+    places = sorted({at * last // (_CURVE_ROWS - 1) for at in range(_CURVE_ROWS)} if sizes else ())
+    columns = ["capacity (tokens)", *["bytes"] * bool(in_bytes)]
+    columns += [policy_name(name) for name in document["policies"]]
+    rows = [
+        [
+            f"{sizes[at]:,}",
+            *([short(in_bytes[at], "B")] if in_bytes else []),
+            *(percent(one["hit_rates"][at]) for one in document["policies"].values()),
+        ]
+        for at in places
+    ]
+    return table("Hit rate against capacity", columns, rows)
+
+
+def tokens(found: Sequence[Variant]) -> Html:
+    names = [
+        name
+        for name in series_of(found)
+        if any(any(one["timeline"]["series"].get(name, ())) for one in found)
+    ]
+    rows = []
+    for variant in found:
+        series, total = variant["timeline"]["series"], variant["whole"]["input_tokens"]
+        sums = [sum(series.get(name, ())) for name in names]
+        shares = [f"{one:,} ({percent(one / (total or 1))})" for one in sums]
+        rows.append([variant["label"], f"{total:,}", *shares])
+    return table("Prompt tokens by source", ["variant", "all", *map(series_name, names)], rows)
+
+
+def timeline(one: Variant) -> Html:
+    """Tenths of the axis, in tokens."""
+    found = one["timeline"]
+    names = [name for name in series_of([one]) if any(found["series"].get(name, ()))]
+    longest = max((len(found["series"][name]) for name in names), default=0)
+    step = max(1, -(-longest // 10))
+    rows = []
+    for first in range(0, longest, step):
+        last = min(longest, first + step)
+        ends = [at * found["bucket"] for at in (first, last)]
+        unit = "" if found["axis"] == REQUESTS else " s"
+        cells = [f"{sum(found['series'][name][first:last]):,}" for name in names]
+        rows.append([f"{ends[0]:,.6g} to {ends[1]:,.6g}{unit}", *cells])
+    axis = "requests" if found["axis"] == REQUESTS else "time"
+    caption = f"Prompt tokens over time: {one['label']}"
+    return table(caption, [axis, *map(series_name, names)], rows)
+
+
+def first_tokens(found: Sequence[Variant]) -> Html:
+    columns = ["variant", *("least" if at == 0 else f"p{at}" for at in _QUANTILES)]
+    columns[-1] = "largest"
+    rows = [
+        [one["label"], *(seconds(one["ttft_quantiles_s"][at]) for at in _QUANTILES)]
+        for one in found
+        if one["ttft_quantiles_s"]
+    ]
+    return table("Time to first token", columns, rows)
+
+
+def parts(found: Sequence[Variant]) -> Html:
+    rows = [
+        [
+            one["label"],
+            *(seconds(one["latency_s"][key]["mean"]) for key, _ in PARTS),
+            seconds(one["latency_s"]["ttft"]["mean"]),
+        ]
+        for one in found
+        if one["latency_s"]
+    ]
+    columns = ["variant", *(name for _, name in PARTS), "time to first token"]
+    return table("Mean time to first token", columns, rows)
+
+
+def moved(found: Sequence[Variant]) -> Html:
+    """What each way moved in all, and in its busiest bucket."""
+    rows = []
+    for one in found:
+        for key, name in WAYS.items():
+            sums = (one["moved"] or {}).get(key) or ()
+            if any(sums):
+                most = max(sums) / one["moved"]["bucket_s"]
+                cells = [short(sum(sums), "B"), f"{short(most, 'B')}/s"]
+                rows.append([f"{one['label']}: {name}", *cells])
+    return table("Transfers, all ranks", ["way", "in all", "most in one bucket"], rows)
+
+
+def prefixes(document: Mapping[str, Any]) -> Html:
+    edges = sorted(document["edges"], key=lambda edge: (-edge["reusable_tokens"], edge["id"]))
+    columns = ["first in request", "depth of its end", "tokens", "requests", "reusable", "hit"]
+    rows = [
+        [
+            f"{edge['first_request']:,}",
+            f"{edge['end_tokens']:,}",
+            f"{edge['tokens']:,}",
+            f"{edge['requests']:,}",
+            f"{edge['reusable_tokens']:,}",
+            NONE
+            if edge["hit_tokens"] is None or not edge["reusable_tokens"]
+            else percent(edge["hit_tokens"] / edge["reusable_tokens"]),
+        ]
+        for edge in edges[:_MOST_ROWS]
+    ]
+    return table("Hot prefixes: the edges that save most, in tokens", columns, rows)
+
+
+def evidence(rows: Sequence[Mapping[str, Any]]) -> Html:
+    cells = [
+        [str(one["name"]), _valued(one["value"], one.get("unit")), str(one.get("label") or "")]
+        for one in rows
+    ]
+    return table("Evidence", ["figure", "value", "of"], cells)
+
+
+def _valued(value: object, unit: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return NONE if value is None else str(value)
+    if unit in ("rate", "share"):
+        return percent(value)
+    if unit == "s":
+        return seconds(value)
+    if unit in ("B", "bytes"):
+        return short(value, "B")
+    return f"{count(value)} {unit or ''}".strip()

@@ -1,0 +1,148 @@
+"""The names that a report gives to series, reasons, policies and limits, and their definitions.
+
+Does not draw; see figures, and sections for the text around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..reporting.stored import reason_in_words
+from .document import FIRST_SEEN, LOST, REQUESTS
+
+_SERIES = {
+    "device": "device hits",
+    "host": "host hits",
+    "storage": "storage hits",
+    FIRST_SEEN: "first seen",
+}
+_REASONS = {
+    "evicted": "evicted",
+    "evicted_or_not_ready": "evicted or not ready",
+    "not_ready": "still being computed",
+}
+_POLICIES = {
+    "lru": "LRU",
+    "fifo": "FIFO",
+    "lfu": "LFU",
+    "s3-fifo": "S3-FIFO",
+    "s3fifo": "S3-FIFO",
+    "sieve": "SIEVE",
+    "slru": "SLRU",
+    "optimum": "optimum (Belady)",
+    "bound": "bound of any policy",
+}
+_RESOURCES = {
+    "working_set": "working set",
+    "capacity": "capacity",
+    "policy": "eviction policy",
+    "tier_bandwidth": "bandwidth of a tier",
+    "compute": "compute",
+    "load": "load",
+    "host_gigabyte": "one more GB of host memory",
+    "tier_gigabyte_per_s": "one more GB/s of the tier",
+    "gpu": "one more GPU",
+}
+
+_ALWAYS = (
+    (
+        "hit rate",
+        "Prompt tokens that a tier had when the request was admitted first, over all prompt "
+        "tokens. Long requests count more than short ones.",
+    ),
+    ("device, host, storage hits", "The part of the hit tokens that each tier had."),
+    (
+        "first seen",
+        "Prompt tokens that no earlier request of the trace has, in whole pages: no cache could "
+        "have had them.",
+    ),
+    (
+        "lost",
+        "Prompt tokens that an earlier request had and that were computed again. The reason is "
+        "that of the first page behind the hit.",
+    ),
+    (
+        "ceiling",
+        "The hit rate of an unbounded cache that is filled in the order of the trace: input less "
+        "first seen.",
+    ),
+)
+_TIMED = (
+    (
+        "time to first token (TTFT)",
+        "From the arrival of a request to the end of the forward pass that made its first token, "
+        "in the virtual time of the simulation. It is the sum of queue (no pass worked for the "
+        "request), load (its passes waited for copies from host) and compute.",
+    ),
+    (
+        "time per output token (TPOT)",
+        "The time from the first token to the last, over the tokens after the first; of requests "
+        "with two or more.",
+    ),
+    ("p50, p90, p99", "Observed values: this share of the requests took no longer."),
+    ("transfers", "Bytes of all ranks together, counted when the copy ended."),
+)
+_CURVE = (
+    (
+        "capacity",
+        "Tokens, or bytes of all ranks, that one cache of one tier holds. The curve has no clock: "
+        "requests are served one by one, in the order of the trace.",
+    ),
+    (
+        "optimum (Belady)",
+        "Evicts what is needed again last, knowing the future. No real policy hits more.",
+    ),
+    (
+        "working set",
+        "The least capacity with which LRU hits all that any cache could hit.",
+    ),
+)
+_SLO = (
+    (
+        "goodput",
+        "Requests, or output tokens, per second of those requests that met every limit (SLO).",
+    ),
+    ("attained", "The share of the finished requests that met every limit."),
+)
+_PREFIXES = (
+    (
+        "hot prefix",
+        "Pages that the same requests share, as one edge of the tree of all prompts. Reusable: "
+        "prompt tokens of the later requests in these pages. Hit: how many of them the first "
+        "replay of the report hit.",
+    ),
+)
+
+
+def series_name(name: str) -> str:
+    """The name of a series of tokens."""
+    return f"lost: {reason_name(name[len(LOST) :])}" if name.startswith(LOST) else _SERIES[name]
+
+
+def reason_name(reason: str) -> str:
+    return _REASONS.get(reason) or reason_in_words(reason)
+
+
+def policy_name(name: str) -> str:
+    return _POLICIES.get(name, name)
+
+
+def resource_name(name: str) -> str:
+    return _RESOURCES.get(name, name)
+
+
+def definitions(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, text) of every figure that the report shows."""
+    found = list(_ALWAYS if document["variants"] else ())
+    if any(one["latency_s"] for one in document["variants"]):
+        found += _TIMED
+    elif any(one["timeline"]["axis"] == REQUESTS for one in document["variants"]):
+        found.append(("request", "The place of a request in the trace, from 0."))
+    if document["slo"] or any(one["slo"] for one in document["variants"]):
+        found += _SLO
+    if document["curve"]:
+        found += _CURVE
+    if document["prefixes"]:
+        found += _PREFIXES
+    return found
