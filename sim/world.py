@@ -51,7 +51,9 @@ class World(Replica):
             observers=observers,
         )
         self._progress = progress
-        self._arrivals = Arrivals(workload, self.clock, options.speed, self._arrive)
+        self._arrivals = Arrivals(
+            workload, self.clock, options.speed, self._arrive, options.concurrency
+        )
         self._rounds = self._rounds_of(rounds)
 
     def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:

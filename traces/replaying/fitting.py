@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
 from sim.engine.sequence import final_length
 from sim.workload import Job
 
 from ..formats._jobs import Jobs
 from ..formats.base import Paged, Trace
+from .load.trace import WithJobs
 from .options import BACKBONE, HARDWARE
 from .ways import Holding
 
@@ -118,30 +118,7 @@ def _with_followers(jobs: Jobs, large: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 def without(paged: Paged, skipped: Skipped) -> Paged:
     """The trace without the skipped requests. The others keep their numbers."""
-    return Kept(paged, skipped) if skipped.requests else paged
-
-
-class Kept:
-    """A trace in pages, without some requests."""
-
-    def __init__(self, paged: Paged, skipped: Skipped) -> None:
-        self._paged = paged
-        out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
-        self.jobs = paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out))
-
-    @property
-    def page_size(self) -> int:
-        return self._paged.page_size
-
-    @property
-    def knows_output(self) -> bool:
-        return self._paged.knows_output
-
-    def key(self, job: Job, tokens: int) -> Key:
-        return self._paged.key(job, tokens)
-
-    def prompt_key(self, job: Job) -> Key:
-        return self._paged.prompt_key(job)
-
-    def chain(self, job: Job) -> Pages:
-        return self._paged.chain(job)
+    if not skipped.requests:
+        return paged
+    out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
+    return WithJobs(paged, paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out)))

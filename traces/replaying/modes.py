@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
 from hicache.core.actions import Outcome
 from hicache.core.events import Event, Finished
 from hicache.core.types import Tier
@@ -42,7 +44,7 @@ from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings
 from .storage_use import asked_of, opened, use_of
 from .tally import Tally
-from .turns import by_turn, turns_of
+from .turns import by_turn, conversations
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -134,7 +136,8 @@ def run(
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
-    turns = turns_of(whole)
+    turns, told_by = conversations(trace, whole)
+    rounds_of = turns if told_by == "after" else np.zeros_like(turns)
     observers = _Observers(settings, ceiling, watch)
     if follow or settings.storage is not None:
         pages = -(-ceiling // paged.page_size)
@@ -146,12 +149,12 @@ def run(
         observers.copies = Copies(settings.page_bytes_total, settings.value_bytes)
         observers.all.append(observers.copies)
     if settings.check == "every":
-        turn_of = turns.tolist() if settings.flushed else ()
+        turn_of = rounds_of.tolist() if settings.flushed else ()
         observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
         observers.all.append(observers.accounts)
     if until is not None:
         observers.all.append(_Until(until))
-    rounds = RoundOptions(turns.tolist(), settings.flushed) if settings.flushed else None
+    rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         result, view = (_timed if timed else _hits)(
             paged, settings, account, observers, watch, shown or progress, contents, rounds
@@ -160,6 +163,7 @@ def run(
         result,
         components=observers.components(settings, None if result.interrupted else view),
         turns=by_turn(account, turns),
+        turns_from=told_by,
         wall_s=time.perf_counter() - start,
     )
 

@@ -158,7 +158,8 @@ class StorageUse:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
+    """refused: admissions, chunks and growths refused, by reason. turns: of conversations;
+    turns_from: what tells them (see turns).
 
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
@@ -175,6 +176,7 @@ class Run:
     digest: str
     components: tuple[ComponentUse, ...] = ()
     turns: Sequence[Turn] = ()
+    turns_from: str = ""
     wall_s: float = 0.0
     latency: Latency | None = None
     preempted: int = 0

@@ -8,7 +8,7 @@ traces/commands/replay.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
+from .load.options import LoadSettings, settings_of
 from .load.slo import Slo
 from .options import (
     HARDWARE,
@@ -71,6 +72,7 @@ class Settings:
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
     slo: Slo | None = None
+    load: LoadSettings = field(default_factory=LoadSettings)
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -155,6 +157,7 @@ class Settings:
             "limit": self.limit or None,
             "seed": self.seed,
             "slo": str(self.slo) if self.slo else None,
+            **self.load.as_options(),
             **self._of_storage(),
         }
 
@@ -233,6 +236,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
         slo=options.slo,
+        load=settings_of(options),
     )
     return settings, paged
 

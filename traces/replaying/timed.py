@@ -38,7 +38,11 @@ def build(
         settings.hardware,
         engine=settings.engine,
         options=WorldOptions(
-            checks=settings.check, seed=settings.seed, tp=settings.tp, speed=settings.speed
+            checks=settings.check,
+            seed=settings.seed,
+            tp=settings.tp,
+            speed=settings.speed,
+            concurrency=settings.load.concurrency,
         ),
         storage=_storage(settings, contents),
         rounds=rounds,

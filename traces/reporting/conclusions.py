@@ -21,7 +21,7 @@ from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
-from .overload import Load, slower
+from .overload import Load, eased
 from .refusals import for_pages, how_often
 from .slo import sentences as limits_kept
 from .stored import advice as storage_advice
@@ -228,8 +228,7 @@ def _advice(
 def _slower(settings: Settings, load: Load) -> list[str]:
     if not load.overloaded:
         return []
-    speed = slower(load, settings.speed)
-    return [f"Try --speed {speed} to see the cache at a load that the machine can serve."]
+    return [f"Try {eased(load, settings)} to see the cache at a load that the machine can serve."]
 
 
 def _percent(rate: float) -> str:

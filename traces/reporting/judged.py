@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from invariants.accounts import compare, figures
+from invariants.accounts import closed_loop, compare, figures
 from invariants.accounts.accounts import Accounts
 
 from ..formats.base import Paged
@@ -27,7 +27,9 @@ def judge(
     accounts = run.accounts
     if accounts is None or run.interrupted:
         return
-    core = settings.core
+    core, concurrency = settings.core, settings.load.concurrency
+    if concurrency:
+        closed_loop.apply(accounts.entries, paged.jobs, concurrency, settings.speed)
     timed = run.latency is not None
     ceiling = figures.ceilings(paged, whole_prompts=not timed)
     expected = figures.shares(accounts, ceiling, core.page_size)

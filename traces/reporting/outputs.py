@@ -72,7 +72,7 @@ def warn(trace: Trace, settings: Settings) -> list[str]:
     """Prints the warnings about the arrival times, before the run that they may spare; returns
     them."""
     timed = settings.mode == "timed"
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    warnings = timestamps.warnings(trace.jobs, settings.speed, settings.load) if timed else []
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
@@ -99,7 +99,11 @@ def finish(
     Before that, with all checks on, compares the figures with accounts that were counted twice.
     """
     latency = run.latency
-    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    load = (
+        None
+        if latency is None
+        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
+    )
     told = conclusions(options, trace, settings, run, load)
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)

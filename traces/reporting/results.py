@@ -81,6 +81,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
         result["lookups"] = list(_lookups(settings, run))
     if run.turns:
+        result["turns_from"] = run.turns_from
         result["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]
     if run.compared is not None:
         order, whole, steady = run.compared
