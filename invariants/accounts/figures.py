@@ -301,6 +301,7 @@ def record(index: int, entry: Entry, ceiling: int, timed: bool) -> Figures:
             "arrival_ns": entry.arrival_ns,
             "queue_ns": entry.queue_ns,
             "ttft_ns": entry.ttft_ns,
+            "tpot_ns": int(_measured(entry, "tpot")) if entry.output_tokens > 1 else None,
             "finish_ns": entry.finish_ns,
             "refusals": entry.refusals,
             "preemptions": entry.preemptions,

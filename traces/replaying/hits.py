@@ -60,7 +60,9 @@ class HitsReplay:
         observers: Sequence[Observer],
         store: HitsStorage | None = None,
         rounds: RoundOptions | None = None,
+        uncached: frozenset[int] = frozenset(),
     ) -> None:
+        """uncached: requests that are larger than the device; they are computed without it."""
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
         if store is not None:
@@ -69,6 +71,7 @@ class HitsReplay:
         self._driver = Driver(self.core, executor, observers)
         self._store = store
         self._rounds = rounds
+        self._uncached = uncached
         self._turn = 0
         self._trace = trace
         self._account = account
@@ -81,7 +84,10 @@ class HitsReplay:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
-            self._serve(job)
+            if job.index in self._uncached:
+                self._account.admit(job.index, 0, 0)
+            else:
+                self._serve(job)
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))

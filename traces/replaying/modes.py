@@ -36,7 +36,7 @@ from . import timed as replay_timed
 from .account import Account, Tokens, ceiling_of
 from .fitting import without
 from .following.copies import Copies
-from .following.history import History
+from .following.history import TOO_LARGE, History, Miss
 from .following.prefetches import Prefetches
 from .hits import HitsReplay, HitsStorage
 from .lookups import Lookups
@@ -186,7 +186,10 @@ def _hits(
         if observers.history is not None:
             observers.history.asked = asked_of(executor)
     watched = (recorder, *observers.all)
-    hits = HitsReplay(paged, settings.core, account, watched, store, rounds)
+    uncached = settings.uncached.requests
+    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, uncached)
+    if observers.history is not None:
+        observers.history.misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree

@@ -52,7 +52,10 @@ from .ways import Holding
 class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    storage: None without one. flushed: the tiers that are emptied between rounds."""
+    skipped: the requests that were left out. uncached: those that are computed without the cache,
+    because the device cannot hold them. storage: None without one. flushed: the tiers that are
+    emptied between rounds.
+    """
 
     mode: Mode
     check: Level
@@ -72,6 +75,7 @@ class Settings:
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
     slo: Slo | None = None
+    uncached: Skipped = field(default_factory=Skipped)
     load: LoadSettings = field(default_factory=LoadSettings)
 
     @property
@@ -213,6 +217,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
                 f"device pool of {component.name}: expected at least {component.least_pages} pages "
                 f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
             )
+    skipped, uncached = check_fit(trace, paged, Holding(options, page_size, sizes, engine))
     settings = Settings(
         mode=options.mode,
         check=options.check or "sampled",
@@ -228,7 +233,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         engine=engine,
         pools=sizes,
         page_size_given=options.page_size is not None,
-        skipped=check_fit(trace, paged, Holding(options, page_size, sizes, engine)),
+        skipped=skipped,
+        uncached=uncached,
         storage=storage,
         flushed=tuple(
             tier

@@ -15,7 +15,6 @@ from sim.engine.costs import CostModel
 from ..formats._jobs import Jobs
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.fitting import Skipped
 from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
@@ -43,11 +42,21 @@ def conclusions(
     if settings.slo is not None and run.latency is not None:
         limits = limits_kept(trace, settings.slo, run.latency)
     served = _of_served(options, settings, run, load)
-    return [*left_out(trace.jobs, settings.skipped), *limits, *served]
+    return [*left_out(trace.jobs, settings), *limits, *served]
 
 
-def left_out(jobs: Jobs, skipped: Skipped) -> list[str]:
-    """That requests were left out, with their share of the trace; nothing if none were."""
+def left_out(jobs: Jobs, settings: Settings) -> list[str]:
+    """That requests were left out or not cached, with their share of the trace; nothing if none
+    were."""
+    skipped, uncached = settings.skipped, settings.uncached
+    if uncached.requests:
+        count = len(uncached.requests)
+        return [
+            f"{count:,} of {len(jobs):,} requests with "
+            f"{_percent(uncached.input_tokens / jobs.input_tokens)} of the prompt tokens "
+            f"{'is' if count == 1 else 'are'} larger than the device pool and computed without the "
+            "cache; --skip-too-large leaves such requests out."
+        ]
     count = len(skipped.requests)
     if not count:
         return []

@@ -28,6 +28,8 @@ def judge(
     if accounts is None or run.interrupted:
         return
     core, concurrency = settings.core, settings.load.concurrency
+    for index in settings.uncached.requests:
+        accounts.entries[index].finish_ns = 0  # it has no events
     if concurrency:
         closed_loop.apply(accounts.entries, paged.jobs, concurrency, settings.speed)
     timed = run.latency is not None

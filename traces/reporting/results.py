@@ -56,6 +56,10 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "requests": len(settings.skipped.requests),
             "input_tokens": settings.skipped.input_tokens,
         },
+        "uncached": {
+            "requests": len(settings.uncached.requests),
+            "input_tokens": settings.uncached.input_tokens,
+        },
         "config": settings.as_options(),
         "whole": _share(whole),
         "steady": _share(run.account.steady()),

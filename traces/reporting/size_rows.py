@@ -17,12 +17,17 @@ Row = tuple[str, str]
 def size_rows(trace: Trace, settings: Settings) -> list[Row]:
     """What was left out, then one row for each pool, window, states and the page size. The first
     component's rows have only the tier's name."""
-    core, pools, skipped = settings.core, settings.pools, settings.skipped
+    core, pools = settings.core, settings.pools
+    skipped, uncached = settings.skipped, settings.uncached
     rows = []
     if skipped.requests:
         count = len(skipped.requests)
         what = f"{count:,} request{'s' * (count > 1)} with {skipped.input_tokens:,} input tokens"
         rows.append(("skipped", f"{what}, too large for the device"))
+    if uncached.requests:
+        count = len(uncached.requests)
+        what = f"{count:,} request{'s' * (count > 1)} with {uncached.input_tokens:,} input tokens"
+        rows.append(("not cached", f"{what}, larger than the device pool: computed in full"))
     for tier, sizes, rules in (
         ("device", core.device_pages, pools.device_rules),
         ("host", core.host_pages, pools.host_rules),

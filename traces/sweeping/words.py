@@ -20,7 +20,7 @@ from .points import Point, machine
 
 def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
-    return [*left_out(trace.jobs, settings.skipped), *_compared(settings, points)]
+    return [*left_out(trace.jobs, settings), *_compared(settings, points)]
 
 
 def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
