@@ -145,6 +145,7 @@ class Settings:
             "components": list(core.components),
             **self._of_components(),
             "host_bandwidth": str(self.host_bandwidth),
+            "host_link_bytes_per_s_per_rank": self.hardware.reached_link_bytes_per_s,
             "write_policy": core.write_policy,
             "exclusive": bool(core.exchange_pages),
             "exchange_pages": list(core.exchange_pages),

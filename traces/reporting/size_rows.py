@@ -58,8 +58,18 @@ def each_rank(settings: Settings) -> str:
 
 
 def hardware_row(settings: Settings) -> Row:
-    link = settings.hardware.reached_link_bytes_per_s / 1e9
-    return "hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"
+    """The link is that of one rank, in one direction, and what copies reach of it."""
+    profile, tp = settings.hardware, settings.tp
+    link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{each_rank(settings)}"
+    if settings.host_bandwidth.bytes_per_s:
+        source = "as given"
+    elif profile.curves:
+        source = "measured copies"
+    else:
+        factor = settings.host_bandwidth.factor
+        times = f"{float(factor):g} x " if factor != 1 else ""
+        source = f"{times}{profile.link_permille / 10:g}% of its peak"
+    return "hardware", f"{tp} x {profile.name}, {link} each way ({source})"
 
 
 def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
