@@ -15,6 +15,7 @@ from sim.engine.costs import CostModel
 from ..formats._jobs import Jobs
 from ..formats.base import Trace
 from ..replaying.account import Share
+from ..replaying.load.trace import LoadedTrace
 from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
@@ -42,7 +43,21 @@ def conclusions(
     if settings.slo is not None and run.latency is not None:
         limits = limits_kept(trace, settings.slo, run.latency)
     served = _of_served(options, settings, run, load)
-    return [*left_out(trace.jobs, settings), *limits, *served]
+    return [*left_out(trace.jobs, settings), *_closed(trace), *limits, *served]
+
+
+def _closed(trace: Trace) -> list[str]:
+    """What --closed-loop made of the trace."""
+    if not isinstance(trace, LoadedTrace) or not trace.chained:
+        return []
+    why = {
+        "sessions": "the request before it in its session",
+        "prompts": "the request whose prompt it extends, since the trace names no sessions",
+    }
+    return [
+        f"{trace.chained:,} of {len(trace.jobs):,} requests wait for {why[trace.told_by]} "
+        "(--closed-loop)."
+    ]
 
 
 def left_out(jobs: Jobs, settings: Settings) -> list[str]:

@@ -30,27 +30,27 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
 
     Raises CallerError for an option that this trace has no use for.
     """
-    jobs, chained = trace.jobs, 0
+    jobs, chained, told_by = trace.jobs, 0, ""
     if options.spread:
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
         jobs.spread()
     if options.closed_loop:
-        jobs, chained = _closed(trace, jobs)
+        jobs, chained, told_by = _closed(trace, jobs)
     if options.think_time is not None:
         jobs = _thinking(trace, jobs, options.think_time)
     if options.arrivals is not None or options.request_rate is not None:
         jobs = _arriving(trace, jobs, options)
-    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained)
+    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by)
 
 
-def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int]:
+def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int, str]:
     """Each turn follows the turn before it, after the time between their arrivals. Returns how many
-    requests do that did not before."""
+    requests do that did not before, and what tells so."""
     afters, times = jobs.afters.copy(), jobs.arrivals_ns.copy()
     free = afters < 0
-    before = turns.by_session(jobs)
+    before, told_by = turns.by_session(jobs), "sessions"
     if trace.identity and not (free & (before >= 0)).any():
-        before = turns.by_prompt(trace.paged(trace.block_size or _PAGE))
+        before, told_by = turns.by_prompt(trace.paged(trace.block_size or _PAGE)), "prompts"
     # a request that follows another one has no time of its own, and the next turn no gap to it
     chained = free & (before >= 0)
     if not chained.any() and not (~free).any():
@@ -62,7 +62,7 @@ def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int]:
     known = free[earlier]
     gaps = np.where(known, jobs.arrivals_ns[chained] - jobs.arrivals_ns[earlier], 0)
     afters[chained], times[chained] = earlier, np.maximum(gaps, 0)
-    return jobs.retimed(times, afters), int(chained.sum())
+    return jobs.retimed(times, afters), int(chained.sum()), told_by
 
 
 def _thinking(trace: Trace, jobs: Jobs, think_time: ThinkTime) -> Jobs:
@@ -100,12 +100,14 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
 
 
 class LoadedTrace:
-    """A trace with other jobs. chained: requests that --closed-loop lets follow another one."""
+    """A trace with other jobs. chained: requests that --closed-loop lets follow another one, as
+    told_by says: sessions or prompts."""
 
-    def __init__(self, trace: Trace, jobs: Jobs, chained: int) -> None:
+    def __init__(self, trace: Trace, jobs: Jobs, chained: int, told_by: str) -> None:
         self._trace = trace
         self.jobs = jobs
         self.chained = chained
+        self.told_by = told_by
 
     @property
     def path(self) -> str:
