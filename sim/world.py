@@ -19,11 +19,14 @@ from .hardware.profile import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
+from .sender import Sender, SenderOptions
+from .wants import WantOptions, Wants
 from .workload import Job, Workload
 
 
 class World(Replica):
-    """See the module. progress: called with (ended, all) when a request ends."""
+    """See the module. progress: called with (ended, all) when a request ends. sender: how requests
+    are sent, if not when they arrive; `sent` is called with each just before it is."""
 
     def __init__(
         self,
@@ -36,6 +39,8 @@ class World(Replica):
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
         rounds: RoundOptions | None = None,
+        sender: SenderOptions | None = None,
+        wants: WantOptions | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -51,10 +56,14 @@ class World(Replica):
             observers=observers,
         )
         self._progress = progress
-        self._arrivals = Arrivals(
-            workload, self.clock, options.speed, self._arrive, options.concurrency
-        )
+        self.sent: Callable[[Job], None] = lambda job: None
+        self._sender: Sender | None = None
+        if sender is not None:
+            self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._send)
+        arrive = self._sender.ready if self._sender is not None else self.engine.arrive
+        self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
         self._rounds = self._rounds_of(rounds)
+        self._wants = Wants(wants or WantOptions(), self.driver.feed)
 
     def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:
         if options is None:
@@ -70,7 +79,9 @@ class World(Replica):
         collecting = gc.isenabled()
         gc.disable()  # reference counting is enough; a collection would scan the whole tree
         try:
+            self._wants.pin(self._workload)
             self._arrivals.begin()
+            self._wants.on(self.clock)
             while self.clock.next_ns() >= 0:
                 self.clock.step()
         finally:
@@ -81,11 +92,14 @@ class World(Replica):
         self.close()
         return self.result()
 
-    def _arrive(self, job: Job) -> None:
+    def _send(self, job: Job) -> None:
+        self.sent(job)
         self.engine.arrive(job)
 
     def _ended(self, sequence: Sequence) -> None:
         super()._ended(sequence)
+        if self._sender is not None:
+            self._sender.ended(sequence.job)
         followers = self._arrivals.after(sequence.job)
         if self._rounds is not None:
             self._rounds.ended(sequence.job, followers)

@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "traces.formats", "traces.terminal"),
-    "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
+    "traces.generators": ("hicache", "sim.sender", "traces.formats", "traces.terminal"),
     "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
@@ -66,20 +66,31 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "invariants.watch"),
+        *("hicache", "sim", "invariants.watch", "traces.executors"),
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
+    ),
+    "traces.sizing": (
+        *("traces.curves", "traces.deciding"),
+        *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
     "traces.html": (
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
+    "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
+    "traces.plots": ("traces.html", "traces.terminal"),
+    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
-    "traces.outside": ("hicache.core", "invariants"),
+    "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
+    "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
+    "traces.fuzzing": (
+        *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
+    ),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
@@ -89,6 +100,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
+    "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",
@@ -110,7 +122,7 @@ REGISTRIES = {
     "traces.commands",
     "traces.curves.policies",
     "traces.formats",
-    "traces.fuzzing.executors",
+    "traces.executors",
     "traces.generators",
     "traces.loads",
     "traces.devices.gpu_checks",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from .types import FlightId, Pages, RequestId, Tier
+from .types import FlightId, Pages, PinId, RequestId, Tier
 
 RefusalReason: TypeAlias = Literal[
     "too_large", "no_pages", "writing_back", "arriving", "running", "fetching", "detaching"
@@ -300,6 +300,30 @@ class StorageDetached(NamedTuple):
     """Storage was detached and no action for it is in flight: its executor may close it."""
 
 
+class Pinned(NamedTuple):
+    """A prefix is pinned. pages: how many of its leading pages are held now; the others will be
+    when they come to the tier."""
+
+    pin: PinId
+    pages: int
+
+
+class PinRefused(NamedTuple):
+    """Pins may not hold so many pages: `needed` of a component's, and `available` are left."""
+
+    pin: PinId
+    component: str
+    needed: int
+    available: int
+
+
+class Unpinned(NamedTuple):
+    """A prefix is not pinned any more. pages: how many of its leading pages were held."""
+
+    pin: PinId
+    pages: int
+
+
 Transfer: TypeAlias = Load | Backup
 StorageAction: TypeAlias = Lookup | Fetch | Store | Delete
 Action: TypeAlias = Transfer | Prefill | StorageAction
@@ -317,6 +341,9 @@ Notice: TypeAlias = (
     | Prefetched
     | Abandoned
     | StorageDetached
+    | Pinned
+    | PinRefused
+    | Unpinned
 )
 Outcome: TypeAlias = Action | Notice
 

@@ -24,6 +24,7 @@ from .events import (
 )
 from .flights import close_flight, flight_of, open_flight
 from .insertion import insert
+from .pinning import hold_pinned, pinned_beside
 from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
@@ -45,7 +46,7 @@ from .storage.flights import leave, let_go
 from .storage.prefetch import begin_prefetch
 from .storage.stores import store_used
 from .transfers import land, lend_own, orphan_flights
-from .types import BACKBONE, Key, RequestId, Tier
+from .types import BACKBONE, Key, Tier
 from .validation import (
     check_chunk,
     check_committed,
@@ -88,7 +89,7 @@ def want_match(state: State, event: MatchWanted) -> None:
 def admit(state: State, event: AdmitWanted) -> None:
     request = waiting(state, event.request)
     check_chunk(event.chunk)
-    if _is_too_large(state, request.id, pages_of(state, request.length)):
+    if _is_too_large(state, request, pages_of(state, request.length)):
         return
     if request.prefetch:
         if state.prefetching.waits:
@@ -147,6 +148,7 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     state.out.append(Cached(request.id, request.shared_pages, tables, slots))
     consider(state, path)
     store_used(state, path)
+    hold_pinned(state, Tier.DEVICE)
 
 
 def want_pages(state: State, event: PagesWanted) -> None:
@@ -164,7 +166,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
             f"request {request.id}: expected 0 to {room} computed tokens, found "
             f"{event.computed_tokens}"
         )
-    if _is_too_large(state, request.id, total):
+    if _is_too_large(state, request, total):
         return
     computed = max(event.computed_tokens, request.computed_tokens) if event.computed_tokens else 0
     if computed:
@@ -194,6 +196,7 @@ def finish(state: State, event: Finished) -> None:
     path = _commit_and_release(state, request, event.key, event.length)
     del state.requests[request.id]
     store_used(state, path)
+    hold_pinned(state, Tier.DEVICE)
 
 
 def retract(state: State, event: Retracted) -> None:
@@ -205,6 +208,7 @@ def retract(state: State, event: Retracted) -> None:
     path = _commit_and_release(state, request, committed, event.committed_tokens)
     _wait_again(state, request, event.key, event.length, event.match_pages)
     store_used(state, path)
+    hold_pinned(state, Tier.DEVICE)
 
 
 def abort(state: State, event: Aborted) -> None:
@@ -274,11 +278,13 @@ def _begin_prefill(state: State, request: Request, end: int) -> None:
     request.sources = [-1] * len(state.components)
 
 
-def _is_too_large(state: State, request: RequestId, total: int) -> bool:
-    capacity = state.pools[Tier.DEVICE][BACKBONE].capacity
-    if total > capacity:
-        refuse(state, request, "too_large", total, capacity)
-    return total > capacity
+def _is_too_large(state: State, request: Request, total: int) -> bool:
+    most = state.pools[Tier.DEVICE][BACKBONE].capacity
+    if state.pins:
+        most -= pinned_beside(state, request)
+    if total > most:
+        refuse(state, request.id, "too_large", total, most)
+    return total > most
 
 
 def _lacking(state: State, count: int) -> int:

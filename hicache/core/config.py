@@ -15,6 +15,7 @@ S = TypeVar("S", bound=ComponentSettings)
 _COUNTS = (
     *("load_threshold_pages", "load_quota_pages", "max_backups"),
     *("prefetch_threshold_tokens", "prefetch_budget_tokens", "max_stores", "store_tries"),
+    *("recompute_token_cost", "recompute_position_cost", "ttl_periods"),
 )
 
 
@@ -50,6 +51,13 @@ class Config:
     max_stores            the largest number of stores in flight. Further nodes wait for a reply.
     store_tries           how often a node's pages are stored before they are given up, until the
                           node is used again.
+    recompute_token_cost  what it costs to compute one token again, for a policy that asks for it.
+    recompute_position_cost  what it costs more for each 1,024 tokens before the token, because
+                          attention reads them.
+    ttl_periods           a node that was not used for so many periods goes (`TimePassed` ends a
+                          period); 0 means that nothing expires.
+    pin_pages             device pages, per component, that pins may hold. (): none.
+    pin_host_pages        the same of host pages.
     settings              `Settings` of components, from their files; settings that equal their
                           defaults may be left out.
     """
@@ -72,6 +80,11 @@ class Config:
     prefetch_budget_tokens: int = 0
     max_stores: int = 64
     store_tries: int = 3
+    recompute_token_cost: int = 1000
+    recompute_position_cost: int = 33
+    ttl_periods: int = 0
+    pin_pages: tuple[int, ...] = ()
+    pin_host_pages: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -117,6 +130,18 @@ class Config:
                 f"exchange_pages: expected fewer than the host pages {self.host_pages} for each of "
                 f"{', '.join(self.components)}, found {self.exchange_pages}"
             )
+        for name, pages, sizes in (
+            ("pin_pages", self.pin_pages, self.device_pages),
+            ("pin_host_pages", self.pin_host_pages, self.host_pages),
+        ):
+            if pages and (
+                len(pages) != len(sizes)
+                or not all(0 <= one <= size for one, size in zip(pages, sizes, strict=True))
+            ):
+                raise CallerError(
+                    f"{name}: expected at most the pages {sizes} for each of "
+                    f"{', '.join(self.components)}, found {pages}"
+                )
         for name in _COUNTS:
             value = getattr(self, name)
             if value < 0:
@@ -138,6 +163,8 @@ class Config:
             ("device_pages", int, "a tuple of pages for each component, such as (1000,)"),
             ("host_pages", int, "a tuple of pages for each component, such as (1000,)"),
             ("exchange_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            ("pin_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            ("pin_host_pages", int, "a tuple of pages for each component, such as (1000,)"),
             ("components", str, 'a tuple of names, such as ("full",)'),
             ("settings", ComponentSettings, "a tuple of Settings of components"),
         ):

@@ -35,16 +35,23 @@ from .events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from .eviction import evict_host, give_up_host
+from .eviction_policies.base import asks_for_marks, second_chance_of
+from .expiry import time_passed
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
-from .radix.lru import DEVICE, DUPLICATE, HOST, Queue
+from .pinning import hold_pinned, let_go_flushed, want_pin, want_unpin
+from .radix.lru import DEVICE, DUPLICATE, HOST, Queue, SecondChances
+from .radix.marks import begin_event
 from .radix.node import FlightKind, Node
 from .radix.tree import digests_of, nodes_below
 from .reclaim import evict_device
@@ -93,6 +100,8 @@ class Core:
         state.out = []
         state.touched.clear()
         state.touched_requests.clear()
+        if state.marked:
+            begin_event(state)
         try:
             handler(state, event)
         except BaseException as error:
@@ -137,6 +146,7 @@ def _load_done(state: State, event: LoadDone) -> None:
     nodes = loaded_nodes(flight) if gives_up else []
     close_flight(state, flight)
     give_up_host(state, nodes)
+    hold_pinned(state, Tier.DEVICE)
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
@@ -146,6 +156,12 @@ def _backup_done(state: State, event: BackupDone) -> None:
     close_flight(state, flight)
     if to_store:
         store_backed_up(state, to_store)
+    hold_pinned(state, Tier.HOST)
+
+
+def _fetch_done(state: State, event: FetchDone) -> None:
+    fetch_done(state, event)
+    hold_pinned(state, Tier.HOST)
 
 
 def _evict(state: State, event: EvictWanted) -> None:
@@ -182,6 +198,10 @@ def _flush(state: State, event: Flushed) -> None:
         state.touched[node.id] = node
     for node in nodes:
         node.parent = None
+    for chances in state.chances:
+        chances.forget()
+    state.unused.clear()
+    let_go_flushed(state)
     for queue in chain(*state.queues):
         for heap in queue.heaps:
             heap.clear()
@@ -237,9 +257,23 @@ def _new_state(config: Config) -> State:
         [0] * len(made),
         [0] * len(made),
     )
+    _follow_policy(state)
     if config.storage:
         attach_storage(state, StorageAttached())
     return state
+
+
+def _follow_policy(state: State) -> None:
+    """Keep the marks that the eviction policy asks for."""
+    state.marked = asks_for_marks(state.eviction)
+    state.age, state.next_age = [0] * len(state.components), [0] * len(state.components)
+    policy = state.second_chance = second_chance_of(state.eviction)
+    if policy is None:
+        return
+    for pool, queues in zip(state.pools[Tier.DEVICE], state.queues, strict=True):
+        most = -(-pool.capacity * policy.small_percent // 100)
+        state.chances.append(SecondChances(most, pool.capacity * policy.ghost_percent // 100))
+        queues[DEVICE].add_main()
 
 
 def _check_components(config: Config, made: list[Component]) -> None:
@@ -251,6 +285,8 @@ def _check_components(config: Config, made: list[Component]) -> None:
     for component, pages in zip(made, config.device_pages, strict=True):
         bounded = component.positional and component.window_pages < UNBOUNDED
         least = component.least_pages + (between if bounded else 0)
+        if config.pin_pages:
+            pages -= config.pin_pages[config.components.index(component.name)]
         if pages < least:
             raise CallerError(
                 f"device_pages of {component.name}: expected at least {least}, which one request "
@@ -276,7 +312,10 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     StorageAttached: attach_storage,
     DetachWanted: detach_storage,
     LookupDone: lookup_done,
-    FetchDone: fetch_done,
+    FetchDone: _fetch_done,
     StoreDone: store_done,
     DeleteDone: delete_done,
+    TimePassed: time_passed,
+    PinWanted: want_pin,
+    UnpinWanted: want_unpin,
 }

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .types import FlightId, Key, RequestId, Tier
+from .types import FlightId, Key, PinId, RequestId, Tier
 
 
 class Arrived(NamedTuple):
@@ -169,6 +169,44 @@ class DetachWanted(NamedTuple):
     any more: at once, or with the last reply."""
 
 
+class TimePassed(NamedTuple):
+    """A period of time has ended. What was not used for `Config.ttl_periods` periods expires: nodes
+    that are not in use go from every tier. Answered by one `Evicted` per copy. The core has no
+    clock, so the scheduler keeps the time."""
+
+
+class PinWanted(NamedTuple):
+    """The prefix `key` must stay on a tier as soon as it is there, until `UnpinWanted`.
+
+    Answered by `Pinned`, or by `PinRefused` if pins may not hold so many pages. pin: a number that
+    the caller chose. The prefix need not be cached: the pin takes hold of it when it comes, and
+    again after a flush. It holds what the deepest boundary within the prefix requires.
+    """
+
+    pin: PinId
+    key: Key
+    tier: Tier = Tier.DEVICE
+
+    @classmethod
+    def from_tokens(
+        cls,
+        pin: PinId,
+        tokens: ArrayLike,
+        page_size: int,
+        namespace: str = "",
+        tier: Tier = Tier.DEVICE,
+    ) -> PinWanted:
+        """The event for the whole pages of `tokens`, int64[n]. Raises CallerError as
+        `Key.from_tokens` does."""
+        return cls(pin, Key.from_tokens(tokens, page_size, namespace), tier)
+
+
+class UnpinWanted(NamedTuple):
+    """A pinned prefix may go again. Answered by `Unpinned`."""
+
+    pin: PinId
+
+
 class LoadDone(NamedTuple):
     flight: FlightId
     ok: bool = True
@@ -228,5 +266,8 @@ Event: TypeAlias = (
     | PrefetchLimitReached
     | StorageAttached
     | DetachWanted
+    | TimePassed
+    | PinWanted
+    | UnpinWanted
     | Reply
 )

@@ -21,8 +21,9 @@ from .actions import Evicted
 from .errors import CoreBug
 from .radix.locks import unlock_deleted
 from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
+from .radix.marks import left, note_eviction
 from .radix.node import NONE, Node
-from .radix.tree import detach, span, split, truncate, unlink
+from .radix.tree import detach, digests_of, digests_of_copy, span, split, truncate, unlink
 from .state import State
 from .types import BACKBONE, Pages, Tier
 
@@ -128,10 +129,12 @@ def delete_tail(state: State, node: Node, tier: Tier, pages: int) -> None:
     """
     keep = span(node, state.stride) - pages
     if keep and not node.children and _is_bare(node):
+        if state.chances and tier == Tier.DEVICE:
+            left(state, node, BACKBONE, digests_of(state, node)[keep:])
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
     for below in _postorder(cut_tail(state, node, pages)):
-        _delete(state, below)
+        delete(state, below)
 
 
 def delete_dead(state: State) -> None:
@@ -146,10 +149,10 @@ def delete_dead(state: State) -> None:
             and not (node.children or node.legs)
             and not any(map(any, node.locks))
         ):
-            _delete(state, node)
+            delete(state, node)
 
 
-def _delete(state: State, node: Node) -> None:
+def delete(state: State, node: Node) -> None:
     """Delete a node without children, with all its copies. Its parent may now be dead, too."""
     above = node.parent
     if above is None:
@@ -182,11 +185,15 @@ def _refile(state: State, node: Node) -> None:
 
 
 def _free_copy(state: State, node: Node, tier: Tier, index: int) -> None:
+    if state.chances and tier == Tier.DEVICE:
+        left(state, node, index, digests_of_copy(state, node, index))
     _give_back(state, tier, index, detach(state, node, tier, index), node)
 
 
 def _give_back(state: State, tier: Tier, index: int, pages: Pages, node: Node) -> None:
     pool = state.pools[tier][index]
     pool.give_back(pages)
+    if state.marked and tier == Tier.DEVICE:
+        note_eviction(state, node, index)
     demoted = tier == Tier.DEVICE and node.pages[Tier.HOST][index] is not None
     state.out.append(Evicted(tier, pool.component, pages, node.last_use[index], demoted))

@@ -24,6 +24,7 @@ import numpy as np
 from .errors import About, CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
+from .radix.marks import mark_new, visit
 from .radix.matching import cut, match
 from .radix.node import Node, Request
 from .radix.tree import attach, label_of, new_child, start_of
@@ -55,6 +56,7 @@ def insert(
     if not state.every_end_is_live:
         _give_back_unneeded(state, request, new)
     _share(state, request, path)
+    known = path.copy() if state.marked else path
     if (path[-1].end_page if path else 0) < upto:
         _grow(state, request, path, key, upto, new)
     if state.stateful:
@@ -68,6 +70,8 @@ def insert(
         )
     lock_required(state, request.receipt, path, since)
     use(state, request, path, new)
+    if state.marked and path:
+        visit(state, [node for node in known if node.end_page > since], new or (upto,))
     for node in path:
         node.host_refused = 0
     if not state.every_end_is_live:
@@ -264,6 +268,8 @@ def _grow(
             raise CoreBug(f"{parent} has a child already where request {request.id} adds one")
         node = new_child(state, parent, rows, label)
         node.hits, node.priority = 1, request.priority
+        if state.marked:
+            mark_new(state, node)
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if component.positional and mine[0] >= 0:

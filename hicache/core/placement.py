@@ -22,6 +22,7 @@ from .errors import CoreBug
 from .flights import close_flight, open_flight
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
+from .radix.marks import visit
 from .radix.matching import anchors, cut_windows, match
 from .radix.node import Flight, FlightKind, Node, Receipt, Request
 from .reclaim import make_device_room
@@ -197,6 +198,8 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     state.running[request.id] = request
     state.touched_requests[request.id] = None
     use(state, request, plan.path)
+    if state.marked and plan.path:
+        visit(state, plan.path, (plan.pages,))
     for node in plan.path:
         node.hits += 1
 

@@ -25,6 +25,7 @@ from .backup import begin_backup, missing_on_host
 from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
+from .radix.marks import next_spared
 from .radix.node import NONE, FlightKind, Node
 from .radix.tree import span
 from .state import State
@@ -47,7 +48,10 @@ def evict_device(state: State, index: int, count: int) -> None:
     goal = pool.free + count
     floor = _floor(state) if index == BACKBONE and pool.free < goal else None
     while pool.free + state.writing_back[index] < goal:
-        node = next_victim(queues, state.eviction)
+        if state.second_chance is not None:
+            node = next_spared(state, index)
+        else:
+            node = next_victim(queues, state.eviction)
         if node is None:
             return
         if node.pages[Tier.DEVICE][index] is None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from .actions import Outcome
 from .components.base import Component
 from .config import Config
-from .eviction_policies.base import EvictionPolicy
+from .eviction_policies.base import EvictionPolicy, SecondChance
 from .ledger import Pool
 from .prefetch_policies.base import PrefetchPolicy
-from .radix.lru import Queue
-from .radix.node import Flight, Node, Request
-from .types import FlightId, RequestId
+from .radix.lru import Queue, SecondChances
+from .radix.node import Flight, Node, Pin, Request
+from .types import FlightId, PinId, RequestId
 from .write_policies.base import WritePolicy
 
 
@@ -52,6 +52,17 @@ class State:
     storage_flights   the lookups, fetches, stores and deletes in flight, the oldest first.
     store_queue       by place, the nodes to store, see `storage/queue`. next_place: the next place.
     distrusted        digests of pages that storage promised and did not deliver, the oldest first.
+    marked            whether the eviction policy asks for marks, see `radix/marks`.
+    second_chance     the two queues that it declares, or None. chances: by component, what they
+                      remember; empty without them.
+    turn              under a policy that asks for marks, counts events and copies that were spared.
+    newest, newest_before  the tick of the last insertion into the tree, until now and before this
+                      event.
+    age, next_age     [component]: the highest rank that was evicted from the device before this
+                      event, and until now.
+    unused            heap of (tick, node id, node): each node once, with a tick not after its last
+                      use, if copies expire. period_ticks: the ticks at the last periods.
+    pins              the prefixes that the caller pinned.
     """
 
     config: Config
@@ -89,3 +100,14 @@ class State:
     store_queue: dict[int, list[Node]] = field(default_factory=dict)
     next_place: int = 1
     distrusted: dict[bytes, None] = field(default_factory=dict)
+    marked: bool = False
+    second_chance: SecondChance | None = None
+    chances: list[SecondChances] = field(default_factory=list)
+    turn: int = 0
+    newest: int = 0
+    newest_before: int = 0
+    age: list[int] = field(default_factory=list)
+    next_age: list[int] = field(default_factory=list)
+    unused: list[tuple[int, int, Node]] = field(default_factory=list)
+    period_ticks: list[int] = field(default_factory=list)
+    pins: dict[PinId, Pin] = field(default_factory=dict)

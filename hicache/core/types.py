@@ -24,6 +24,7 @@ Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
 MOST_PRIORITY = 1 << 31  # largest absolute value of a request's priority
 FlightId: TypeAlias = int
+PinId: TypeAlias = int
 
 
 def frozen(pages: Pages) -> Pages:

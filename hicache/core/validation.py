@@ -95,18 +95,23 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
         whole("length", length)
         raise CallerError(f"length: expected at least 1 token, found {length}")
     check_key(key)
-    in_use = state.requests or state.root.children
-    if in_use and key.stride != state.stride:
-        raise CallerError(
-            f"key: expected rows of {state.stride} bytes like every key before, "
-            f"found {key.stride}; one core takes one page size and one kind of key"
-        )
+    check_stride(state, key)
     most = -(-length // state.config.page_size)
     if not isinstance(match_pages, int) or key.pages > most or not 0 <= match_pages <= most:
         whole("match_pages", match_pages)
         raise CallerError(
             f"key: expected at most {most} pages for {length} tokens, "
             f"found {key.pages} with match_pages {match_pages}"
+        )
+
+
+def check_stride(state: State, key: Key) -> None:
+    """Raises CallerError for rows of another length than those of the keys that are in use."""
+    in_use = state.requests or state.root.children or state.pins
+    if in_use and key.stride != state.stride:
+        raise CallerError(
+            f"key: expected rows of {state.stride} bytes like every key before, "
+            f"found {key.stride}; one core takes one page size and one kind of key"
         )
 
 

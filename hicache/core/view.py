@@ -18,12 +18,12 @@ from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
 from .prefetch_policies.base import PrefetchPolicy
 from .radix import lru
-from .radix.node import Flight, Node, Request
+from .radix.node import Flight, Node, Pin, Request
 from .radix.tree import nodes_below
 from .state import State
 from .storage import queue
 from .storage.flights import prefetching_tokens
-from .types import FlightId, Pages, RequestId, Tier
+from .types import FlightId, Pages, PinId, RequestId, Tier
 from .write_policies.base import WritePolicy
 
 
@@ -131,13 +131,35 @@ class CoreView:
         """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
         device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
         boundary requires, or those of all other copies."""
-        heap = self._state.queues[component][queue].heaps[garbage]
+        found = self._state.queues[component][queue]
+        heap = found.heaps[garbage]
+        if found.main > 0 and not garbage:
+            heap = [one for one in heap + found.heaps[found.main] if found.counts(one, 0)]
         return [entry[:3] for entry in heap]
 
     @property
     def least_swept(self) -> int:
         """The number of entries from which on an eviction queue is swept of stale ones."""
         return lru.LEAST_SWEPT
+
+    @property
+    def pins(self) -> Mapping[PinId, Pin]:
+        """The prefixes that the caller pinned, by the number that it gave them."""
+        return self._state.pins
+
+    def small_pages(self, component: int = 0) -> int:
+        """Cached device pages in the small queue of a policy with second chances."""
+        chances = self._state.chances
+        return chances[component].small_pages if chances else 0
+
+    def ghost_pages(self, component: int = 0) -> int:
+        """Pages that the ghost of such a policy remembers."""
+        chances = self._state.chances
+        return len(chances[component].ghost) if chances else 0
+
+    def age(self, component: int = 0) -> int:
+        """The highest rank that was evicted from the device, under a policy that asks for it."""
+        return self._state.next_age[component]
 
     def peers(self, tier: Tier, component: int) -> Pages:
         """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of

@@ -32,6 +32,8 @@ from hicache.core.actions import (
     Matched,
     Outcome,
     Piece,
+    Pinned,
+    PinRefused,
     Prefetched,
     Prefill,
     Refused,
@@ -40,6 +42,7 @@ from hicache.core.actions import (
     StateSlots,
     StorageDetached,
     Store,
+    Unpinned,
 )
 from hicache.core.events import (
     Aborted,
@@ -58,11 +61,14 @@ from hicache.core.events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from hicache.core.types import Pages
 
@@ -230,6 +236,11 @@ _OUTCOMES: dict[type, Covered] = {
     Prefetched: Covered(b"Prefetched", 38, _prefetched),
     Abandoned: Covered(b"Abandoned", 39, lambda one: (one.flight,)),
     StorageDetached: Covered(b"StorageDetached", 40, lambda one: ()),
+    Pinned: Covered(b"Pinned", 44, lambda one: (one.pin, one.pages)),
+    PinRefused: Covered(
+        b"PinRefused", 45, lambda one: (one.pin, one.component, one.needed, one.available)
+    ),
+    Unpinned: Covered(b"Unpinned", 46, lambda one: (one.pin, one.pages)),
 }
 _EVENT_CODES: dict[type, int] = {
     Arrived: 1,
@@ -252,6 +263,9 @@ _EVENT_CODES: dict[type, int] = {
     FetchDone: 31,
     StoreDone: 32,
     DeleteDone: 33,
+    TimePassed: 41,
+    PinWanted: 42,
+    UnpinWanted: 43,
 }
 
 

@@ -177,6 +177,13 @@ class Accounts:
     def _scaled(self, time_ns: int) -> int:
         return int(Fraction(time_ns) / self._speed)
 
+    def sent(self, job: Job) -> None:
+        """The client of a benchmark sends a request now: no earlier than it is ready."""
+        entry, now_ns = self.entries[job.index], self.now_ns()
+        if not 0 <= entry.arrival_ns <= now_ns:
+            self.wrong.append(f"request {job.index} was sent before it was ready")
+        entry.arrival_ns = now_ns
+
     @property
     def served(self) -> dict[int, Entry]:
         """The requests that ended, in the order of the trace."""

@@ -66,6 +66,7 @@ from .tickets import (
     uses_of,
 )
 from .waiting import WritingBack, evicted_by, lacked, writing_back
+from .wants import WantBook
 
 _ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
 Issue = Callable[["Book", Outcome, CoreView], None]
@@ -95,7 +96,7 @@ class Book:
             self.pages,
             kinds,
             needs_of(kinds, self.eviction.whole_path),
-            order_of(self.eviction),
+            order_of(self.eviction, self.width),
             config.page_size,
             config.kv_events or config.has_host,
         )
@@ -103,6 +104,8 @@ class Book:
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
         self.storage = StorageBook(config, kinds)
+        self.wants = WantBook(self.pages, kinds, self.nodes)
+        self.nodes.costs = config.recompute_token_cost, config.recompute_position_cost
         self.operations = 0
         self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
@@ -174,6 +177,7 @@ class Book:
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
         self.storage.begin()
+        self.wants.begin(event, self.config.ttl_periods)
         if type(event) is Arrived:
             self.requests.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride
@@ -187,6 +191,7 @@ class Book:
             self._commit(event.request, event.key.first(whole), event.committed_tokens)
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
+            self.wants.flushed()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
         if self.width > 1:  # a chunk allocates pages of windows
@@ -219,6 +224,8 @@ class Book:
                 self.missing.append(stray)
         self._hear_of_storage(event, outcomes)
         self._advance_clock(outcomes)
+        self.wants.hear(event, list(outcomes))
+        self._age(outcomes)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()
@@ -365,6 +372,14 @@ class Book:
         if self.left is not None:
             req, tags, ends = self.left
             self._use(req, tags, ends[0], ends[1:])
+
+    def _age(self, outcomes: Sequence[Outcome]) -> None:
+        """A component is as old as the highest rank that left the device."""
+        for item in outcomes:
+            if type(item) is Evicted and item.tier == Tier.DEVICE and len(item.pages):
+                index = self.index_of(item.component)
+                pages, last = self.pages[index], item.pages[-1]
+                self.nodes.grow_older(index, int(pages.giver[last]), int(pages.content[last]))
 
     def _evicted_after_use(self) -> list[str]:
         """Components whose pages were evicted from device after the last use in this event.

@@ -29,9 +29,12 @@ class NodeMirror:
     """The books' record of one node."""
 
     __slots__ = (
+        "age",
         "candidate",
         "changed",
+        "cost",
         "digests",
+        "earlier",
         "end_page",
         "fetched",
         "gave",
@@ -54,6 +57,7 @@ class NodeMirror:
         "tags",
         "there",
         "use",
+        "visits",
     )
 
     def __init__(self, node_id: int, width: int) -> None:
@@ -78,6 +82,10 @@ class NodeMirror:
         self.inserted = 0  # clock at its insertion
         self.hits = 0  # requests that used it
         self.priority = 0  # highest priority of those requests
+        self.visits = [0] * width  # requests that used it, without the one that inserted it
+        self.age = [0] * width  # age of the component at the last of them, or at its insertion
+        self.earlier = 0  # clock at the last insertion before its own
+        self.cost = [0] * width  # of computing one page of it again, or its state
         self.live_distance = NONE  # see distances
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
         self.rank: list[Rank | None] = [None] * width  # None until first computed

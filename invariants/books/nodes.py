@@ -17,7 +17,7 @@ from hicache.core.radix.node import NONE, Node
 from .distances import presence, update, widest
 from .kinds import Kind
 from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
-from .orders import Order
+from .orders import Order, number_of
 from .pages import NODE, PageBook, code_of
 from .tags import chain, chain_root, run_tags, seed_of
 
@@ -63,6 +63,10 @@ class NodeBook:
         self.parted_use: dict[tuple[int, int], int] = {}  # the same, of its last use
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
+        self.costs = (0, 0)  # of a token, and of each 1,024 tokens before it
+        self.newest = self.newest_before = 0  # clock at the last insertion, now and before
+        self.ages = [0] * width  # by component, the highest rank that left the device before
+        self.ages_now = [0] * width  # the same, with this operation
         self.recounts = 0
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
@@ -81,6 +85,7 @@ class NodeBook:
         if self.parted_use:
             self.parted, self.parted_use = {}, {}
         self.came = 0
+        self.ages, self.newest_before = self.ages_now.copy(), self.newest
         if self.sank or self.turned or self.hosted:
             self.sank, self.died, self.turned, self.hosted = set(), set(), set(), set()
         self.root.node = root
@@ -220,16 +225,21 @@ class NodeBook:
         other node is new.
         """
         mirror.changed = True
+        mirror.cost = self._cost_at(mirror.end_page)
         lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
             fetched = self.newcomers_priority is not None
             mirror.use = [self.clock if fetched else 0] * self.width
             mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
             mirror.fetched = fetched
+            mirror.age = self.ages.copy()
+            mirror.earlier, self.newest = self.newest_before, self.clock
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
         mirror.priority, mirror.fetched = lower.priority, lower.fetched
+        mirror.visits, mirror.age = lower.visits.copy(), lower.age.copy()
+        mirror.earlier = lower.earlier
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -302,9 +312,13 @@ class NodeBook:
         step: NodeMirror | None = mirror
         while step is not None and step is not self.root:
             at = step.end_page
+            visits = at > since and (step.hits > 0 or step.fetched)
             for index, need in enumerate(uses):
                 if end - at < need or any(0 <= depth - at < need for depth in above):
                     step.use[index] = clock
+                    if visits:
+                        step.visits[index] += 1
+                        step.age[index] = self.ages[index]
             if at > since:
                 step.hits += 1
                 if step.hits == 1 and not step.fetched:
@@ -315,6 +329,27 @@ class NodeBook:
             self.dirty[step.id] = step
             step = step.parent
         return True
+
+    def grow_older(self, index: int, node_id: int, tag: int) -> None:
+        """A copy of the node left the device in this operation. tag: of its last page; if that is
+        inside the node, it was split there first."""
+        mirror = self.by_id.get(node_id) or next(
+            (one for one in self.gone if one.id == node_id), None
+        )
+        if mirror is None or self.declared.key is None:
+            return
+        whole = mirror.cost
+        at = (mirror.tags == np.uint64(tag % (1 << 64))).nonzero()[0]
+        if len(at) and at[0] + 1 < mirror.span:
+            mirror.cost = self._cost_at(mirror.end_page - mirror.span + int(at[0]) + 1)
+        rank = number_of(self.declared.key(mirror, index))
+        self.ages_now[index] = max(self.ages_now[index], rank)
+        mirror.cost = whole
+
+    def _cost_at(self, depth: int) -> list[int]:
+        """By component, what the page costs that ends at this depth."""
+        page = self.costs[0] + self.costs[1] * depth * self.page_size // 1024
+        return [page if kind.positional else page * depth for kind in self.kinds]
 
     def path(self, node_id: int) -> list[NodeMirror]:
         """Nodes from this one up to the child of the root."""

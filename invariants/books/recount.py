@@ -62,8 +62,13 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     _requests(book, view, kept, history)
     if history:
         _open_tickets(book, kept)
+        for pin in kept.wants.pins.values():
+            for slot, pages in pin.locked:
+                book.pages[slot].locks[pages] += 1
     else:
         _flights(book, view)
+        for pinned in view.pins.values():
+            _locked(book, pinned.receipt)
     for mirror in book.nodes.by_id.values():
         for slot, pages in enumerate(mirror.pages):
             if pages is not None and len(pages):
@@ -93,6 +98,10 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     mirror.use = before.use if before is not None and known else list(node.last_use)
     facts = before if before is not None and known else node
     mirror.inserted, mirror.hits, mirror.priority = facts.inserted, facts.hits, facts.priority
+    marks = before if before is not None and known else node.marks
+    if marks.visits:
+        mirror.visits, mirror.age, mirror.cost = marks.visits, marks.age, marks.cost
+        mirror.earlier = marks.earlier
     if parent is None:
         return
     mirror.parent = parent

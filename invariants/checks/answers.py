@@ -38,11 +38,14 @@ from hicache.core.events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -71,6 +74,9 @@ _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     PrefetchLimitReached: ((),),
     StorageAttached: ((), (Refused,)),
     DetachWanted: ((),),
+    TimePassed: ((),),
+    PinWanted: ((),),
+    UnpinWanted: ((),),
     LookupDone: ((),),
     FetchDone: ((),),
     StoreDone: ((),),
@@ -257,7 +263,9 @@ class Answers(Check):
                 )
         room: int | None = 0 if one.reason == "running" else None
         if one.reason == "too_large":
-            room = book.pages[index].capacity
+            req = book.requests.by_id.get(one.request)
+            pinned = book.wants.beside(req.known if req is not None else ())
+            room = book.pages[index].capacity - pinned
         elif type(item) in (ContinueWanted, PagesWanted):
             room = book.pages[index].available
         elif one.reason == "arriving":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Evicted
+from hicache.core.events import TimePassed
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -27,7 +28,7 @@ class EvictMinimum(Check):
         self._operation = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
-        if self._operation == book.operations:
+        if type(book.event) is TimePassed or self._operation == book.operations:
             return
         self._operation = book.operations
         victims: list[tuple[int, Evicted]] = []

@@ -16,8 +16,8 @@ class LockBalance(Check):
     name = "LOCK-BAL"
     sentence = (
         "A component of a node has, on each tier, exactly one holder for each running request "
-        "whose boundary requires it and for each open flight that pins it, and none at "
-        "quiescence."
+        "whose boundary requires it, for each open flight that pins it and for each pinned prefix, "
+        "and at quiescence for the pinned prefixes alone."
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
@@ -48,21 +48,24 @@ class LockBalance(Check):
                     )
 
     def still(self, book: Book, view: CoreView) -> None:
+        pinned = book.wants.pinned()
         for node in view.nodes():
-            for pages in book.pages:
+            for slot, pages in enumerate(book.pages):
                 holders = node.locks[pages.tier][pages.component]
-                if holders:
+                held = node.pages[pages.tier][pages.component]
+                wanted = held is not None and int(held[0]) in pinned.get(slot, ())
+                if holders and not wanted:
                     names = ", ".join(one.name for one in holders.values())
                     self.fail(
                         f"node {node.id}, {pages.where}: expected 0 holders at quiescence, "
                         f"found {len(holders)} ({names})",
                         node_story(node.id),
                     )
-        for pages in book.pages:
-            pool = view.pool(pages.tier, pages.component)
-            if pool.protected:
+        for slot, pages in enumerate(book.pages):
+            pool, least = view.pool(pages.tier, pages.component), len(pinned.get(slot, ()))
+            if pool.protected != least:
                 self.fail(
-                    f"{pages.where}: expected 0 protected pages at quiescence, found "
+                    f"{pages.where}: expected {least} protected pages at quiescence, found "
                     f"{pool.protected}",
                     pool_story(pages),
                 )

@@ -15,7 +15,8 @@ class Lru(Check):
     sentence = (
         "The last use of a node is the tick of the last admission or insertion on its path, and "
         "its hits, its priority and the tick of its insertion follow from the requests that used "
-        "it; a queue holds a node at most once, and not behind its rank, which only grows."
+        "it, as do its visits, and its age from what was evicted before the last of them; a queue "
+        "holds a node at most once, and not behind its rank, which only grows."
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
@@ -25,6 +26,8 @@ class Lru(Check):
             self._facts(mirror, node)
         if node.inserted != mirror.inserted:
             self._facts(mirror, node)
+        if book.nodes.declared.key is not None and node.marks.visits:
+            self._marks(book, mirror, node)
         if node.last_use == mirror.use:
             return
         for kind in book.kinds:
@@ -40,6 +43,15 @@ class Lru(Check):
     def _facts(self, mirror: NodeMirror, node: Node) -> None:
         for name in ("hits", "priority", "inserted"):
             expected, found = getattr(mirror, name), getattr(node, name)
+            if expected != found:
+                self.fail(
+                    f"node {node.id}, {name}: expected {expected}, found {found}",
+                    node_story(node.id),
+                )
+
+    def _marks(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+        for name in ("visits", "age", "cost", "earlier"):
+            expected, found = getattr(mirror, name), getattr(node.marks, name)
             if expected != found:
                 self.fail(
                     f"node {node.id}, {name}: expected {expected}, found {found}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Evicted
+from hicache.core.events import TimePassed
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -37,7 +38,7 @@ class OrderReference(Check):
         self._earlier: list[int] = []  # the nodes that this operation evicted from
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
-        if not len(item.pages):
+        if type(book.event) is TimePassed or not len(item.pages):
             return
         pages = book_of(book, item)
         giver, width = int(pages.giver[item.pages[0]]), book.width

@@ -14,15 +14,17 @@ class Quiescence(Check):
     name = "QUIESCENCE"
     sentence = (
         "Once everything is released and all copies have ended, every page is free or cached, and "
-        "every cached page can be evicted."
+        "every cached page that is not pinned can be evicted."
     )
     kind = LIVENESS
 
     def still(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        pinned = book.wants.pinned()
+        for slot, pages in enumerate(book.pages):
             pool = view.pool(pages.tier, pages.component)
             cached = pages.held[NODE]
-            if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != cached:
+            most = cached - len(pinned.get(slot, ()))
+            if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != most:
                 self.fail(
                     f"{pages.where}: free {pool.counts[PageState.FREE]} + cached "
                     f"{cached}, expected {pages.capacity}; evictable {pool.evictable}",

@@ -136,6 +136,19 @@ def with_storage(draws: Draws, config: Config, least_host: int) -> Config:
     )
 
 
+def with_wants(draws: Draws, config: Config) -> Config:
+    """The configuration with what a user may want beside requests: copies that expire, and pins."""
+    if draws.chance(50):
+        config = replace(config, ttl_periods=draws.one((1, 1, 2, 4)))
+    if not draws.chance(60):
+        return config
+    least = least_device_pages(config)
+    pairs = zip(config.device_pages, least, strict=True)
+    device = tuple(draws.below(1 + size - one) for size, one in pairs)
+    host = tuple(draws.below(1 + size) for size in config.host_pages)
+    return replace(config, pin_pages=device, pin_host_pages=host if config.has_host else ())
+
+
 def _shrunk(draws: Draws, config: Config) -> Config:
     """Gives the smallest legal pool to every component, to those beside the backbone, or to one of
     them. A backbone alone gets it half of the time, since its prompts have one page then.

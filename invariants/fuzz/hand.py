@@ -382,4 +382,5 @@ def _outline(core: Core) -> tuple[object, ...]:
     ]
     nodes = sum(1 for _ in view.nodes())
     stored = (view.attached, view.store_queue, view.distrusted)
-    return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests), *stored)
+    pins = tuple((one.id, one.held_pages) for one in view.pins.values())
+    return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests), *stored, pins)

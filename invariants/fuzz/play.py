@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hicache.core import registry
 from hicache.core.actions import Refused
 from hicache.core.errors import About, CallerError
-from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished
+from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished, UnpinWanted
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
@@ -273,7 +273,9 @@ def _admit(hand: Hand, job: Job, most: int) -> None:
 
 
 def let_go(hand: Hand) -> None:
-    """Evicts everything. Raises Stuck if a pool is not free then."""
+    """Gives up every pin and evicts everything. Raises Stuck if a pool is not free then."""
+    for pin in tuple(hand.core.view.pins):
+        hand.feed(UnpinWanted(pin))
     names = hand.config.components
     for tier in (Tier.DEVICE, Tier.HOST):
         pools = [hand.core.view.pool(tier, at) for at in range(len(names))]

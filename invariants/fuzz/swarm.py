@@ -14,7 +14,7 @@ from hicache.core import registry
 from hicache.core.config import Config
 
 from ..books.kinds import KNOWN
-from .configs import LARGE, LEAST, SIZES, draw_config, with_storage
+from .configs import LARGE, LEAST, SIZES, draw_config, with_storage, with_wants
 from .draws import Draws
 from .executors import REPLIES, device_of, draw_device, on_device
 from .faults.base import names
@@ -31,6 +31,12 @@ COMPONENTS = tuple(
 )
 POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
+# The orders that the first draw has. Those that came later have a draw of their own, so that the
+# sequence of a seed stays the same where it has none of them.
+_FIRST = ("fifo", "lfu", "lru", "lru_path", "priority", "slru")
+_LATER = tuple(name for name in ORDERS if name not in _FIRST)
+MARKED, WANTED = 15, 15  # percent of the sequences with one of these orders, and with pins or a TTL
+OF_WANTS = (("age", 4), ("pin", 5), ("unpin", 2))
 USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
@@ -72,8 +78,10 @@ def draw_swarm(
     ranks: int = 0,
     executor: str = "",
     eviction: str = "",
+    wanted: bool = False,
 ) -> Swarm:
-    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed."""
+    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed. wanted: with
+    pins or copies that expire."""
     draws = Draws(seed, "swarm")
     chosen_components = components or draws.one(COMPONENTS)
     pools = Draws(seed, "pools").weighted(SIZES)
@@ -81,9 +89,14 @@ def draw_swarm(
         draws,
         chosen_components,
         policy or draws.one(POLICIES),
-        eviction or draws.one((*USUAL, *ORDERS)),
+        eviction or draws.one((*USUAL, *_FIRST)),
         pools,
     )
+    wants = Draws(seed, "wants")
+    if not eviction and wants.chance(MARKED):
+        config = replace(config, eviction_policy=wants.one(_LATER))
+    if wants.chance(WANTED) or wanted:
+        config = with_wants(wants, config)
     some = Draws(seed, "ranks")
     drawn = 1 if executor not in ("", REPLIES) else some.weighted(RANKS)
     size = ranks or drawn
@@ -111,6 +124,8 @@ def draw_swarm(
         faults += tuple(
             (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(8)
         )
+    if config.ttl_periods or config.pin_pages:
+        on += tuple((name, weight) for name, weight in OF_WANTS if name in weights)
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))

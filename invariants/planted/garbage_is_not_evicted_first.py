@@ -16,7 +16,7 @@ KILLS = "garbage-first"
 def _serving_first(queues: list[Any], policy: Any) -> Any:
     for garbage in (False, True):
         for queue in queues:
-            node = lru._pop(queue, policy, garbage)
+            node = lru._pop(queue, policy, garbage, int(garbage))
             if node is not None:
                 return node
     return None

@@ -21,7 +21,7 @@ def _delete_parents(state: Any) -> None:
         node = state.dead.pop()
         used = node.children or node.legs or any(map(any, node.locks))
         if node.parent is not None and not used:
-            eviction._delete(state, node)
+            eviction.delete(state, node)
 
 
 def plant(patch: Patch) -> None:

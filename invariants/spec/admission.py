@@ -183,6 +183,7 @@ def _start(cache: Cache, request: Request, plan: Plan) -> None:
     request.cleared, request.sources = [0] * kinds, [None] * kinds
     request.states = [[0, 0] for _ in range(kinds)]
     use(cache, request, plan.path)
+    cache.visited(plan.path, [plan.pages])
     for node in plan.path:
         node.hits += 1
 

@@ -24,6 +24,9 @@ from .kinds import FULL, ORDERS, WRITES, kinds_of
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
 Hold = set[int]
+Rank = tuple[int, ...]
+MOST_CHANCES = 3  # s3_fifo
+POSITIONS = 1024  # tokens to which the cost by position applies
 
 
 class Node:
@@ -43,6 +46,16 @@ class Node:
         self.priority = 0
         self.refused_by_host: set[int] = set()  # kinds
         self.failures = 0  # stores that failed since its last use
+        # by kind: requests that used it after the one that inserted it; how old the kind was then;
+        # what it costs to compute one page of it again; and of S3-FIFO its place in its queue, how
+        # often it is spared, and whether that queue is the main one
+        self.visits = [0] * kinds
+        self.age: list[Rank] = [()] * kinds
+        self.cost = [0] * kinds
+        self.place = [0] * kinds
+        self.chances = [0] * kinds
+        self.main = [False] * kinds
+        self.earlier = 0  # the tick of the last insertion before its own
 
     @property
     def start(self) -> int:
@@ -171,6 +184,16 @@ class Request:
     prefetch: StorageFlight | None = None
 
 
+@dataclass(eq=False)
+class Pin:
+    """A prefix that stays on a tier. held: pages of it that are in the hold."""
+
+    key: Key
+    tier: Tier
+    hold: Hold = field(default_factory=set)
+    held: int = 0
+
+
 class Cache:
     """Everything that the specified cache remembers between two events."""
 
@@ -195,6 +218,15 @@ class Cache:
         self.to_store: list[Node] = []  # in the order in which they are stored
         self.believed: set[tuple[int, bytes]] = set()  # kind and digest of pages that are stored
         self.distrusted: list[bytes] = []  # digests, oldest first
+        self.pins: dict[int, Pin] = {}
+        self.periods: list[int] = []  # the tick at the end of each of the last periods
+        # by kind, the highest rank that was evicted from device: before this event, and until now
+        self.ages: list[Rank] = [()] * len(self.kinds)
+        self.next_ages: list[Rank] = [()] * len(self.kinds)
+        self.newest = self.newest_before = 0  # the tick of the last insertion, now and before
+        self.turn = 0  # s3_fifo: events, and copies that were spared
+        self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: oldest first
+        self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: by this event
 
     # -- the tree
 
@@ -275,6 +307,7 @@ class Cache:
         return set().union(
             *(request.hold for request in self.running),
             *(flight.hold for flight in self.flights.values() if flight is not but),
+            *(pin.hold for pin in self.pins.values()),
         )
 
     def take(self, count: int) -> list[int]:
@@ -298,9 +331,49 @@ class Cache:
 
     # -- use
 
-    def rank(self, node: Node, kind: int) -> tuple[int, ...]:
+    def begin_event(self) -> None:
+        """What was evicted until now makes its kind older, for what follows."""
+        self.out = []
+        self.ages = list(self.next_ages)
+        self.turn += 1
+        self.newest_before = self.newest
+
+    def inserted(self, node: Node) -> None:
+        """A node is new in the tree."""
+        node.inserted = self.tick
+        node.age, node.place = list(self.ages), [self.turn] * len(self.kinds)
+        node.cost = self.cost_at(node.end)
+        node.earlier, self.newest = self.newest_before, self.tick
+
+    def cost_at(self, depth: int) -> list[int]:
+        """By kind, what it costs to compute the page that ends at this depth again, and for a state
+        all pages up to it: so much for each token, and more for those far from the beginning."""
+        config, tokens = self.config, depth * self.config.page_size
+        page = config.recompute_token_cost + config.recompute_position_cost * tokens // POSITIONS
+        return [page if one.per_page else page * depth for one in self.kinds]
+
+    def visited(self, nodes: list[Node], ends: list[int]) -> None:
+        """A request uses nodes that others inserted: full attention, and of the other kinds what
+        one of these boundaries requires."""
+        for node in nodes:
+            for kind, one in enumerate(self.kinds):
+                if kind == FULL or any(0 <= end - node.end < one.window for end in ends):
+                    node.visits[kind] += 1
+                    node.age[kind] = self.ages[kind]
+                    node.chances[kind] = min(MOST_CHANCES, node.chances[kind] + 1)
+
+    def grow_older(self, node: Node, kind: int) -> None:
+        """A copy of the kind is evicted from device."""
+        self.next_ages[kind] = max(self.next_ages[kind], self.rank(node, kind))
+
+    def rank(self, node: Node, kind: int) -> Rank:
         """The values by which the eviction policy compares copies; the smallest goes first."""
+        age = node.age[kind]
+        if self.config.eviction_policy == "sieve":
+            return self._lap(node, kind), node.inserted
         facts = {
+            "worth": (age[0] if age else 0) + (1 + node.visits[kind]) * node.cost[kind],
+            "place": node.place[kind],
             "last_use": node.last_use[kind],
             "inserted": node.inserted,
             "hits": node.hits,
@@ -308,6 +381,15 @@ class Cache:
             "priority": node.priority,
         }
         return tuple(facts[name] for name in self.order)
+
+    def _lap(self, node: Node, kind: int) -> int:
+        """sieve: the lap in which the hand evicts the copy. The hand goes from what was inserted
+        first to what was inserted last, and begins the next lap; it spares what was visited since
+        it was there. age: where the hand was at the last visit, or when the node came."""
+        lap, hand = node.age[kind] or (0, -1)
+        if node.visits[kind]:
+            return lap + (1 if node.inserted > hand else 2)
+        return lap + (hand >= node.earlier)  # the hand begins again once the newest has gone
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it

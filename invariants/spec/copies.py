@@ -14,7 +14,7 @@ from itertools import groupby
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Tier
 
-from . import eviction
+from . import eviction, second_chance
 from .cache import DEVICE, HOST, Cache, Flight, Hold, Move, Node, Request, as_pages
 from .kinds import FULL
 
@@ -196,6 +196,8 @@ def hold(whose: Hold, node: Node, tier: Tier, kind: int) -> None:
 
 def attach(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) -> None:
     node.copies[tier][kind] = pages
+    if tier == DEVICE and second_chance.is_used(cache):
+        second_chance.came(cache, node, kind)
     if kind == FULL:
         cache.tell_routers(tier, node, slice(None), stored=True)
     if kind == FULL and tier == HOST:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
-from . import copies
+from . import copies, second_chance
 from .cache import DEVICE, HOST, Cache, Node, as_pages
 from .kinds import FULL
 from .matching import split
@@ -91,7 +91,13 @@ def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
         needed = not cache.is_garbage(node, kind)
         return needed, tier == HOST and not only, cache.rank(node, kind), -node.end
 
-    return min(filter(can_go, cache.nodes()), key=order, default=None)
+    nodes = list(filter(can_go, cache.nodes()))
+    node = min(nodes, key=order, default=None)
+    if node is None or tier == HOST or not second_chance.is_used(cache):
+        return node
+    if cache.is_garbage(node, kind):
+        return node
+    return second_chance.victim(cache, kind, nodes)
 
 
 def _leaving(cache: Cache) -> list[Node]:
@@ -111,6 +117,7 @@ def _held_by_copies(cache: Cache) -> list[tuple[int, ...]]:
     backups = [flight for flight in cache.flights.values() if flight.to == HOST]
     others = [request.hold for request in cache.running]
     others += [flight.hold for flight in cache.flights.values() if flight.to != HOST]
+    others += [pin.hold for pin in cache.pins.values()]
     leaving = _leaving(cache)
     above = [node.parent for node in leaving if node.parent not in (cache.root, *leaving)]
     found += [cache.rank(node, FULL) for node in above if node is not None]
@@ -232,9 +239,18 @@ def tombstone(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
 
 def free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
     demoted = tier == DEVICE and node.has(HOST, kind)
+    leaves(cache, node, tier, kind)
     pages = detach(cache, node, tier, kind)
     name = cache.kinds[kind].name
     cache.say(Evicted(tier, name, as_pages(pages), node.last_use[kind], demoted))
+
+
+def leaves(cache: Cache, node: Node, tier: Tier, kind: int, keep: int = 0) -> None:
+    """A copy is evicted, behind its first `keep` pages."""
+    if tier == DEVICE:
+        cache.grow_older(node, kind)
+        if second_chance.is_used(cache):
+            second_chance.goes(cache, node, kind, keep)
 
 
 def detach(cache: Cache, node: Node, tier: Tier, kind: int) -> list[int]:
@@ -253,6 +269,7 @@ def delete_tail(cache: Cache, node: Node, tier: Tier, count: int) -> None:
         delete_with_descendants(cache, cut_tail(cache, node, count))
         return
     cache.tell_routers(tier, node, slice(keep, None), stored=False)
+    leaves(cache, node, tier, FULL, keep)
     forget_stored(cache, node, keep)
     node.rows, node.copies[tier][FULL] = node.rows[:keep], full[:keep]
     node.end -= count

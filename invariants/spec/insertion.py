@@ -37,6 +37,7 @@ def insert(
         cut(cache, path, depth)
     _drop_outside_windows(cache, request, new)
     _share(cache, request, path)
+    visited = [node for node in path if node.end > request.shared]
     _append(cache, request, path, key, upto, new)
     _give_states(cache, request, path, new)
     request.shared = upto
@@ -45,6 +46,7 @@ def insert(
         for kind in range(FULL + 1, len(cache.kinds)):
             let_go_above(cache, request, kind, path[-1].end - cache.kinds[kind].window)
     use(cache, request, path, new)
+    cache.visited(visited, new or [upto])
     for node in path:
         node.refused_by_host = set()
     limit_states(cache, path)
@@ -166,7 +168,8 @@ def _append(
         above = path[-1] if path else cache.root
         node = Node(above, key.namespace, rows[start:end], len(cache.kinds))
         above.children.append(node)
-        node.inserted, node.hits, node.priority = cache.tick, 1, request.priority
+        cache.inserted(node)
+        node.hits, node.priority = 1, request.priority
         for kind in (FULL, *cache.windows):
             mine = [page for page in request.tables[kind][start:end] if page is not None]
             if mine:

@@ -60,6 +60,9 @@ ORDERS = {
     "lfu": ("hits", "last_use"),
     "slru": ("reused", "last_use"),
     "priority": ("priority", "last_use"),
+    "sieve": (),  # see cache.Cache.rank
+    "cost_aware": ("worth", "last_use"),
+    "s3_fifo": ("place",),  # on device, see second_chance
 }
 
 

@@ -98,7 +98,8 @@ def _append(
         above = path[-1] if path else cache.root
         node = Node(above, fetch.key.namespace, rows[start:end], len(cache.kinds))
         above.children.append(node)
-        node.inserted, node.last_use = cache.tick, [cache.tick] * len(cache.kinds)
+        cache.inserted(node)
+        node.last_use = [cache.tick] * len(cache.kinds)
         node.priority = owner.priority if owner is not None else 0
         for kind in range(len(cache.kinds)):
             pages = _pages_for(cache, node, kind, arrived)

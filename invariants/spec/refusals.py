@@ -12,6 +12,7 @@ from hicache.core.actions import NO_REQUEST, RefusalReason, Refused
 
 from .cache import DEVICE, HOST, Cache, Flight, Request
 from .kinds import FULL
+from .matching import walk
 
 
 def refuse(
@@ -29,10 +30,21 @@ def refuse(
 
 
 def is_too_large(cache: Cache, request: Request, pages: int) -> bool:
-    capacity = cache.capacity(DEVICE, FULL)
-    if pages > capacity:
-        refuse(cache, request.number, "too_large", pages, capacity)
-    return pages > capacity
+    """Pages that pins hold can be used by nobody who does not reuse them."""
+    most = cache.capacity(DEVICE, FULL) - pinned_beside(cache, request)
+    if pages > most:
+        refuse(cache, request.number, "too_large", pages, most)
+    return pages > most
+
+
+def pinned_beside(cache: Cache, request: Request) -> int:
+    """Device pages of full attention that pins hold, and that the request could not reuse."""
+    held: set[int] = set().union(*(pin.hold for pin in cache.pins.values()))
+    path, partly, same = walk(cache, request.key, request.match_pages)
+    mine = {page for node in path for page in node.copies[DEVICE][FULL] or ()}
+    if partly is not None:
+        mine.update((partly.copies[DEVICE][FULL] or [])[:same])
+    return len((held & cache.cached(DEVICE, FULL)) - mine)
 
 
 def refuse_room(
@@ -85,8 +97,8 @@ def _coming(cache: Cache, kind: int) -> list[tuple[Flight, int]]:
     for at, flight in enumerate(flights):
         if flight.to == DEVICE and flight.request is None:
             pages[at] += sum(move.kind == kind for move in flight.moves)
-    of_requests = set().union(*(request.hold for request in cache.running))
-    for page in cache.cached(DEVICE, kind) - of_requests:
+    holds = [one.hold for one in (*cache.running, *cache.pins.values())]
+    for page in cache.cached(DEVICE, kind) - set().union(*holds):
         holders = [at for at, flight in enumerate(flights) if page in flight.hold]
         if holders:
             pages[holders[-1]] += 1

@@ -27,11 +27,14 @@ from hicache.core.events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from hicache.core.types import Key
 
@@ -45,7 +48,9 @@ from . import (
     matching,
     prefetching,
     publishing,
+    second_chance,
     stores,
+    wants,
 )
 from .cache import DEVICE, HOST, Cache, Node, Request
 from .insertion import insert
@@ -60,8 +65,11 @@ class Specification:
         self.cache = Cache(config)
 
     def handle(self, event: Event) -> list[Outcome]:
-        self.cache.out = []
+        self.cache.begin_event()
+        second_chance.remember(self.cache)
         RULES[type(event)](self.cache, event)
+        if type(event) in COMES_TO:
+            wants.hold_pinned(self.cache, COMES_TO[type(event)])
         return self.cache.out
 
 
@@ -267,6 +275,9 @@ def flush(cache: Cache, event: Flushed) -> None:
             if node.has(tier, FULL):
                 cache.tell_routers(tier, node, slice(None), stored=False)
     cache.root = Node(None, "", [], len(cache.kinds))
+    cache.ghosts, cache.buried = [[] for _ in cache.kinds], [[] for _ in cache.kinds]
+    for pin in cache.pins.values():
+        pin.hold, pin.held = set(), 0
     for flight in cache.flights.values():
         flight.hold, flight.frees = set(), {}
     if event.storage:
@@ -294,4 +305,16 @@ RULES: dict[type, Callable[[Cache, Any], None]] = {
     DeleteDone: delete_done,
     StorageAttached: attach_storage,
     DetachWanted: detach_storage,
+    TimePassed: wants.time_passed,
+    PinWanted: wants.pin,
+    UnpinWanted: wants.unpin,
+}
+# The events with which copies come to a tier: at their end, pins hold what came.
+COMES_TO = {
+    PrefillDone: DEVICE,
+    Finished: DEVICE,
+    Retracted: DEVICE,
+    LoadDone: DEVICE,
+    BackupDone: HOST,
+    FetchDone: HOST,
 }

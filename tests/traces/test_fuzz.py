@@ -20,12 +20,12 @@ from invariants.fuzz.tapes import tape as tapes
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
+from traces.executors import base as executors
+from traces.executors import local
 from traces.fuzzing import canary as fuzz_canary
 from traces.fuzzing import work as fuzz_work
 from traces.fuzzing.canary import canary
 from traces.fuzzing.double_run import Step, first_difference
-from traces.fuzzing.executors import base as executors
-from traces.fuzzing.executors import local
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
@@ -201,7 +201,7 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(
 def test_ctrl_c_keeps_findings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+    def stopped(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise KeyboardInterrupt
 
@@ -231,7 +231,7 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.Mon
 def test_a_lost_worker_is_reported_after_the_findings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def dying(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+    def dying(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise executors.WorkerLost("a worker died")
 
@@ -345,7 +345,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -359,8 +359,8 @@ def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
         up = False
         is_initialized = staticmethod(lambda: Ray.up)
         cluster_resources = staticmethod(lambda: {"CPU": 2.0})
-        wait = staticmethod(lambda refs, num_returns: (refs[-1:], refs[:-1]))
-        get = staticmethod(lambda refs: [call() for call in refs])
+        wait = staticmethod(lambda refs, num_returns, timeout: (refs[-1:], refs[:-1]))
+        get = staticmethod(lambda ref: ref())
 
         @staticmethod
         def init(**how: Any) -> None:
@@ -380,7 +380,7 @@ def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
 
     one = counted()
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert counted("--executor", "ray") == one
-    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert not Ray.up

@@ -15,7 +15,8 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
 from traces.cli import main
-from traces.fuzzing.executors import local
+from traces.executors import local
+from traces.executors.base import Manner
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result
 
@@ -67,7 +68,7 @@ def test_closing_ends_workers_within_a_sequence() -> None:
     def seeds() -> Iterator[int]:
         yield from range(4)
 
-    results: Any = local.run(endless, seeds(), 2)
+    results: Any = local.run(endless, seeds(), 2, Manner(str))
     assert next(results).seed == 0
     workers = list(results._workers)
     results.close()

@@ -15,6 +15,7 @@ import pytest
 from hicache.core.errors import CallerError
 from tests.patience import PATIENCE_S
 from traces.cli import main
+from traces.executors import local
 from traces.mutants.limits import MEMORY_BYTES, each
 from traces.sweeping import pool
 from traces.terminal.processes import JobFailed, ProcessLost, results
@@ -145,11 +146,13 @@ def test_memory_is_limited_in_a_process_of_a_mutant() -> None:
 def test_a_lost_point_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lost(*_: object, **__: object) -> None:
-        raise ProcessLost("a worker was lost: it ended with exit code 7; give --jobs 1")
+    def measure(*_: object) -> None:
+        os._exit(7)
 
-    monkeypatch.setattr(pool, "results", lost)
+    monkeypatch.setattr(local, "get_context", lambda _: FORK)
+    monkeypatch.setattr(pool, "measure", measure)
     words = ["--device-pages", "400", "--host-bytes", "0,3.2GB", "--jobs", "2", "--limit", "20"]
     assert main(["host", *words]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "found that a worker was lost: it ended with exit code 7; give --jobs 1, or" in said
+    assert "found that a worker was lost: it ended with exit code 7" in said
+    assert "give --jobs 1 to do the same in one process, or fewer sizes" in said

@@ -15,9 +15,9 @@ import pytest
 from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
+from traces.executors import base as executors
+from traces.executors import local
 from traces.fuzzing import files as fuzz_files
-from traces.fuzzing.executors import base as executors
-from traces.fuzzing.executors import local
 from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result, Work

@@ -18,7 +18,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.fuzzing.executors import local
+from traces.executors import local
 from traces.terminal import leftovers, workers
 from traces.terminal.output import write_json
 

@@ -11,6 +11,7 @@ import argparse
 from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from hicache.core.types import Tier
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
@@ -28,6 +29,7 @@ from ..replaying.options import (
     WRITE_POLICY,
 )
 from ..replaying.pools import STAND_IN_WINDOW
+from ..replaying.wants import Pin, Pins
 from ..terminal import options as read
 from ._options import add_trace
 
@@ -41,6 +43,13 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         type=read.choice(MODES),
         default="timed",
         help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
+    )
+    add(
+        "--sample",
+        type=read.part,
+        metavar="PART",
+        help="only this part of the trace, such as 0.25: whole sessions and groups with a common "
+        "prefix, chosen by a hash; sizes and load are not scaled (default: 1)",
     )
     add(
         "--speed",
@@ -174,6 +183,52 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         metavar="POLICY",
         help="replay again with this eviction order, without checks, and print both hit rates",
     )
+    _add_wants(group)
+
+
+def _add_wants(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--recompute-cost",
+        type=_costs,
+        metavar="TOKEN,POSITION",
+        help="under --eviction cost_aware, what one token costs, and what it costs more for each "
+        "1,024 tokens before it (default: 1000,33, about a dense model of 8B)",
+    )
+    add(
+        "--ttl",
+        type=read.duration_ns,
+        metavar="TIME",
+        help="copies that were not used for this time go, from device and host, such as 10m",
+    )
+    add(
+        "--pin",
+        type=_pins,
+        metavar="REQUEST:TOKENS[@host]",
+        help="the first tokens of a request's prompt stay on device, or on host, such as 17:4096; "
+        "several separated by commas",
+    )
+
+
+def _costs(text: str) -> tuple[int, int]:
+    token, found, position = text.partition(",")
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected two numbers such as 1000,33, found {text!r}")
+    return read.at_least(0)(token), read.at_least(0)(position)
+
+
+def _pins(text: str) -> Pins:
+    found = []
+    for one in text.split(","):
+        prefix, at, tier = one.partition("@")
+        request, colon, tokens = prefix.partition(":")
+        if not colon or (at and tier not in ("host", "device")):
+            raise argparse.ArgumentTypeError(
+                f"expected REQUEST:TOKENS, such as 17:4096 or 17:4096@host, found {one!r}"
+            )
+        where = Tier.HOST if tier == "host" else Tier.DEVICE
+        found.append(Pin(read.request_number(request), read.at_least(1)(tokens), where))
+    return Pins(found)
 
 
 def _known(package: str) -> str:
@@ -235,7 +290,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--model",
-        type=_model,
+        type=read.Names(_model, models.names),
         help=f"a name of `hicache models` or its beginning, tiny, or a JSON file with a model "
         f"(default: {MODEL})",
     )
@@ -255,7 +310,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hardware",
-        type=_hardware,
+        type=read.Names(_hardware, hardware.names),
         help=f"{', '.join(hardware.names())}, or a file that calibrate wrote (default: {HARDWARE})",
     )
     add(

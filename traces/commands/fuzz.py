@@ -1,7 +1,7 @@
 """`hicache fuzz`: draws sequences from seeds, checks each, and keeps failing ones as tapes.
 
 Contains the command, its options and its time budget. Does not play sequences (see fuzzing/work),
-start workers (see fuzzing/executors), write tapes (see fuzzing/files) or print the summary (see
+start workers (see traces/executors), write tapes (see fuzzing/files) or print the summary (see
 fuzzing/report).
 """
 
@@ -26,8 +26,9 @@ from invariants.fuzz.reach import probes, rates
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
+from ..executors import base as executors
 from ..fuzzing import option_values, planting
-from ..fuzzing.executors import base as executors
+from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files
 from ..fuzzing.hunting import hunt
 from ..fuzzing.replaying import replay
@@ -267,7 +268,8 @@ def run(options: Options, command: str) -> int:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
-    with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
+    first = options.jobs or 0, executors.Manner(_lost, hash_seed=int(hash_seed() or seed))
+    with closing(executor.run(work, _seeds(seed, options), *first)) as results:
         complete, lost = hunt(results, tally, files, options.canary, options.first)
         files.restore_missing(tally)
         settings = _settings(options, seed)
@@ -291,6 +293,13 @@ def run(options: Options, command: str) -> int:
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
+
+
+def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
+    return (
+        f"a worker was lost near the sequence of seed {seed}: {how_ended}; to repeat it in one "
+        f"process, use the same options and --seed {seed} --sequences {open_sequences} --jobs 1"
+    )
 
 
 def _hint(work: Work, kind: Kind) -> str:

@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     generator = base.load(options.generator)
     extent = generator.extent(options.own)
-    check_outputs({}, output=options.output)
+    check_outputs(options.own.files, output=options.output)
     _check(options, extent)
     if extent.bytes > _LARGE_BYTES:
         print(

@@ -14,13 +14,18 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.sender import SenderOptions
 from sim.workload import Job
 
 
 class Jobs(Sequence[Job]):
-    """The requests in order. Whoever needs one property of all requests reads its column."""
+    """The requests in order. Whoever needs one property of all requests reads its column.
+
+    sender: how the client of a benchmark sends them; None if each is sent when it arrives.
+    """
 
     def __init__(self) -> None:
+        self.sender: SenderOptions | None = None
         self._numbers: array[int] | None = None  # where some requests were left out
         self._arrival_ns = array("q")
         self._input_length = array("i")
@@ -49,6 +54,7 @@ class Jobs(Sequence[Job]):
     def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
         """Some of the requests. They keep their numbers; their places are counted from 0."""
         some = Jobs()
+        some.sender = self.sender
         for number in numbers.tolist():
             some.add(*(column[number] for column in self._columns()))
         some._numbers = array("i", numbers.tolist())
@@ -60,6 +66,34 @@ class Jobs(Sequence[Job]):
         jobs._arrival_ns = array("q", arrivals_ns.astype(np.int64).tobytes())
         jobs._after = array("i", afters.astype(np.int32).tobytes())
         return jobs
+
+    def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
+        """The same requests in another order, renumbered. order: of each place, the request that
+        comes there; none may come before the one that it waits for."""
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        sessions = self.sessions
+        named = sessions >= 0
+        first = np.full(len(order), len(order), dtype=np.int64)
+        np.minimum.at(first, sessions[named], place[named])
+        jobs = Jobs()
+        for number in order.tolist():
+            after, session = self._after[number], self._session[number]
+            jobs.add(
+                self._arrival_ns[number],
+                self._input_length[number],
+                self._output_length[number],
+                int(place[after]) if after >= 0 else -1,
+                int(first[session]) if session >= 0 else -1,
+                self._priority[number],
+            )
+        return jobs
+
+    def begin_at_zero(self) -> None:
+        """Lets times count from the first arrival."""
+        timed = self.afters < 0
+        arrivals = self.arrivals_ns
+        arrivals[timed] -= arrivals[timed].min()
 
     def spread(self) -> None:
         """Requests that arrive at one instant now arrive evenly until the next one, in their order,
@@ -105,6 +139,10 @@ class Jobs(Sequence[Job]):
     @property
     def afters(self) -> NDArray[np.int32]:
         return np.asarray(self._after)
+
+    def session(self, place: int) -> int:
+        """The session of the request there."""
+        return self._session[place]
 
     @property
     def sessions(self) -> NDArray[np.int32]:

@@ -27,9 +27,8 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
 from ..outside.entries import Outside
-from ..terminal.workers import Child, ChildLost
+from ..terminal.workers import MOST_HASH_SEED, Child, ChildLost
 
-MOST_HASH_SEED = 1 << 32
 KEPT_FOR = 32  # seeds of sequences with the same other process
 _SHOWN = 160
 _LIMIT_S = 120

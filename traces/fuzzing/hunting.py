@@ -9,16 +9,17 @@ import time
 
 from hicache.core.errors import CallerError
 
+from ..executors.base import Results, WorkerLost
 from ..terminal.streams import print_error
-from .executors.base import Results, WorkerLost
 from .files import Files
 from .report import Tally
+from .work import Result
 
 _BAD_INPUT = 2
 
 
 def hunt(
-    results: Results, tally: Tally, files: Files, canary: bool, first: bool
+    results: Results[Result], tally: Tally, files: Files, canary: bool, first: bool
 ) -> tuple[bool, int]:
     """Adds all results to the tally; with `canary` or `first`, only up to the first failure.
 

@@ -1,7 +1,7 @@
 """Plays one sequence, from its seed to a result that can be sent between processes and machines.
 
 Contains the work of a worker, its time limit, and the tape and text of a failure. Does not choose
-seeds (see commands/fuzz) or start workers (see executors).
+seeds (see commands/fuzz) or start workers (see traces/executors).
 """
 
 from __future__ import annotations

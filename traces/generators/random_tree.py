@@ -57,6 +57,10 @@ def extent(options: Options) -> Extent:
     )
 
 
+def sender(options: Options) -> None:
+    return None
+
+
 def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 2])
     lengths: dict[str, int] = {}

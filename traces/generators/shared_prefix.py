@@ -52,6 +52,10 @@ def extent(options: Options) -> Extent:
     return Extent(requests, requests * (60 + names), sum(lengths))
 
 
+def sender(options: Options) -> None:
+    return None
+
+
 def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 1])
     index = 0

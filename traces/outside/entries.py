@@ -24,6 +24,8 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.contracts import eviction_policies, schedulers, write_policies
 
+from ..terminal.options import Names
+
 
 class _Kind(NamedTuple):
     """One kind of entry.
@@ -51,7 +53,7 @@ _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package an
 Outside = tuple[tuple[str, str], ...]  # package and text of the option
 
 
-def entry(package: str) -> Callable[[str], str]:
+def entry(package: str) -> Names:
     """Returns a parser of an option's value: a built-in name, or an entry of the user."""
 
     def parse(text: str) -> str:
@@ -61,7 +63,7 @@ def entry(package: str) -> Callable[[str], str]:
             said = str(error).removeprefix(f"{registry.kind(package)}: ")
             raise argparse.ArgumentTypeError(said) from None
 
-    return parse
+    return Names(parse, lambda: registry.spellings(package))
 
 
 def find(package: str, text: str) -> str:

@@ -13,6 +13,7 @@ from hicache.core.errors import CallerError
 from invariants.watch import Level
 
 from ..formats._open import open_trace, parse
+from ..formats._sample import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
@@ -53,7 +54,15 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
         raise CallerError(
             f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
         )
-    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    trace = open_trace(
+        options.trace,
+        options.format or "auto",
+        options.limit,
+        options.block_size,
+        options.tokenizer,
+    )
+    if options.sample is not None:
+        trace = sampled(trace, options.sample)
     return options, loaded(options, trace)
 
 

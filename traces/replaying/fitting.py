@@ -129,7 +129,12 @@ def _with_followers(jobs: Jobs, large: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 def without(paged: Paged, skipped: Skipped) -> Paged:
     """The trace without the skipped requests. The others keep their numbers."""
-    if not skipped.requests:
-        return paged
-    out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
-    return WithJobs(paged, paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out)))
+    return Kept(paged, skipped) if skipped.requests else paged
+
+
+class Kept(WithJobs):
+    """A trace in pages, without some requests."""
+
+    def __init__(self, paged: Paged, skipped: Skipped) -> None:
+        out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
+        super().__init__(paged, paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out)))

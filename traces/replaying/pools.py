@@ -26,7 +26,7 @@ from ..formats.base import Trace
 from ..terminal.options import UNBOUNDED
 from .device_sizes import DeviceSizes, Plan, Short, option_of
 from .options import BACKBONE, COMPONENTS, MODEL, WRITE_POLICY, Mode, ReplayOptions
-from .unread import check_components
+from .unread import Unread, check_components
 
 HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
 STAND_IN_WINDOW = 1024  # for a model without a window
@@ -183,10 +183,11 @@ def _exchange(
     policy = _policy(named)
     if policy.contiguous or not policy.on_evict or not host[0]:
         what = f"--write-policy {named}" if host[0] else "no host pool"
-        raise CallerError(
+        said = (
             "--exclusive: expected a host pool and a write policy that copies on eviction, found "
             f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
         )
+        raise CallerError(said) if host[0] else Unread(said, "exclusive")
     longest = -(-int(trace.jobs.input_lengths.max(initial=1)) // page_size)
     most = {"path": longest, "window": window_pages + 1, "state": 1}
     sizes = zip(components, host, strict=True)

@@ -13,6 +13,7 @@ from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
 
 from .account import Account, Share
+from .fleet.use import FleetUse
 from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
@@ -165,7 +166,8 @@ class Run:
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
     half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
-    where it was asked for.
+    where it was asked for. fleet: what each replica did, if there are several; the other figures
+    are then of all together.
     """
 
     account: Account
@@ -185,6 +187,7 @@ class Run:
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
     storage: StorageUse | None = None
+    fleet: FleetUse | None = None
     copies: Copies | None = None
 
     @property

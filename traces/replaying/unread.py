@@ -16,6 +16,15 @@ from ..loads.base import RECORDED
 from ..terminal.options import UNBOUNDED
 from .options import COMPONENTS, ReplayOptions
 
+
+class Unread(CallerError):
+    """An option was given that the run would not read. field: its name in ReplayOptions."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
 _TIMED = (
     *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
     *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
@@ -36,9 +45,10 @@ def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
         own = [name for name in names if name.startswith(f"{component}_")]
         used = _given(options, own)
         if component not in components and used:
-            raise CallerError(
-                f"{used[0]}: expected {component} among the components, found "
-                f"{','.join(components)}; add it to --components or name a --model that has it"
+            raise Unread(
+                f"{flag(used[0])}: expected {component} among the components, found "
+                f"{','.join(components)}; add it to --components or name a --model that has it",
+                used[0],
             )
 
 
@@ -47,7 +57,8 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     for names, need, found, do in _unread(options, components, has_host):
         used = _given(options, names)
         if used:
-            raise CallerError(f"{used[0]}: expected {need}, found {found}; {do}, or leave it out")
+            said = f"{flag(used[0])}: expected {need}, found {found}; {do}, or leave it out"
+            raise Unread(said, used[0])
 
 
 def _unread(
@@ -55,7 +66,7 @@ def _unread(
 ) -> Iterator[tuple[Sequence[str], str, str, str]]:
     """Yields (options that are not read, what would read them, what there is, what to do)."""
     if options.trace is None:
-        yield ("format",), "a TRACE to read", "none", "name one"
+        yield ("format", "block_size", "tokenizer", "sample"), "a TRACE to read", "none", "name one"
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield _TIMED, "--mode timed", no_clock, "use --mode timed"
@@ -78,6 +89,13 @@ def _unread(
         yield ("speed",), "one rate", "--request-rate", "give that alone"
     if options.arrivals is not None and options.arrivals.name != RECORDED:
         yield ("spread",), "the times of the trace", f"--arrivals {options.arrivals}", "name none"
+    if options.eviction != "cost_aware":
+        yield (
+            ("recompute_cost",),
+            "--eviction cost_aware",
+            options.eviction,
+            "use that eviction order",
+        )
     if options.storage is None:
         yield _STORAGE, "a store", "none", "name one with --storage"
 
@@ -92,6 +110,10 @@ def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:
 
 
 def _given(options: ReplayOptions, names: Sequence[str]) -> list[str]:
-    """The options of these that were given, as the user writes them."""
-    used = [name for name in names if getattr(options, name) is not None]
-    return [f"--{name.replace('_', '-')}" for name in used]
+    """The options of these that were given."""
+    return [name for name in names if getattr(options, name) is not None]
+
+
+def flag(name: str) -> str:
+    """The option as the user writes it."""
+    return f"--{name.replace('_', '-')}"

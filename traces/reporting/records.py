@@ -16,6 +16,7 @@ from ..replaying.account import Row
 from ..replaying.following.history import EVICTED, History, Miss
 from ..replaying.load.slo import Slo
 from ..replaying.run import Run
+from .fleet import record_of
 from .slo import limits_missed
 
 Record = dict[str, object]
@@ -36,7 +37,7 @@ def records(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Record]:
         found = record(trace, run.history, row, results.get(row.request))
         if missed is not None and "ttft_ns" in found:
             found["slo_missed"] = missed.get(row.request, [])
-        yield found
+        yield found if run.fleet is None else found | record_of(run.fleet, row.request)
 
 
 def record(trace: Trace, history: History, row: Row, result: RequestResult | None) -> Record:

@@ -20,6 +20,7 @@ from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .fleet import fleet_tables
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
 from .slo import limits_table
@@ -44,6 +45,9 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(_latency(run))
     if (limits := limits_table(trace, settings, run)) is not None:
         out.print(limits)
+    if run.fleet is not None:
+        for rows in fleet_tables(run.fleet):
+            out.print(rows)
     if (prefetches := prefetch_table(settings, run)) is not None:
         out.print(prefetches)
     if (lost := lost_table(run)) is not None:

@@ -26,6 +26,8 @@ _NS_PER_S = 1e9
 def warnings(jobs: Jobs, speed: Fraction, load: LoadSettings | None = None) -> list[str]:
     """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`. load:
     how requests arrive; times that it replaces or does not read are not judged."""
+    if jobs.sender is not None:
+        return []  # its client paces the requests
     load = load or LoadSettings()
     found = _thinking(jobs, speed)
     if load.concurrency:
@@ -94,9 +96,14 @@ def _recorded(jobs: Jobs, speed: Fraction) -> list[str]:
     return found
 
 
+def is_coarse(jobs: Jobs) -> bool:
+    """Whether several requests arrive at each instant, on average."""
+    return bool(_coarse(jobs.arrivals_ns[jobs.afters < 0]))
+
+
 def _coarse(times: Pages) -> list[str]:
     instants, counts = np.unique(times, return_counts=True)
-    if len(times) < _CROWD * len(instants):
+    if len(instants) < 2 or len(times) < _CROWD * len(instants):
         return []
     apart_s = float(np.median(np.diff(instants))) / _NS_PER_S
     return [

@@ -1,4 +1,4 @@
-"""Measures several points in processes of their own, each of which reads the trace itself.
+"""Measures several sizes of host memory in processes, each of which reads the trace itself.
 
 A process that is no longer wanted (after Ctrl-C, or beside one that failed) is killed; what was
 measured before is kept. Does not know what a point is for; see words and picture.
@@ -7,21 +7,34 @@ measured before is kept. Does not know what a point is for; see words and pictur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import Array, c_int64
-from functools import partial
-from multiprocessing import get_context
-from typing import TypeAlias
+from contextlib import closing
+from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
+from ..executors import local
+from ..executors.base import Manner, WorkerLost
 from ..formats.base import Trace
 from ..outside import entries
-from ..replaying.builtin import opened
 from ..replaying.options import ReplayOptions
-from ..terminal.processes import ProcessLost, results
+from .board import Board, board
 from .points import Point, measure
+from .work import opened_once
 
-Counts: TypeAlias = "Array[c_int64]"
+
+@dataclass(frozen=True)
+class _Work:
+    """Everything that a worker needs beside the size and its place."""
+
+    options: ReplayOptions
+    outside: entries.Outside
+    board: Board
+
+    def __call__(self, job: tuple[int, int]) -> Point:
+        place, size = job
+        entries.load(self.outside)
+        trace = opened_once(self.options)
+        return measure(self.options, trace, size, self.board.writer(place))
 
 
 def points(
@@ -39,31 +52,22 @@ def points(
         for place, size in enumerate(sizes):
             yield measure(options, trace, size, _after(place * len(trace.jobs), progress))
         return
-    context = get_context("spawn")
-    # without a lock, which a process that is killed would keep
-    counts: Counts = context.RawArray(c_int64, len(sizes))
-    work = partial(_work, options, entries.given(), counts)
-    places = list(enumerate(sizes))
-    try:
-        yield from results(context, work, places, jobs, watch=lambda: progress(sum(counts[:])))
-    except ProcessLost as lost:
-        raise CallerError(
-            f"expected an answer of every process, found that {lost}, or fewer sizes"
-        ) from None
+    with board(len(sizes)) as far:
+        work = _Work(options, entries.given(), far)
+        manner = Manner(_lost, ahead=1, watch=lambda: progress(far.total()))
+        try:
+            with closing(local.run(work, iter(enumerate(sizes)), jobs, manner)) as results:
+                yield from results
+        except WorkerLost as lost:
+            raise CallerError(str(lost)) from None
+
+
+def _lost(job: tuple[int, int], open_jobs: int, how_ended: str) -> str:
+    return (
+        f"expected an answer of every process, found that a worker was lost: {how_ended}; give "
+        "--jobs 1 to do the same in one process, or fewer sizes"
+    )
 
 
 def _after(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
     return lambda done: progress(before + done)
-
-
-def _work(
-    options: ReplayOptions, outside: entries.Outside, counts: Counts, point: tuple[int, int]
-) -> Point:
-    place, size = point
-    entries.load(outside)
-    options, trace = opened(options)
-
-    def progress(done: int) -> None:
-        counts[place] = done
-
-    return measure(options, trace, size, progress)

@@ -25,8 +25,11 @@ _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
 _SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
 WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 _MOST = 1 << 48
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
-_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000} | {
+    "m": 60 * 1_000_000_000,
+    "h": 3600 * 1_000_000_000,
+}
 _MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -45,6 +48,11 @@ class OptionRecord:
         return cls(
             **{name: tuple(value) if isinstance(value, list) else value for name, value in values}
         )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a generator reads, by what names them; empty where none is given."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,14 @@ def positive_ratio(text: str) -> Fraction:
     return value
 
 
+def part(text: str) -> Fraction:
+    """A part of a whole: above 0, at most 1."""
+    value = positive_ratio(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"expected at most 1, found {text!r}")
+    return value
+
+
 def bandwidth(text: str) -> Bandwidth:
     """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
 
@@ -172,7 +188,7 @@ def bandwidth(text: str) -> Bandwidth:
 
 
 def duration_ns(text: str) -> int:
-    """A time with its unit: ns, us, ms or s. Returns nanoseconds."""
+    """A time with its unit: ns, us, ms, s, m or h. Returns nanoseconds."""
     match = _DURATION.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(
@@ -186,12 +202,23 @@ def duration_ns(text: str) -> int:
     return int(value)
 
 
-def entry(package: str, *extra: str) -> Callable[[str], str]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A parser of names that can list them. known: the names."""
+
+    parse: Callable[[str], str]
+    known: Callable[[], Sequence[str]]
+
+    def __call__(self, text: str) -> str:
+        return self.parse(text)
+
+
+def entry(package: str, *extra: str) -> Names:
     """Returns a parser of the names in a registry folder, and of `extra` names."""
     return choice([*extra, *registry.names(package)])
 
 
-def choice(known: Sequence[str]) -> Callable[[str], str]:
+def choice(known: Sequence[str]) -> Names:
     """Returns a parser of these names. Hyphens and underscores are the same."""
     spelled = {name.replace("_", "-"): name for name in known}
 
@@ -204,4 +231,4 @@ def choice(known: Sequence[str]) -> Callable[[str], str]:
             )
         return name
 
-    return parse
+    return Names(parse, lambda: known)

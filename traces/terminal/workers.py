@@ -21,6 +21,7 @@ from multiprocessing.process import BaseProcess
 
 from .signals import ENDS, deferred
 
+MOST_HASH_SEED = 1 << 32
 _POLL_S = 0.5
 
 

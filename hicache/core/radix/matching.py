@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import CoreBug
 from ..state import State
-from ..types import Key
+from ..types import Key, Tier
 from .node import Node
 from .tree import label_of, path_to, split, start_of
 
@@ -118,6 +118,22 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     if not 0 <= device <= best <= least:
         raise CoreBug(f"anchors {device} on device and {best} anywhere, with depths {depths}")
     return Anchors(device, best, tuple(depths))
+
+
+def deepest_on(state: State, path: list[Node], tier: Tier) -> int:
+    """How many leading nodes of a path lead to the deepest one at which every component is valid on
+    the tier alone."""
+    ends = _ends(path, 0)
+    upto, before = len(path), -1
+    while upto != before:
+        before = upto
+        for index, component in enumerate(state.components):
+            for depth in range(upto, 0, -1):
+                if ends[upto] - ends[depth] >= component.window_pages:
+                    break
+                if path[depth - 1].pages[tier][index] is None:
+                    upto = depth - 1
+    return upto
 
 
 def _common(state: State, path: list[Node], ends: list[int], upto: int, on_device: bool) -> int:

@@ -12,10 +12,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..types import NO_PAGES, FlightId, Key, Pages, RequestId, Tier
+from ..types import NO_PAGES, FlightId, Key, Pages, PinId, RequestId, Tier
 
 NONE = 1 << 41
 FAR = 1 << 39
+
+
+class Marks:
+    """What some eviction policies remember of a node, by component (see eviction_policies/base).
+
+    visits, age, cost, earlier   facts, see `Facts`; earlier is one for all components.
+    place      second chance: its place in its queue; lower is nearer to the front.
+    chances    second chance: how often it is spared.
+    in_main    second chance: whether its copy on device is in the main queue.
+    """
+
+    __slots__ = ("age", "chances", "cost", "earlier", "in_main", "place", "visits")
+
+    def __init__(self, components: int) -> None:
+        self.visits = [0] * components
+        self.age = [0] * components
+        self.cost = [0] * components
+        self.earlier = 0
+        self.place = [0] * components
+        self.chances = [0] * components
+        self.in_main = [False] * components
+
+    def copy(self) -> Marks:
+        made = Marks(0)
+        made.visits, made.age, made.cost = self.visits.copy(), self.age.copy(), self.cost.copy()
+        made.place, made.chances = self.place.copy(), self.chances.copy()
+        made.in_main, made.earlier = self.in_main.copy(), self.earlier
+        return made
+
+
+NO_MARKS = Marks(0)
 
 
 class Node:
@@ -37,6 +68,7 @@ class Node:
     inserted       tick at which it was inserted into the tree; both halves of a split keep it.
     hits           number of requests that used it.
     priority       the highest priority of these requests.
+    marks          what the eviction policy remembers of it; empty unless it asks for marks.
     queued         bits: which heaps of eviction queues have an entry for it (see lru).
     legs           the legs of flights that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted. Next
@@ -64,6 +96,7 @@ class Node:
         "legs",
         "live_distance",
         "locks",
+        "marks",
         "pages",
         "parent",
         "priority",
@@ -97,6 +130,7 @@ class Node:
         self.inserted = 0
         self.hits = 0
         self.priority = 0
+        self.marks = NO_MARKS
         self.queued = 0
         self.host_refused = 0
         self.legs: list[Leg] = []
@@ -124,6 +158,20 @@ class Receipt:
     name: str
     locked: list[list[tuple[Node, int]]]
     of_storage: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Pin:
+    """A prefix that stays on a tier as soon as it is there.
+
+    held_pages: its receipt locks what the boundary at this page requires.
+    """
+
+    id: PinId
+    key: Key
+    tier: Tier
+    receipt: Receipt
+    held_pages: int = 0
 
 
 @dataclass(slots=True, eq=False)

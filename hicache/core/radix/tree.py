@@ -8,6 +8,7 @@ and `eviction`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappush
 from itertools import chain
 
 from ..actions import KvRemoved, KvStored
@@ -17,6 +18,7 @@ from ..storage.queue import dequeue, follow_split, follow_truncation
 from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
+from .marks import came, gone, mark_split
 from .node import FlightKind, Leg, Node
 
 
@@ -62,6 +64,8 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     end = parent.end_page + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
     node.inserted = state.tick
+    if state.config.ttl_periods:
+        heappush(state.unused, (0, node.id, node))
     if state.every_end_is_live:
         node.live_distance = 0
     state.next_node += 1
@@ -93,6 +97,8 @@ def split(state: State, node: Node, at: int) -> Node:
         node.host_refused,
     )
     upper.inserted, upper.priority = node.inserted, node.priority
+    if state.marked:
+        mark_split(state, upper, node)
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):
@@ -159,6 +165,8 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
     state.pools[tier][index].cache(pages, node.id)
     node.pages[tier][index] = kept(pages)
     state.touched[node.id] = node
+    if state.chances and tier == Tier.DEVICE:
+        came(state, node, index, len(pages), digests_of_copy(state, node, index))
     if index == BACKBONE:
         if len(pages) * state.stride != len(node.key):
             raise CoreBug(f"{node} takes {len(pages)} pages for {len(node.key)} bytes of its key")
@@ -184,6 +192,8 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         )
     node.pages[tier][index] = None
     state.touched[node.id] = node
+    if state.chances:
+        gone(state, node, tier, index, len(pages))
     if index == BACKBONE:
         parent.with_pages[tier] -= 1
         if parent.with_pages[tier] < 0:
@@ -211,6 +221,8 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     if node.digests is not None:
         node.digests = node.digests[:keep]
     follow_truncation(state, node)
+    if state.chances:
+        gone(state, node, tier, BACKBONE, cut)
     node.key = node.key[: keep * state.stride]
     node.end_page -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
@@ -233,6 +245,12 @@ def unlink(state: State, node: Node) -> None:
     node.parent = None
     state.touched[node.id] = node
     state.touched[parent.id] = parent
+
+
+def digests_of_copy(state: State, node: Node, index: int) -> tuple[bytes, ...]:
+    """The digests of the pages of a component; a state has that of the page at its end."""
+    digests = digests_of(state, node)
+    return digests if state.components[index].positional else digests[-1:]
 
 
 def digests_of(state: State, node: Node) -> tuple[bytes, ...]:

@@ -31,6 +31,8 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
     Raises CallerError for an option that this trace has no use for.
     """
     jobs, chained, told_by = trace.jobs, 0, ""
+    if jobs.sender is not None:
+        _check_sender(options, trace)
     if options.spread:
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
         jobs.spread()
@@ -41,6 +43,17 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
     if options.arrivals is not None or options.request_rate is not None:
         jobs = _arriving(trace, jobs, options)
     return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by)
+
+
+def _check_sender(options: LoadOptions, trace: Trace) -> None:
+    """Raises CallerError for an option that the client of the trace would not read."""
+    for name in ("concurrency", "arrivals", "request_rate"):
+        if getattr(options, name) is not None:
+            raise CallerError(
+                f"--{name.replace('_', '-')}: expected a trace whose requests arrive at their "
+                f"times, found {trace.path}, which says how its client sends them; leave it out, "
+                "or generate the trace with another rate"
+            )
 
 
 def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int, str]:
@@ -137,6 +150,10 @@ class LoadedTrace:
     def tenant_names(self) -> Sequence[str]:
         return self._trace.tenant_names
 
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._trace.notes
+
     def paged(self, page_size: int) -> Paged:
         return WithJobs(self._trace.paged(page_size), self.jobs)
 
@@ -147,6 +164,7 @@ class WithJobs:
     def __init__(self, paged: Paged, jobs: Jobs) -> None:
         self._paged = paged
         self.jobs = jobs
+        self.prompt_pages = paged.prompt_pages
 
     @property
     def page_size(self) -> int:

@@ -1,0 +1,124 @@
+"""Pinned prefixes: what a user wants to keep, such as a system prompt.
+
+A pin is a want. It locks what is cached of its prefix on its tier, with a receipt like that of a
+request: the backbone from the root down to the deepest boundary within the prefix, and what that
+boundary requires of the other components. When more of the prefix comes to the tier, it locks that
+too, at the end of the same event. So no eviction, expiry or demotion takes it away. A flush forgets
+the pages, and the want stays.
+
+The bound counts whole prefixes when they are pinned, not what is there of them. So a pin that was
+taken can never be too much later.
+"""
+
+from __future__ import annotations
+
+from .actions import Pinned, PinRefused, Unpinned
+from .errors import CallerError
+from .events import PinWanted, UnpinWanted
+from .radix.locks import lock, lock_required, open_receipt, release, required
+from .radix.matching import anchors, cut_windows, deepest_on, match, walk
+from .radix.node import Node, Pin, Request
+from .state import State
+from .types import BACKBONE, Tier
+from .validation import check_key, check_stride, whole
+
+
+def want_pin(state: State, event: PinWanted) -> None:
+    """Pin a prefix, if the bound allows it."""
+    whole("pin", event.pin)
+    if event.pin < 0 or event.pin in state.pins:
+        raise CallerError(f"pin {event.pin}: expected a new number from 0 up")
+    check_key(event.key)
+    check_stride(state, event.key)
+    if event.tier not in (Tier.DEVICE, Tier.HOST) or not event.key.pages:
+        raise CallerError(
+            f"pin {event.pin}: expected at least one page on device or host, found "
+            f"{event.key.pages} on {event.tier!r}"
+        )
+    config = state.config
+    bound = config.pin_host_pages if event.tier == Tier.HOST else config.pin_pages
+    others = [pin for pin in state.pins.values() if pin.tier == event.tier]
+    for index, component in enumerate(state.components):
+        taken = sum(_needed(state, pin.key.pages, index) for pin in others)
+        left = (bound[index] if bound else 0) - taken
+        needed = _needed(state, event.key.pages, index)
+        if needed > left:
+            state.out.append(PinRefused(event.pin, component.name, needed, left))
+            return
+    state.stride = event.key.stride
+    pin = Pin(event.pin, event.key, event.tier, open_receipt(state, f"pin {event.pin}"))
+    state.pins[pin.id] = pin
+    _hold(state, pin)
+    state.out.append(Pinned(pin.id, pin.held_pages))
+
+
+def want_unpin(state: State, event: UnpinWanted) -> None:
+    """Give up a pin."""
+    pin = state.pins.get(event.pin) if isinstance(event.pin, int) else None
+    if pin is None:
+        raise CallerError(f"pin {event.pin}: expected a pinned prefix, found none")
+    del state.pins[pin.id]
+    release(state, pin.receipt)
+    state.out.append(Unpinned(pin.id, pin.held_pages))
+
+
+def hold_pinned(state: State, tier: Tier) -> None:
+    """Copies may have come to the tier: pins take hold of what they lack."""
+    for pin in state.pins.values():
+        if pin.tier == tier and pin.held_pages < pin.key.pages:
+            _hold(state, pin)
+
+
+def let_go_flushed(state: State) -> None:
+    """The tree was flushed: nothing is held any more."""
+    for pin in state.pins.values():
+        pin.held_pages = 0
+        for entries in pin.receipt.locked:
+            entries.clear()
+
+
+def pinned_beside(state: State, request: Request) -> int:
+    """Pages of the backbone on device that pins hold and that are not in the part of the prompt
+    that the request may reuse."""
+    nodes: dict[int, Node] = {}
+    for pin in state.pins.values():
+        if pin.tier == Tier.DEVICE:
+            nodes |= {node.id: node for node, _ in pin.receipt.locked[BACKBONE]}
+    if not nodes:
+        return 0
+    pages = sum(len(node.key) for node in nodes.values()) // state.stride
+    path, partial, part = walk(state, request.key, request.match_pages)
+    pages -= sum(len(node.key) for node in path if node.id in nodes) // state.stride
+    return pages - (part if partial is not None and partial.id in nodes else 0)
+
+
+def _needed(state: State, pages: int, index: int) -> int:
+    """How many pages of a component a prefix may require, at most."""
+    component = state.components[index]
+    return min(pages, component.window_pages) if component.positional else 1
+
+
+def _hold(state: State, pin: Pin) -> None:
+    """Lock what is there of the prefix."""
+    path = match(state, pin.key, pin.key.pages)
+    if pin.tier == Tier.DEVICE:
+        path = path[: anchors(state, path).device]
+    else:
+        path = path[: deepest_on(state, path, Tier.HOST)]
+    if not path or path[-1].end_page <= pin.held_pages:
+        return
+    cut_windows(state, path)
+    if pin.tier == Tier.DEVICE:
+        lock_required(state, pin.receipt, path)
+    else:
+        _lock_on_host(state, pin, path)
+    pin.held_pages = path[-1].end_page
+
+
+def _lock_on_host(state: State, pin: Pin, path: list[Node]) -> None:
+    """Lock what the path's end requires on host, and release what only the boundary before did."""
+    fresh = open_receipt(state, pin.receipt.name)
+    for index, component in enumerate(state.components):
+        lock(state, fresh, required(path, component.window_pages), Tier.HOST, index)
+    release(state, pin.receipt)
+    pin.receipt = fresh

@@ -1,0 +1,185 @@
+"""The client of a benchmark: it chooses among the requests that are ready, and sends one at a time.
+
+A request is ready when it arrives: at its time, or when the request before it has ended. The sender
+takes one of the ready ones (at random or the oldest), sends it, and pauses for a drawn time. It
+never has more than `max_parallel` requests in progress; while it has, it looks again every 50 ms.
+With a barrier, a turn is ready only when every earlier turn of all conversations has ended.
+Does not serve requests (see engine) or read traces.
+
+The pauses go on while nothing is ready, as in the scripts that this imitates, so what matters is
+the time of the next look, `_look_ns`. It is brought up to date just before anything changes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log
+
+from hicache.core.errors import CallerError
+
+from .clock import Timer
+from .keyed_draw import draw
+from .workload import Job
+
+POLICIES = ("random", "fifo")
+DISTRIBUTIONS = ("poisson", "uniform")
+_LOOK_AGAIN_NS = 50_000_000
+_NS_PER_US = 1_000
+_DRAWN = 1 << 53
+_PAUSES_BACK = 100  # as many uniform pauses forget when they began
+
+
+@dataclass(frozen=True, slots=True)
+class SenderOptions:
+    """gap_ns        mean pause between two requests; 0 sends whatever is ready at once.
+    distribution  of the pauses: "poisson" draws exponential ones, "uniform" from 0 to twice the
+                  mean.
+    max_parallel  most requests in progress; 0 for no limit.
+    policy        which ready request is next: "random" or "fifo".
+    barrier       whether a turn waits for the end of all earlier turns of all conversations.
+    pause_ns      between the end of a round and the next one, with a barrier.
+    """
+
+    gap_ns: int = 0
+    distribution: str = "poisson"
+    max_parallel: int = 0
+    policy: str = "fifo"
+    barrier: bool = False
+    pause_ns: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("distribution", DISTRIBUTIONS), ("policy", POLICIES)):
+            if getattr(self, name) not in known:
+                raise CallerError(
+                    f"{name}: expected one of {', '.join(known)}, found {getattr(self, name)!r}"
+                )
+
+
+class Sender:
+    """See the module. speed: the trace's times are divided by it. send: called with each request
+    when it is sent."""
+
+    def __init__(
+        self,
+        options: SenderOptions,
+        jobs: Sequence[Job],
+        clock: Timer,
+        speed: Fraction,
+        send: Callable[[Job], None],
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._speed = speed
+        self._send = send
+        self._draws = 0
+        self._turns = _turns_of(jobs) if options.barrier else array("i")
+        self._left = (
+            Counter(self._turns[job.index] for job in jobs) if options.barrier else Counter()
+        )
+        self._turn = 0
+        self._held: list[Job] = []
+        self._ready: list[Job] = []
+        self._in_progress = 0
+        self._look_ns = 0
+        self._expected_ns = -1  # the look that the clock knows of
+
+    def ready(self, job: Job) -> None:
+        """A request may be sent, if its turn has begun."""
+        if self._options.barrier and self._turns[job.index] > self._turn:
+            self._held.append(job)
+            return
+        self._catch_up()
+        self._ready.append(job)
+        self._go_on()
+
+    def ended(self, job: Job) -> None:
+        """A request has ended. Those that follow it become ready after this call."""
+        self._catch_up()
+        self._in_progress -= 1
+        self._go_on()
+        if self._options.barrier:
+            turn = self._turns[job.index]
+            self._left[turn] -= 1
+            if turn == self._turn and not self._left[turn]:
+                self._clock.after(self._scaled(self._options.pause_ns), self._next_round)
+
+    def _next_round(self) -> None:
+        self._turn += 1
+        held, self._held = self._held, []
+        for job in held:
+            self.ready(job)
+
+    @property
+    def _full(self) -> bool:
+        return 0 < self._options.max_parallel <= self._in_progress
+
+    def _catch_up(self) -> None:
+        """The looks since the last change found nothing to send: they only moved the next one."""
+        late_ns = self._clock.now_ns - self._look_ns
+        if late_ns <= 0 or not self._options.gap_ns:
+            return
+        if self._full:
+            again_ns = max(1, self._scaled(_LOOK_AGAIN_NS))
+            self._look_ns += -(-late_ns // again_ns) * again_ns
+        elif self._options.distribution == "poisson":  # has no memory of the pauses before
+            self._look_ns = self._clock.now_ns + self._gap()
+        else:
+            latest_ns = _PAUSES_BACK * self._scaled(self._options.gap_ns)
+            self._look_ns = max(self._look_ns, self._clock.now_ns - latest_ns)
+            while self._look_ns < self._clock.now_ns:
+                self._look_ns += self._gap()
+
+    def _go_on(self) -> None:
+        """Has the clock look when something may be sent: without pauses, after all that becomes
+        ready at this instant."""
+        if not self._options.gap_ns:
+            self._look_ns = self._clock.now_ns
+        if self._ready and not self._full and self._expected_ns != self._look_ns:
+            self._expected_ns = look_ns = self._look_ns
+            self._clock.after(look_ns - self._clock.now_ns, lambda: self._look(look_ns))
+
+    def _look(self, look_ns: int) -> None:
+        if look_ns != self._expected_ns:
+            return
+        self._expected_ns = -1
+        if look_ns != self._look_ns or not self._ready or self._full:
+            return
+        self._send_next()
+        if self._options.gap_ns:
+            self._look_ns += self._gap()
+        self._go_on()
+
+    def _send_next(self) -> None:
+        ready = self._ready
+        at = self._drawn(len(ready), "next") if self._options.policy == "random" else 0
+        self._in_progress += 1
+        self._send(ready.pop(at))
+
+    def _drawn(self, bound: int, what: str) -> int:
+        self._draws += 1
+        return draw(bound, "sender", self._options.seed, what, self._draws)
+
+    def _scaled(self, time_ns: int) -> int:
+        """A time of the trace in the time of the run."""
+        return time_ns * self._speed.denominator // self._speed.numerator
+
+    def _gap(self) -> int:
+        """The next pause, in whole microseconds, so that it is the same on every machine."""
+        mean_us = self._options.gap_ns / _NS_PER_US
+        part = (self._drawn(_DRAWN, "pause") + 1) / _DRAWN  # above 0, at most 1
+        pause_us = mean_us * (-log(part) if self._options.distribution == "poisson" else 2 * part)
+        return max(1, self._scaled(max(1, round(pause_us)) * _NS_PER_US))
+
+
+def _turns_of(jobs: Sequence[Job]) -> array[int]:
+    """How many requests each one waits for in a chain, by its index."""
+    turns = array("i")
+    for job in jobs:
+        turns.extend([0] * (job.index + 1 - len(turns)))
+        turns[job.index] = turns[job.after] + 1 if job.after >= 0 else 0
+    return turns

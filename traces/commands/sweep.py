@@ -1,0 +1,181 @@
+"""`hicache sweep`: replays a trace at every point of a grid, and shows which points are best.
+
+Takes the options of `hicache replay`, each with several values. Does not combine them (see
+sweeping/grid), replay (see sweeping/work) or keep what is done (see sweeping/sweep_file).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+from ..executors import base as executors
+from ..outside import entries
+from ..replaying.builtin import with_defaults
+from ..replaying.options import ReplayOptions
+from ..replaying.settings import resolve
+from ..reporting.outputs import check_files, repeat_warnings, warn
+from ..reporting.results import head
+from ..sweeping import grid as grids
+from ..sweeping import running
+from ..sweeping.grid import Grid, header_of
+from ..sweeping.identity import decisions, trace_digest
+from ..sweeping.outcome import Outcome, front, outcome_of
+from ..sweeping.sweep_table import best_document, conclusions, print_outcomes, tell_lines
+from ..sweeping.work import PointWork, Task, opened_once
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import write_json
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import console, print_sentences
+from ..terminal.text import name as shown_name
+from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
+
+SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
+_OWN = ("output", "json", "jobs", "executor", "follow")
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """jobs: None for one process for each core."""
+
+    output: str | None
+    json: str | None
+    jobs: int | None
+    executor: str
+    follow: bool
+    grid: Grid
+
+    @classmethod
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        given = dict(vars(namespace))
+        own = {name: given.pop(name) for name in _OWN}
+        return cls(**own, grid=grid_of(given))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    several = ", ".join(f"--{name.replace('_', '-')}" for name in WITH_COMMAS)
+    parser.epilog = (
+        "Every option of hicache replay with a value takes several here, separated by commas: "
+        f"--host-ratio 0,1,2. {ALL} stands for every name that an option knows: --write-policy "
+        f"{ALL}. Options may be repeated; {several} must be, since one value of theirs may have "
+        "commas."
+    )
+    add_grid(parser)
+    add = parser.add_argument
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        metavar="FILE",
+        help="keep each point here when it is done (JSON lines), and do only what is missing",
+    )
+    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
+    add(
+        "--jobs",
+        type=read.between(1, 1024),
+        metavar="N",
+        help="points at once, each in a process (default: one for each core)",
+    )
+    add(
+        "--executor",
+        type=read.entry(executors.EXECUTORS),
+        default=running.LOCAL,
+        help=", ".join(registry.names(executors.EXECUTORS)),
+    )
+
+    add(
+        "--follow",
+        action="store_true",
+        help="also find out why tokens were lost and when bytes moved, for reports (a quarter more "
+        "time)",
+    )
+
+
+def run(options: Options, command: str) -> int:
+    grid = options.grid
+    check_files(grid.base, output=options.output, json=options.json)
+    if grid.base.trace == "-":
+        raise CallerError(
+            "-: expected a file, which every worker reads, found standard input; write it to a file"
+        )
+    executors.load(options.executor)
+    out = sys.stderr if options.json == "-" else sys.stdout
+    grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
+    tasks, merged, warnings = _tasks(grid)
+    work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
+    tasks = [replace(task, follow=options.follow) for task in tasks]
+    how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
+    requests = len(opened_once(tasks[0].options).jobs)
+    done = running.measured(work, tasks, how, header_of(grid, command), requests)
+    outcomes = [outcome_of(point) for point in done.points]
+    told = [*merged, *conclusions(outcomes)]
+    with ignore_broken_pipe():
+        title = f"{len(done.points)} of {len(tasks)} points, best first"
+        print_outcomes(title, outcomes, out, [axis.name for axis in grid.axes])
+        repeat_warnings(warnings, out)
+        print_sentences("In words", told, out)
+    if options.json:
+        write_json(options.json, _document(command, done.code, grid, outcomes, warnings, told))
+    written = [
+        shown_name(path) for path in (options.output, options.json) if path not in (None, "-")
+    ]
+    if written:
+        with ignore_broken_pipe():
+            console(out).print(f"wrote {', '.join(written)}", markup=False)
+    return done.ended()
+
+
+def _with_sizes(grid: Grid) -> ReplayOptions:
+    """The options of all points; without a trace, with the sizes of the built-in workload."""
+    if grid.base.trace is not None:
+        return grid.base
+    varied = {axis.name: axis.values[0].value for axis in grid.axes}
+    sized = with_defaults(replace(grid.base, **varied))
+    return replace(sized, **{name: getattr(grid.base, name) for name in varied})
+
+
+def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
+    """The points to run; what became of the others in words; warnings about the trace."""
+    try:
+        points = grids.resolved(grid, opened_once)
+    except grids.Faults as faults:
+        tell_lines(faults.lines)
+        raise CallerError(faults.lines[-1]) from None
+    digest = trace_digest(grid.base.trace)
+    tasks = grids.tasks_of(points, grid.fixed, digest)
+    merged = []
+    if len(points) < len(grid):
+        merged.append(
+            f"{len(grid)} combinations are {len(points)} different points: an option that a point "
+            "does not read is left out there."
+        )
+    trace = opened_once(points[0].options)
+    return tasks, merged, warn(trace, resolve(points[0].options, trace)[0])
+
+
+def _document(
+    command: str,
+    code: int,
+    grid: Grid,
+    outcomes: Sequence[Outcome],
+    warnings: list[str],
+    told: list[str],
+) -> dict[str, object]:
+    header = header_of(grid, command)
+    return {
+        **head(command, not code),
+        **{name: header[name] for name in ("decisions", "trace", "base", "grid")},
+        "points": [one.document() for one in outcomes],
+        "best": best_document(outcomes),
+        "front": [one.label for one in front(outcomes)],
+        "warnings": warnings,
+        "conclusions": told,
+    }

@@ -1,0 +1,79 @@
+"""The interface of executors. An executor is one file of this folder that defines `run`.
+
+`run` does jobs on several cores or machines and returns their results as they arrive. Does not know
+what a job is; see fuzzing/work and sweeping/work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+EXECUTORS = "traces.executors"
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+_Done = TypeVar("_Done", covariant=True)
+
+
+class WorkerLost(AssertionError):
+    """A worker died during a job. Results that arrived before are kept."""
+
+    exit_code = 17
+
+
+class Results(Protocol, Generic[_Done]):
+    """Results as they arrive, in any order.
+
+    `close` ends the workers at once, also those that are within a job.
+    """
+
+    def __iter__(self) -> Iterator[_Done]: ...
+
+    def __next__(self) -> _Done: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How jobs are handed out.
+
+    lost: the message for a lost worker, from a job that was under way, the number of jobs under
+    way, and how the worker ended. ahead: jobs that are queued for each worker. hash_seed: of the
+    first worker, each further one has the next; None leaves it to Python. watch: called from time
+    to time in the process of the command, while workers are at work.
+    """
+
+    lost: Callable[[Any, int, str], str]
+    ahead: int = 3
+    hash_seed: int | None = None
+    watch: Callable[[], None] = lambda: None
+
+
+class Executor(Protocol):
+    """One way to do jobs on several cores or machines."""
+
+    def run(
+        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: Manner
+    ) -> Results[Done]:
+        """Yields the result of every job. A worker takes the next job when it is free.
+
+        workers: how many, 0 for one on each core. An exception of `work` is raised here.
+        """
+
+
+def load(name: str) -> Executor:
+    """The executor of that name. Raises CallerError if a package that it needs is missing."""
+    try:
+        return cast(Executor, registry.load(EXECUTORS, name))
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise CallerError(
+            f"--executor {name}: expected {missing} to be installed, and it is not; "
+            f"install it (in a clone: .venv/bin/pip install -e '.[{name}]')"
+        ) from None

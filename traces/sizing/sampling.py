@@ -1,0 +1,105 @@
+"""What a sampled trace stands for: sizes and load are scaled, and the error of it is measured.
+
+With a part p of the requests, the same hits need p of the capacity (SHARDS, FAST'15). So that the
+machine has the load of the whole trace, arrivals come 1/p times as fast; then as many requests run
+at once as in the whole trace, and the device keeps room for them:
+
+    host memory     p x host
+    device          running + p x (device - running)      tokens
+    speed           speed / p
+
+The error is measured on the curve of hits, which is exact for the whole trace. Does not choose the
+requests; see formats/_sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..curves.distances import Curve, lru_curve
+from ..formats._sample import sampled
+from ..formats.base import Trace
+from ..sweeping.grid import Point
+
+_CAPACITIES = 50
+# What a replay of a request and of a page costs, measured on the conversation trace: used to choose
+# a part for a budget, so that the same budget gives the same part on any machine.
+_REQUEST_S, _PAGE_S = 4e-4, 4e-6
+_DIGITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The error of hit rates on the sampled trace, absolute: mean and largest over capacities from
+    a hundredth of all pages to all. part: the tokens that were sampled, of all."""
+
+    mean: float
+    largest: float
+    part: float
+
+
+def error_of(trace: Trace, exact: Curve, rate: Fraction, page_size: int) -> Error:
+    """exact: the curve of the whole trace."""
+    some = sampled(trace, rate)
+    curve = lru_curve(some.paged(page_size))
+    whole_tokens, tokens = trace.jobs.input_tokens, some.jobs.input_tokens
+    capacities = np.geomspace(max(1, exact.unique // 100), exact.unique, _CAPACITIES)
+    errors = [
+        abs(
+            exact.hit_tokens(capacity) / whole_tokens
+            - curve.hit_tokens(int(capacity * rate)) / tokens
+        )
+        for capacity in map(int, capacities)
+    ]
+    return Error(sum(errors) / len(errors), max(errors), tokens / whole_tokens)
+
+
+def part_for(budget_s: float, trace: Trace, page_size: int, points: int, jobs: int) -> Fraction:
+    """The part of the trace that `points` replays have time for; 1 if for all."""
+    whole_s = len(trace.jobs) * _REQUEST_S + trace.jobs.input_tokens / page_size * _PAGE_S
+    part = budget_s * jobs / (points * whole_s)
+    if part >= 1:
+        return Fraction(1)
+    return max(Fraction(1, 1000), Fraction(f"{part:.{_DIGITS}f}"))
+
+
+def scaled(
+    point: Point, rate: Fraction, device_tokens: int, running_tokens: int, largest: int
+) -> Point:
+    """The point for the sampled trace. device_tokens: of the whole machine. largest: tokens of the
+    largest request, which has to fit."""
+    options = point.options
+    running = min(running_tokens, device_tokens)
+    kept = max(largest, running + int(rate * (device_tokens - running)))
+    given: dict[str, Any] = {"sample": rate, "device_tokens": kept, "device_pages": None}
+    given["speed"] = (options.speed or Fraction(1)) / rate
+    for name in ("host_bytes", "storage_size"):
+        size = getattr(options, name)
+        given[name] = None if size is None else max(1, int(size * rate))
+    return Point(replace(options, **given), point.varied)
+
+
+def unscaled(document: Mapping[str, Any], rate: Fraction, speed: float) -> dict[str, Any]:
+    """The document of a point with the sizes that it stands for. speed: of the whole trace."""
+    by = 1 / rate
+    found: dict[str, Any] = dict(document)
+    found["config"] = _grown(document["config"], ("host_pages", "host_tokens"), by)
+    found["config"] |= {"speed": speed}
+    uses: dict[str, Any] = {}
+    for name, use in document["components"].items():
+        uses[name] = dict(use)
+        for key in ("capacity", "pool_bytes_per_rank", "pool_bytes_total"):
+            uses[name][key] = _grown(use[key], ("host",), by)
+    found["components"] = uses
+    if "variant" in document:
+        found["variant"] = document["variant"] | {"config": found["config"]}
+    return found
+
+
+def _grown(numbers: Mapping[str, Any], names: Sequence[str], by: Fraction) -> dict[str, Any]:
+    return {name: int(one * by) if name in names else one for name, one in numbers.items()}

@@ -1,0 +1,113 @@
+"""What makes two points the same: the code that decides, the trace, and every option.
+
+A point has a key, which is a hash of all three, so that a sweep can go on where it ended, and a
+result that was measured elsewhere is known to be the same one. Does not run a point; see work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hicache import models
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from sim.hardware import measured
+
+from ..outside import entries
+from ..replaying.builtin import NAME as BUILTIN
+from ..replaying.options import ReplayOptions
+
+# what a replay prints and writes, which changes no result
+_NOT_OF_A_POINT = ("trace", "json", "requests", "why", "html", "plot")
+_DECIDING = ("hicache", "invariants", "sim", "traces.formats", "traces.generators")
+_DECIDING_TOO = ("traces.replaying", "traces.reporting")
+_SHORT = 16  # hexadecimal digits of a key and of a version
+
+
+@cache
+def decisions() -> str:
+    """A hash of the code that a result depends on. Two copies with the same code have the same."""
+    digest = hashlib.sha256()
+    for package in (*_DECIDING, *_DECIDING_TOO):
+        [root] = import_module(package).__path__
+        for path in sorted(Path(root).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:_SHORT]
+
+
+def trace_digest(path: str | None) -> str:
+    """The SHA-256 of a trace: of its file, of all files of a folder, or the built-in one's name."""
+    if path is None:
+        return BUILTIN
+    digest = hashlib.sha256()
+    try:
+        for file in _files(path):
+            if file != path:
+                digest.update(os.path.relpath(file, path).encode() + b"\0")
+            with open(file, "rb") as stream:
+                while piece := stream.read(1 << 20):
+                    digest.update(piece)
+    except OSError as error:
+        raise CallerError(
+            f"{path}: expected a readable trace file, found: {error.strerror}; check the path"
+        ) from None
+    return digest.hexdigest()
+
+
+def _files(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    yield from sorted(str(one) for one in Path(path).rglob("*") if one.is_file())
+
+
+def key_of(options: ReplayOptions, trace: str) -> str:
+    """The key of a point. trace: the digest of the trace."""
+    whole = {"decisions": decisions(), "trace": trace, "options": canonical(options)}
+    text = json.dumps(whole | {"files": _contents(options)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
+
+
+def canonical(options: ReplayOptions) -> dict[str, object]:
+    """The options that were given, as JSON values. Equal values are equal, however they were
+    typed."""
+    return {
+        field.name: plain(getattr(options, field.name))
+        for field in fields(options)
+        if field.name not in _NOT_OF_A_POINT and getattr(options, field.name) is not None
+    }
+
+
+def plain(value: Any) -> object:
+    """A value of an option as a JSON value."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else str(value)
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _contents(options: ReplayOptions) -> dict[str, str]:
+    """The digests of files that options name: models, measured hardware, policies of the user."""
+    paths = []
+    if options.model and models.is_path(options.model):
+        paths.append(options.model)
+    if options.hardware and measured.is_path(options.hardware):
+        paths.append(options.hardware)
+    for package in registry.OPEN:
+        for name in (options.eviction, options.write_policy, options.scheduler):
+            text = entries.spelled(package, name) if name else ""
+            if ".py:" in text:
+                paths.append(text.rpartition(":")[0])
+    return {path: trace_digest(path) for path in sorted({*paths})}

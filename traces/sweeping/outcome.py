@@ -1,0 +1,115 @@
+"""What counts of each point, which points are best, and which no other point beats.
+
+A point is on the front if no other point is at least as good in everything (GPUs, host memory, hit
+rate, p90 time to first token, goodput) and better in something. Does not print; see sweep_table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of a point. None for what it does not have: times in `hits` mode, hits of a
+    trace that has lengths alone, goodput without `--slo`. host_bytes: of all pools, ranks and
+    replicas."""
+
+    label: str
+    point: dict[str, object]
+    key: str
+    digest: str
+    gpus: int
+    host_bytes: int
+    hit_rate: float | None
+    tier_rates: tuple[float, ...]
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    output_tokens_per_s: float | None
+    goodput_requests_per_s: float | None
+    overloaded: bool
+    wall_s: float
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def outcome_of(point: Mapping[str, Any]) -> Outcome:
+    """point: its document, see work."""
+    whole, latency = point["whole"], point.get("latency_s")
+    hits, input_tokens = whole.get("hit_tokens"), whole["input_tokens"] or 1
+    ttft = latency["ttft"] if latency else None
+    replicas = len(point["fleet"]["replicas"]) if "fleet" in point else 1
+    return Outcome(
+        label=point["label"],
+        point=point["point"],
+        key=point["key"],
+        digest=point["digest"],
+        gpus=point["config"]["tp"] * replicas,
+        host_bytes=replicas
+        * sum(use["pool_bytes_total"]["host"] for use in point["components"].values()),
+        hit_rate=whole.get("hit_rate"),
+        tier_rates=tuple(tokens / input_tokens for tokens in hits.values()) if hits else (),
+        ttft_p50_s=ttft["p50"] if ttft else None,
+        ttft_p90_s=ttft["p90"] if ttft else None,
+        output_tokens_per_s=point["output"]["tokens_per_s"] if latency else None,
+        goodput_requests_per_s=(point.get("slo") or {}).get("goodput_requests_per_s"),
+        overloaded=bool((point.get("load") or {}).get("overloaded")),
+        wall_s=point["wall_s"],
+    )
+
+
+def costs(one: Outcome) -> tuple[float, ...]:
+    """What a point costs and misses: less is better, in each place."""
+    return (
+        one.gpus,
+        one.host_bytes,
+        -(one.hit_rate or 0.0),
+        one.ttft_p90_s or 0.0,
+        -(one.goodput_requests_per_s or 0.0),
+    )
+
+
+def front(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The points that no other one beats, in their order. Of equal points, all."""
+    found = [(one, costs(one)) for one in outcomes]
+    return [
+        one
+        for one, own in found
+        if not any(
+            other != own and all(theirs <= ours for theirs, ours in zip(other, own, strict=True))
+            for _, other in found
+        )
+    ]
+
+
+def best(outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
+    """The best point by each figure that points have; of equal ones the cheapest."""
+    figures: dict[str, list[tuple[float, Outcome]]] = {}
+    for one in outcomes:
+        for name, figure in (
+            ("hit_rate", one.hit_rate),
+            ("ttft_p90_s", None if one.ttft_p90_s is None else -one.ttft_p90_s),
+            ("goodput_requests_per_s", one.goodput_requests_per_s),
+        ):
+            if figure is not None:
+                figures.setdefault(name, []).append((figure, one))
+    return {
+        name: max(found, key=lambda pair: (pair[0], -pair[1].gpus, -pair[1].host_bytes))[1]
+        for name, found in figures.items()
+    }
+
+
+def ordered(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The best first: by goodput, else by the p90 time to first token, else by hit rate."""
+    return sorted(
+        outcomes,
+        key=lambda one: (
+            -(one.goodput_requests_per_s or 0.0),
+            one.ttft_p90_s or 0.0,
+            -(one.hit_rate or 0.0),
+            one.label,
+        ),
+    )

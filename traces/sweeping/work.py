@@ -1,0 +1,127 @@
+"""One point in a worker: opens the trace once, replays it, and makes the document of the point.
+
+Runs in a process of its own, on another machine, or in the command's process. Does not print.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hicache.core.errors import CallerError
+from invariants.watch import Watch
+
+from ..formats.base import Trace
+from ..html.collecting import collect
+from ..outside import entries
+from ..replaying import modes
+from ..replaying.builtin import opened
+from ..replaying.options import ReplayOptions
+from ..replaying.settings import resolve
+from ..replaying.story import story_on_error
+from ..reporting.overload import load_of
+from ..reporting.results import document, head, load_document
+from .board import Board
+from .identity import decisions, trace_digest
+
+KIND = "point"
+# the options that `opened` reads: points with the same ones replay the same trace
+_OF_THE_TRACE = (*("trace", "format", "limit", "block_size", "tokenizer", "sample", "spread"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A point that a worker runs. number: its place among all tasks. point: the varied options as
+    JSON values. command: a `hicache replay` that does the same. follow: also find out why tokens
+    were lost, and when bytes moved, which takes a quarter more time."""
+
+    number: int
+    key: str
+    label: str
+    point: dict[str, object]
+    options: ReplayOptions
+    command: str
+    follow: bool = False
+
+
+class Traces:
+    """Opens traces, and keeps the last one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[object, ...], Trace] | None = None
+
+    def __call__(self, options: ReplayOptions) -> Trace:
+        wanted = tuple(getattr(options, name) for name in _OF_THE_TRACE)
+        if self._last is None or self._last[0] != wanted:
+            self._last = None  # before the next one is read: there is room for one
+            self._last = wanted, opened(options)[1]
+        return self._last[1]
+
+
+opened_once = Traces()  # of this process
+_checked: set[tuple[str | None, str]] = set()
+
+
+@dataclass(frozen=True)
+class PointWork:
+    """Everything that a worker needs beside the task. A call runs one point.
+
+    trace: the digest of the trace. shown: called when the board was written to, where nobody else
+    watches it.
+    """
+
+    trace: str
+    decisions: str
+    outside: entries.Outside
+    board: Board
+    shown: Callable[[], None] | None = None
+
+    def __call__(self, task: Task) -> dict[str, Any]:
+        entries.load(self.outside)
+        self._check(task)
+        trace = opened_once(task.options)
+        progress = self.board.writer(task.number)
+
+        def far(done: int) -> None:
+            progress(done)
+            if self.shown is not None:
+                self.shown()
+
+        @contextmanager
+        def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
+            yield far
+
+        started = time.perf_counter()
+        settings, paged = resolve(task.options, trace)
+        watch = None
+        if settings.check != "off":
+            watch = Watch(settings.check, replay_command=task.command)
+        with story_on_error(watch):
+            run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
+        if run.interrupted:
+            raise KeyboardInterrupt
+        named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
+        found = head(task.command, complete=True) | named | document(trace, settings, run)
+        if run.latency is not None:
+            found["load"] = load_document(load_of(trace.jobs, run.latency.requests))
+        found["variant"] = collect(trace, paged, settings, run, task.label).document()
+        return found
+
+    def _check(self, task: Task) -> None:
+        """Raises CallerError if this machine has another trace or another version."""
+        path = task.options.trace
+        if (path, self.trace) in _checked:
+            return
+        for what, expected, found in (
+            ("this project", self.decisions, decisions()),
+            (f"the trace {path}", self.trace, trace_digest(path)),
+        ):
+            if expected != found:
+                raise CallerError(
+                    f"expected the same version of {what} on every machine, found {found} where "
+                    f"the command has {expected}; copy it there"
+                )
+        _checked.add((path, self.trace))
