@@ -22,6 +22,7 @@ NAMES = registry.names(COMMANDS)
 GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
+    "convert": ["t", "-o", "x"],
     "explain": ["t"],
     "force": ["t"],
     "generate": ["multiturn"],
