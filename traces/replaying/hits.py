@@ -32,6 +32,7 @@ from sim.engine.reuse import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty
 from sim.storage.immediate import ImmediateStore
+from sim.wants import WantOptions, Wants
 from sim.workload import Job
 
 from ..formats.base import Paged
@@ -60,6 +61,7 @@ class HitsReplay:
         observers: Sequence[Observer],
         store: HitsStorage | None = None,
         rounds: RoundOptions | None = None,
+        wants: WantOptions | None = None,
     ) -> None:
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
@@ -72,11 +74,14 @@ class HitsReplay:
         self._turn = 0
         self._trace = trace
         self._account = account
+        self._wants = Wants(wants or WantOptions(), self._driver.feed)
         self._stepwise = len(config.components) > 1
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests in file order. progress: called with the number done so far."""
+        self._wants.pin(self._trace)
         for job in self._trace.jobs:
+            self._wants.until(job.arrival_ns)
             if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)

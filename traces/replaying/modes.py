@@ -113,7 +113,7 @@ def _hits(
         if observers.history is not None:
             observers.history.asked = asked_of(executor)
     watched = (recorder, *observers.all)
-    hits = HitsReplay(paged, settings.core, account, watched, store, rounds)
+    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, settings.wants)
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree

@@ -17,6 +17,7 @@ from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
 from .load.options import ThinkTime
 from .load.slo import Slo
+from .wants import Pins
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -67,6 +68,9 @@ class ReplayOptions(OptionRecord):
     exclusive: bool
     eviction: str
     compare_eviction: str | None
+    recompute_cost: tuple[int, int] | None
+    ttl: int | None
+    pin: Pins | None
     load_threshold: int | None
     load_quota: int | None
     load_groups: int | None

@@ -27,6 +27,7 @@ from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
+from sim.wants import WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
@@ -47,6 +48,7 @@ from .pools import Pools
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
 from .unread import check_read
+from .wants import check_room, core_options, wants_of
 from .ways import Holding
 
 
@@ -75,6 +77,7 @@ class Settings:
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
     fleet: FleetOptions | None = None
+    wants: WantOptions = WantOptions()
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -165,7 +168,22 @@ class Settings:
             "seed": self.seed,
             **self._of_storage(),
             **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
+            **self._of_wants(),
         }
+
+    def _of_wants(self) -> dict[str, object]:
+        core, found = self.core, dict[str, object]()
+        if core.eviction_policy == "cost_aware":
+            cost = [core.recompute_token_cost, core.recompute_position_cost]
+            found["recompute_cost"] = cost
+        if self.wants.ttl_ns:
+            found["ttl_s"] = self.wants.ttl_ns / 1e9
+        if self.wants.pins:
+            found["pins"] = [
+                {"request": pin.place, "pages": pin.pages, "tier": pin.tier.name.lower()}
+                for pin in self.wants.pins
+            ]
+        return found
 
     def _of_storage(self) -> dict[str, object]:
         flushed: dict[str, object] = {
@@ -213,7 +231,10 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
+    wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
     core = _core(options, page_size, sizes, storage)
+    core = replace(core, **core_options(wants, load_components(core)))
+    check_room(wants, paged, sizes.device[0], sizes.host[0])
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:
@@ -244,6 +265,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
         fleet=resolve_fleet(options, sizes.components),
+        wants=wants,
     )
     return settings, paged
 
@@ -260,6 +282,8 @@ def _core(
             "prefetch_threshold_tokens": PREFETCH_THRESHOLD_TOKENS if fetched is None else fetched,
             "prefetch_budget_tokens": options.prefetch_budget or 0,
         }
+    if options.recompute_cost is not None:
+        stored["recompute_token_cost"], stored["recompute_position_cost"] = options.recompute_cost
     return Config(
         page_size=page_size,
         device_pages=sizes.device,

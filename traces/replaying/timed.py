@@ -43,6 +43,7 @@ def build(
         storage=_storage(settings, contents),
         rounds=rounds,
         sender=trace.jobs.sender,
+        wants=settings.wants,
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )

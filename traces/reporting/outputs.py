@@ -23,6 +23,7 @@ from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
+from .fleet import way_of
 from .judged import judge
 from .overload import load_of
 from .records import lines
@@ -134,4 +135,6 @@ def finish(
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
     """Prints the story of one request, which was served."""
     head_, *rest = story(trace, paged, run, index)
+    if run.fleet is not None:
+        rest.insert(0, way_of(run.fleet, index))
     print_sentences(head_, rest, out)

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, Protocol
 from ..radix.node import Node
 
 TICK_BITS = 48
-Fact = Literal["last_use", "inserted", "hits", "priority", "visits", "age", "cost"]
-_OF_MARKS = ("visits", "age", "cost")
+Fact = Literal["last_use", "inserted", "hits", "priority", "visits", "age", "cost", "earlier"]
+_OF_MARKS = ("visits", "age", "cost", "earlier")
 
 
 class Facts(NamedTuple):
@@ -30,6 +30,7 @@ class Facts(NamedTuple):
     cost       what it costs to compute the last page of the node again, or for a state all pages
                up to it; worked out when the node is inserted or split off (see
                `Config.recompute_token_cost`).
+    earlier    tick of the last insertion into the tree before its own.
     """
 
     last_use: int
@@ -39,6 +40,7 @@ class Facts(NamedTuple):
     visits: int = 0
     age: int = 0
     cost: int = 0
+    earlier: int = 0
 
 
 class Term(NamedTuple):
@@ -79,7 +81,9 @@ class EvictionPolicy(Protocol):
 
     If a list of facts cannot express the order, a policy may instead have a method
     `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
-    check its order. It may also have `second_chance`, a `SecondChance`; its rank is then
+    check its order. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
+    these facts for it (`node.marks`); in a core of several components, the order is then judged by
+    the specification alone. It may also have `second_chance`, a `SecondChance`; its rank is then
     `node.marks.place[component]`.
     """
 
@@ -111,6 +115,6 @@ def asks_for_marks(policy: EvictionPolicy) -> bool:
     order: tuple[Term, ...] = getattr(policy, "order", ())
     return (
         second_chance_of(policy) is not None
-        or hasattr(policy, "reference")
+        or getattr(policy, "marks", False) is True
         or any(term.fact in _OF_MARKS for term in order)
     )
