@@ -54,7 +54,9 @@ def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
         about.no_blocks(lines)
         return _segments(lines, records, header, limit)
     found = _block_lines.rows(lines, records, header, about)
-    return _blocks.read(found, about, lines.path, "native", limit)
+    trace = _blocks.read(found, about, lines.path, "native", limit)
+    trace.jobs.sender = header.sender
+    return trace
 
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
