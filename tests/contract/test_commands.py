@@ -22,10 +22,12 @@ NAMES = registry.names(COMMANDS)
 GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
+    "compare": ["a", "b"],
     "explain": ["t"],
     "force": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
+    "report": ["t"],
     "shrink": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
