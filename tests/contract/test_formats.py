@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from tests.tokenizer import tiny_tokenizer
 from traces.formats._open import FORMATS, parse
 from traces.formats.base import Lines, Trace
 
@@ -19,13 +19,7 @@ Reader: TypeAlias = Callable[..., Trace]
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tokenizer.json that knows a few words."""
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    path = tmp_path_factory.mktemp("text") / "tokenizer.json"
-    made.save(str(path))
-    return str(path)
+    return tiny_tokenizer(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture

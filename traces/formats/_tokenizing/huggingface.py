@@ -22,8 +22,20 @@ def load(path: str) -> Callable[[str], Sequence[int]]:
     try:
         tokenizer = Tokenizer.from_str(content)
     except Exception as error:  # the library raises Exception itself
-        raise CallerError(
-            f"--tokenizer {path}: expected a tokenizer.json, found: "
-            f"{str(error).splitlines()[0][:120]}; name another file"
-        ) from None
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+        raise _unusable(path, "a tokenizer.json", error) from None
+
+    def encode(text: str) -> Sequence[int]:
+        try:
+            ids: Sequence[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception as error:
+            raise _unusable(path, "a text that it can encode", error) from None
+        return ids
+
+    return encode
+
+
+def _unusable(path: str, expected: str, error: Exception) -> CallerError:
+    found = str(error).partition("\n")[0][:120]
+    return CallerError(
+        f"--tokenizer {path}: expected {expected}, found: {found}; name another tokenizer"
+    )
