@@ -62,7 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts"),
+        *("hicache", "sim", "invariants.accounts", "traces.loads"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (

@@ -111,7 +111,8 @@ def test_replay(folder: Path) -> None:
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
     stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
-    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
+    limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
+    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
