@@ -81,7 +81,7 @@ def whole(folder: Path) -> dict[str, Any]:
         {"name": "word", "value": "many", "unit": None, "label": None},
     ]
     document["verdict"] = {
-        "sentences": ["Host memory of 1 GB is enough."],
+        "sentences": ["Host memory of 1 GB is enough.", "What binds: More hits more."],
         "limits": [{"resource": "capacity", "sentence": "More hits more.", "evidence": evidence}],
         "buys": [{"resource": "gpu", "sentence": "One more GPU buys nothing."}],
         "best": document["variants"][1]["label"],
@@ -125,6 +125,7 @@ def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
         assert said in text
     for said in ("The clock is coarse.", "A tenth was sampled.", whole["variants"][0]["digest"]):
         assert said in text
+    assert text[: text.index('id="charts"')].count("More hits more.") == 1  # with its evidence
     ids = [one["id"] for _, one in page.found if "id" in one]
     assert len(ids) == len(set(ids))
     charts = [one for one in page.of("div") if one.get("class") == "chart"]
