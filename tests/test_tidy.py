@@ -100,6 +100,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
+    "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",

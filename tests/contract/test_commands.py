@@ -23,6 +23,7 @@ GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
     "compare": ["a", "b"],
+    "convert": ["t", "-o", "x"],
     "explain": ["t"],
     "force": ["t"],
     "generate": ["multiturn"],

@@ -73,10 +73,15 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
 
 
 def warn(trace: Trace, settings: Settings) -> list[str]:
-    """Prints the warnings about the arrival times, before the run that they may spare; returns
-    them."""
+    """Prints the warnings about the trace, before the run that they may spare; returns them."""
     timed = settings.mode == "timed"
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    warnings = [*trace.notes]
+    if not trace.identity:
+        warnings.append(
+            f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
+            "those of a cache that never hits, and hit rates say nothing."
+        )
+    warnings += timestamps.warnings(trace.jobs, settings.speed) if timed else []
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
