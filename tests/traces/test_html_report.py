@@ -272,10 +272,20 @@ def test_variants_of_several_reports_stand_side_by_side(whole: dict[str, Any]) -
     assert "hicache report" in whole["command"]
 
 
-def test_lengths_alone_and_hits_mode_make_a_report(tmp_path: Path) -> None:
+def test_hits_mode_makes_a_report(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", mooncake([1, 2]), mooncake([1, 2]), mooncake([3]))
     out = tmp_path / "out.html"
     assert main(["replay", str(path), "--mode", "hits", "--html", str(out)]) == 0
     page = Elements(out.read_text())
     charts = [one["id"] for one in page.of("div") if one.get("class") == "chart"]
     assert charts == ["tokens", "timeline", "tree"]
+
+
+def test_a_trace_with_lengths_alone_says_so(tmp_path: Path) -> None:
+    path, out = tmp_path / "lengths.csv", tmp_path / "out.html"
+    rows = [f"2023-11-16 18:15:{46 + at}.6805900,{600 + at},20" for at in range(4)]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    assert main(["replay", str(path), "--html", str(out)]) == 0
+    text = out.read_text()
+    assert "has lengths only" in text
+    assert 'id="tree"' not in text

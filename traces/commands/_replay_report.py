@@ -19,10 +19,6 @@ from ..replaying.run import Run
 from ..reporting.outputs import File
 from ..terminal import options as read
 
-_LENGTHS_ONLY = (
-    "The trace has lengths and no prompts, so every prompt counts as seen for the first time: hit "
-    "rates say nothing about it."
-)
 # What a verdict has that only several replays show.
 _NOTHING_COMPARED: dict[str, Any] = {
     "limits": [],
@@ -82,7 +78,6 @@ def html_file(
             slo=limits(variant),
             prefixes=hot_prefixes(paged, run.account) if trace.identity else None,
             warnings=warnings,
-            estimates=() if trace.identity else (_LENGTHS_ONLY,),
             complete=not run.interrupted,
         )
         return [(options.html, [render(found)])]
