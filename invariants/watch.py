@@ -20,6 +20,7 @@ from typing import Any, Literal
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
 from hicache.core.events import Event, FetchDone, Flushed, StoreDone
+from hicache.core.eviction_policies.base import asks_for_marks
 from hicache.core.view import CoreView
 
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
@@ -158,7 +159,10 @@ class Watch:
         """Describes what the checks cannot judge in this run; empty if they judge everything."""
         if self.book is None or self.book.nodes.declared.key is not None:
             return ""
-        return f"the order of evictions: policy {self.book.eviction.name} declares none"
+        name = self.book.eviction.name
+        if asks_for_marks(self.book.eviction):
+            return f"the order of evictions under {name}: the specification alone has its rules"
+        return f"the order of evictions: policy {name} declares none"
 
     @property
     def excuses(self) -> Excuses:

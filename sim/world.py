@@ -20,6 +20,7 @@ from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
 from .sender import Sender, SenderOptions
+from .wants import WantOptions, Wants
 from .workload import Job, Workload
 
 
@@ -39,6 +40,7 @@ class World(Replica):
         storage: WorldStorage | None = None,
         rounds: RoundOptions | None = None,
         sender: SenderOptions | None = None,
+        wants: WantOptions | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -61,6 +63,7 @@ class World(Replica):
         arrive = self._sender.ready if self._sender is not None else self.engine.arrive
         self._arrivals = Arrivals(workload, self.clock, options.speed, arrive)
         self._rounds = self._rounds_of(rounds)
+        self._wants = Wants(wants or WantOptions(), self.driver.feed)
 
     def _rounds_of(self, options: RoundOptions | None) -> Rounds | None:
         if options is None:
@@ -76,7 +79,9 @@ class World(Replica):
         collecting = gc.isenabled()
         gc.disable()  # reference counting is enough; a collection would scan the whole tree
         try:
+            self._wants.pin(self._workload)
             self._arrivals.begin()
+            self._wants.on(self.clock)
             while self.clock.next_ns() >= 0:
                 self.clock.step()
         finally:

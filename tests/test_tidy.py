@@ -70,11 +70,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
+    "traces.sizing": (
+        *("traces.curves", "traces.deciding"),
+        *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.sweeping", "traces.terminal"),
+    ),
     "traces.html": (
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
     "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
+    "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
+    "traces.plots": ("traces.html", "traces.terminal"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),

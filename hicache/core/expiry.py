@@ -11,8 +11,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from .errors import CallerError
-from .eviction import delete, delete_dead
 from .events import TimePassed
+from .eviction import delete, delete_dead
 from .radix.node import Node
 from .state import State
 from .types import BACKBONE

@@ -22,8 +22,8 @@ from .errors import CoreBug
 from .flights import close_flight, open_flight
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
-from .radix.matching import anchors, cut_windows, match
 from .radix.marks import visit
+from .radix.matching import anchors, cut_windows, match
 from .radix.node import Flight, FlightKind, Node, Receipt, Request
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room

@@ -134,7 +134,7 @@ class CoreView:
         found = self._state.queues[component][queue]
         heap = found.heaps[garbage]
         if found.main > 0 and not garbage:
-            heap = heap + found.heaps[found.main]
+            heap = [one for one in heap + found.heaps[found.main] if found.counts(one, 0)]
         return [entry[:3] for entry in heap]
 
     @property

@@ -96,7 +96,7 @@ class Book:
             self.pages,
             kinds,
             needs_of(kinds, self.eviction.whole_path),
-            order_of(self.eviction),
+            order_of(self.eviction, self.width),
             config.page_size,
             config.kv_events or config.has_host,
         )

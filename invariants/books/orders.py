@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hicache.core.eviction_policies.base import TICK_BITS, EvictionPolicy, Facts, Term
+from hicache.core.eviction_policies.base import (
+    TICK_BITS,
+    EvictionPolicy,
+    Facts,
+    Term,
+    asks_for_marks,
+)
 
 from .mirror import Key, NodeMirror
 
@@ -29,8 +35,13 @@ class Order(NamedTuple):
     leaves_first: bool
 
 
-def order_of(policy: EvictionPolicy) -> Order:
-    """Returns the declared order of a policy."""
+def order_of(policy: EvictionPolicy, width: int) -> Order:
+    """Returns the declared order of a policy in a core of so many components.
+
+    With several, an eviction for one component takes others along, and the books do not follow
+    when; so they do not know the age of a component exactly, and the specification alone judges."""
+    if width > 1 and asks_for_marks(policy):
+        return Order(None, False)
     order: tuple[Term, ...] = getattr(policy, "order", ())
     key = key_of_facts(policy)
     own = hasattr(policy, "reference")

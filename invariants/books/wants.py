@@ -6,6 +6,7 @@ each period. Does not contain checks.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hicache.core.actions import Outcome, Pinned
@@ -80,6 +81,16 @@ class WantBook:
             for slot, pages in pin.locked:
                 found.setdefault(slot, set()).update(pages.tolist())
         return found
+
+    def beside(self, known: Iterable[int]) -> int:
+        """Device pages of full attention that pins lock, without those of these prefixes."""
+        pinned = {
+            tag
+            for pin in self.pins.values()
+            if pin.tier == Tier.DEVICE
+            for tag in pin.tags[: pin.held].tolist()
+        }
+        return len(pinned.difference(known))
 
     def flushed(self) -> None:
         """The tree is gone, and all locks with it."""

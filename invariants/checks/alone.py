@@ -32,7 +32,8 @@ class Alone(Check):
             return  # the reply that it waits for is to a copy that it has just begun
         event, index = book.event, book.index_of(item.component)
         kind, have = book.kinds[index], len(req.tables[0])
-        asked, room = 1, book.pages[index].capacity
+        pinned = len(book.wants.before.get(index, ()))  # of these, it may reuse some
+        asked, room = 1, book.pages[index].capacity - pinned
         if type(event) is PagesWanted:
             asked = -(-event.length // book.page_size) - have
             room -= have
@@ -41,7 +42,7 @@ class Alone(Check):
             if index:
                 computed = max(event.computed_tokens, req.computed_tokens) // book.page_size
                 between = max(one.interval for one in book.kinds) // book.page_size - 1
-                room = book.pages[index].capacity - kind.need - between - (have - computed)
+                room = book.pages[index].capacity - pinned - kind.need - between - (have - computed)
         elif type(event) not in (AdmitWanted, ContinueWanted):
             return
         if asked <= room:

@@ -95,8 +95,12 @@ def _why(mirror: NodeMirror, kind: Kind, book: Book) -> Reason | None:
 
     A fork counts as it was when the operation began; a child may have been removed since.
     """
-    if any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1)):
-        return Reason.STATE_IN_USE
+    for tier in (0, 1):
+        slot = tier * book.width + kind.at
+        pages = mirror.pages[slot]
+        pinned = pages is not None and int(pages[0]) in book.wants.before.get(slot, ())
+        if mirror.locked[slot] or pinned:  # a pin may have moved to a deeper state since
+            return Reason.STATE_IN_USE
     if mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1:
         return Reason.STATE_AT_FORK
     return None

@@ -106,7 +106,8 @@ class Progress(Check):
         req = book.requests.by_id.get(item.request)
         event = book.event
         tokens = event.length if type(event) is PagesWanted else req.length if req else 0
-        needed, capacity = -(-tokens // book.page_size), book.device.capacity
+        pinned = book.wants.beside(req.known if req is not None else ())
+        needed, capacity = -(-tokens // book.page_size), book.device.capacity - pinned
         if needed <= capacity or book.index_of(item.component):
             self.fail(
                 f"request {item.request}: too large with {needed} pages of {capacity}",

@@ -29,8 +29,7 @@ _LAST_USES, _TICKS, _HITS, _PRIORITIES = (
 _FACTS = [Facts(*one) for one in product(_LAST_USES, _TICKS, _HITS, _PRIORITIES)]
 _VISITS, _AGES, _COSTS = (0, 1, 4), (0, 1, 1 << TICK_BITS, (1 << TICK_BITS) + 30), (1, 900)
 _WITH_MARKS = [
-    Facts(2, inserted, 2, 0, *marks)
-    for inserted, *marks in product(_TICKS, _VISITS, _AGES, _COSTS)
+    Facts(2, inserted, 2, 0, *marks) for inserted, *marks in product(_TICKS, _VISITS, _AGES, _COSTS)
 ]
 
 

@@ -78,8 +78,10 @@ def draw_swarm(
     ranks: int = 0,
     executor: str = "",
     eviction: str = "",
+    wanted: bool = False,
 ) -> Swarm:
-    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed."""
+    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed. wanted: with
+    pins or copies that expire."""
     draws = Draws(seed, "swarm")
     chosen_components = components or draws.one(COMPONENTS)
     pools = Draws(seed, "pools").weighted(SIZES)
@@ -93,7 +95,7 @@ def draw_swarm(
     wants = Draws(seed, "wants")
     if not eviction and wants.chance(MARKED):
         config = replace(config, eviction_policy=wants.one(_LATER))
-    if wants.chance(WANTED):
+    if wants.chance(WANTED) or wanted:
         config = with_wants(wants, config)
     some = Draws(seed, "ranks")
     drawn = 1 if executor not in ("", REPLIES) else some.weighted(RANKS)

@@ -65,9 +65,16 @@ def hunt(
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
         executor, eviction = getattr(bug, "EXECUTOR", REPLIES), getattr(bug, "EVICTION", "")
+        wanted = getattr(bug, "WANTED", False)
         for seed in seeds:
             drawn = draw_swarm(
-                seed, weights, components, ranks=ranks, executor=executor, eviction=eviction
+                seed,
+                weights,
+                components,
+                ranks=ranks,
+                executor=executor,
+                eviction=eviction,
+                wanted=wanted,
             )
             swarm = shape(_beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked, against=False)

@@ -12,6 +12,7 @@ project uses it. Each file defines
             in calm sequences (see _exposed). A hunt enables them more often
     DELAYS  optional: profile of the delays of replies in calm sequences; default: all equal
     EVICTION    optional: the only eviction policy that shows the bug
+    WANTED  optional: True if the bug shows only with pins or with copies that expire
     RANKS   optional: number of ranks that the bug needs
     EXECUTOR    optional: executor of its hunts; default: replies
     HASHED  optional: True if the bug shows only in a process with another hash seed. A hunt plays

@@ -224,6 +224,7 @@ class Cache:
         self.next_ages: list[Rank] = [()] * len(self.kinds)
         self.turn = 0  # s3_fifo: events, and copies that were spared
         self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: oldest first
+        self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: by this event
 
     # -- the tree
 

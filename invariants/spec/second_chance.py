@@ -31,13 +31,16 @@ def goes(cache: Cache, node: Node, kind: int, keep: int) -> None:
     """The copy is evicted from the device, behind its first `keep` pages."""
     if node.main[kind]:
         return
-    ghost = cache.ghosts[kind]
-    for digest in _digests(cache, node, kind)[keep:]:
-        if digest in ghost:
-            ghost.remove(digest)
-        ghost.append(digest)
-    most = cache.capacity(DEVICE, kind) * GHOST_PERCENT // 100
-    ghost[:] = ghost[max(0, len(ghost) - most) :]
+    cache.buried[kind] += _digests(cache, node, kind)[keep:]
+
+
+def remember(cache: Cache) -> None:
+    """An event begins: the ghost knows what the one before evicted out of small."""
+    for kind, buried in enumerate(cache.buried):
+        ghost = [one for one in cache.ghosts[kind] if one not in buried] + sorted(buried)
+        most = cache.capacity(DEVICE, kind) * GHOST_PERCENT // 100
+        cache.ghosts[kind] = ghost[max(0, len(ghost) - most) :]
+    cache.buried = [[] for _ in cache.kinds]
 
 
 def victim(cache: Cache, kind: int, can_go: list[Node]) -> Node | None:

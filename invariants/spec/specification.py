@@ -48,6 +48,7 @@ from . import (
     matching,
     prefetching,
     publishing,
+    second_chance,
     stores,
     wants,
 )
@@ -65,6 +66,7 @@ class Specification:
 
     def handle(self, event: Event) -> list[Outcome]:
         self.cache.begin_event()
+        second_chance.remember(self.cache)
         RULES[type(event)](self.cache, event)
         if type(event) in COMES_TO:
             wants.hold_pinned(self.cache, COMES_TO[type(event)])
@@ -273,7 +275,7 @@ def flush(cache: Cache, event: Flushed) -> None:
             if node.has(tier, FULL):
                 cache.tell_routers(tier, node, slice(None), stored=False)
     cache.root = Node(None, "", [], len(cache.kinds))
-    cache.ghosts = [[] for _ in cache.kinds]
+    cache.ghosts, cache.buried = [[] for _ in cache.kinds], [[] for _ in cache.kinds]
     for pin in cache.pins.values():
         pin.hold, pin.held = set(), 0
     for flight in cache.flights.values():

@@ -249,6 +249,8 @@ def test_running_out_of_memory_names_what_the_command_can_change(
         *("multiturn --clients 900 --rounds 1 --system-tokens 5", "shared-prefix --rounds 1"),
         *("shared-prefix --groups 2 --prompts 1", "random-tree", "random-tree --depth 15"),
         *("random-tree --depth 1 --requests 9", "random-tree --fanout 40 --segment-tokens 9"),
+        *("bench-multiturn", "bench-multiturn --num-clients 3 --num-rounds 40", "serving-random"),
+        *("serving-shared-prefix --runs 2", "serving-sharegpt", "serving-random --num-prompts 9"),
     ],
 )
 def test_the_announced_size_is_about_the_size(words: str) -> None:

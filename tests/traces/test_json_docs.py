@@ -112,15 +112,18 @@ def test_replay(folder: Path) -> None:
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
+    moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
         written(folder, "replay", turns, *stored),
+        written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
+        written(folder, "replay", turns, *moved, "--requests", str(trips)),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
-    lines = rows.read_text().splitlines() + more.read_text().splitlines()
+    lines = [line for path in (rows, more, trips) for line in path.read_text().splitlines()]
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 

@@ -22,10 +22,11 @@ from ._replay_storage import add_storage
 ALL = "all"
 WITH_COMMAS = (
     *("components", "storage", "storage_bandwidth", "prefetch_limit", "slo", "arrivals"),
+    *("recompute_cost", "pin"),
 )
 # options that have one value for all points: what is read, and what makes no new point
 ONE_VALUE = ("format", "limit", "check")
-NOT_TAKEN = ("json", "requests", "why", "compare_eviction")
+NOT_TAKEN = ("json", "requests", "html", "plot", "why", "compare_eviction")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ import argparse
 from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from hicache.core.types import Tier
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
@@ -28,6 +29,7 @@ from ..replaying.options import (
     WRITE_POLICY,
 )
 from ..replaying.pools import STAND_IN_WINDOW
+from ..replaying.wants import Pin, Pins
 from ..terminal import options as read
 from ._options import add_trace
 
@@ -181,6 +183,52 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         metavar="POLICY",
         help="replay again with this eviction order, without checks, and print both hit rates",
     )
+    _add_wants(group)
+
+
+def _add_wants(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--recompute-cost",
+        type=_costs,
+        metavar="TOKEN,POSITION",
+        help="under --eviction cost_aware, what one token costs, and what it costs more for each "
+        "1,024 tokens before it (default: 1000,33, about a dense model of 8B)",
+    )
+    add(
+        "--ttl",
+        type=read.duration_ns,
+        metavar="TIME",
+        help="copies that were not used for this time go, from device and host, such as 10m",
+    )
+    add(
+        "--pin",
+        type=_pins,
+        metavar="REQUEST:TOKENS[@host]",
+        help="the first tokens of a request's prompt stay on device, or on host, such as 17:4096; "
+        "several separated by commas",
+    )
+
+
+def _costs(text: str) -> tuple[int, int]:
+    token, found, position = text.partition(",")
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected two numbers such as 1000,33, found {text!r}")
+    return read.at_least(0)(token), read.at_least(0)(position)
+
+
+def _pins(text: str) -> Pins:
+    found = []
+    for one in text.split(","):
+        prefix, at, tier = one.partition("@")
+        request, colon, tokens = prefix.partition(":")
+        if not colon or (at and tier not in ("host", "device")):
+            raise argparse.ArgumentTypeError(
+                f"expected REQUEST:TOKENS, such as 17:4096 or 17:4096@host, found {one!r}"
+            )
+        where = Tier.HOST if tier == "host" else Tier.DEVICE
+        found.append(Pin(read.request_number(request), read.at_least(1)(tokens), where))
+    return Pins(found)
 
 
 def _known(package: str) -> str:

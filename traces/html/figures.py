@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from .document import FIRST_SEEN, LOST, REQUESTS, TIERS
 from .markup import chart_text
-from .numbers import count, percent, seconds, short
+from .numbers import percent, requests, seconds, short
 from .words import policy_name, series_name
 
 Figure: TypeAlias = dict[str, Any]
@@ -161,7 +161,7 @@ def timeline(variant: Variant) -> Figure:
             )
     by_request = found["axis"] == REQUESTS
     axis = "request" if by_request else "time of admission (s)"
-    width = f"{count(bucket)} requests" if by_request else seconds(bucket)
+    width = requests(bucket) if by_request else seconds(bucket)
     shown = layout(axis, f"prompt tokens in {width}", barmode="stack", bargap=0)
     return {"data": traces, "layout": shown | {"hovermode": "x unified"}}
 

@@ -27,6 +27,7 @@ from sim.world import World
 from ..formats.base import Trace
 from ..replaying import modes
 from ..replaying.fitting import without
+from ..replaying.observing.observers import Observers
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting import records
@@ -95,18 +96,18 @@ class Judged:
 @contextmanager
 def _watched(pages: PageHistory) -> Iterator[None]:
     """Gives the observer to the run, whose own observers are made inside of it."""
-    made = modes._Observers.__init__
+    made = Observers.__init__
 
     def more(self: Any, *arguments: Any) -> None:
         made(self, *arguments)
         self.all.append(pages)
         pages.now_ns = lambda: self.accounts.now_ns()
 
-    modes._Observers.__init__ = more  # type: ignore[assignment, method-assign]
+    Observers.__init__ = more  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        modes._Observers.__init__ = made  # type: ignore[method-assign]
+        Observers.__init__ = made  # type: ignore[method-assign]
 
 
 def judge(trace: Trace, given: ReplayOptions, checked: bool = False) -> None:

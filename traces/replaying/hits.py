@@ -32,6 +32,7 @@ from sim.engine.reuse import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty
 from sim.storage.immediate import ImmediateStore
+from sim.wants import WantOptions, Wants
 from sim.workload import Job
 
 from ..formats.base import Paged
@@ -60,6 +61,7 @@ class HitsReplay:
         observers: Sequence[Observer],
         store: HitsStorage | None = None,
         rounds: RoundOptions | None = None,
+        wants: WantOptions | None = None,
     ) -> None:
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
@@ -72,21 +74,25 @@ class HitsReplay:
         self._turn = 0
         self._trace = trace
         self._account = account
+        self._wants = Wants(wants or WantOptions(), self._driver.feed)
         self._stepwise = len(config.components) > 1
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests in file order. progress: called with the number done so far."""
+        self._wants.pin(self._trace)
         for job in self._trace.jobs:
+            self._wants.until(job.arrival_ns)
             if self._rounds is not None and self._rounds.turns[job.index] > self._turn:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
-            self._serve(job)
+            self.serve(job)
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))
 
-    def _serve(self, job: Job) -> None:
+    def serve(self, job: Job) -> None:
+        """Serves one request from its arrival to its end."""
         request, length, trace = job.index, job.input_length, self._trace
         feed = self._driver.feed
         key = trace.prompt_key(job)

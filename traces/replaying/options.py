@@ -17,6 +17,7 @@ from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
 from .load.options import ThinkTime
 from .load.slo import Slo
+from .wants import Pins
 
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -38,6 +39,7 @@ class ReplayOptions(OptionRecord):
 
     storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
     prefetch_limit: nanoseconds, in all and for each token. request_rate: requests per second.
+    router_delay, kv_link_latency: nanoseconds. kv_link: bytes per second.
     """
 
     trace: str | None
@@ -50,6 +52,8 @@ class ReplayOptions(OptionRecord):
     check: Level | None
     json: str | None
     requests: str | None
+    html: str | None
+    plot: bool
     why: int | None
 
     page_size: int | None
@@ -62,6 +66,9 @@ class ReplayOptions(OptionRecord):
     exclusive: bool
     eviction: str
     compare_eviction: str | None
+    recompute_cost: tuple[int, int] | None
+    ttl: int | None
+    pin: Pins | None
     load_threshold: int | None
     load_quota: int | None
     load_groups: int | None
@@ -83,6 +90,16 @@ class ReplayOptions(OptionRecord):
     prefetch_limit: tuple[int, int] | None
     flush_host_every_round: bool | None
     flush_device_every_round: bool | None
+
+    replicas: int | None
+    prefill_replicas: int | None
+    decode_replicas: int | None
+    router: str | None
+    router_overlap_weight: Fraction | None
+    router_delay: int | None
+    router_index_pages: int | None
+    kv_link: int | None
+    kv_link_latency: int | None
 
     model: str | None
     weight_dtype: str | None

@@ -12,6 +12,7 @@ from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
+from .fleet.use import FleetUse
 from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
@@ -124,7 +125,8 @@ class Run:
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
     half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
-    where it was asked for.
+    where it was asked for. fleet: what each replica did, if there are several; the other figures
+    are then of all together.
     """
 
     account: Account
@@ -143,6 +145,7 @@ class Run:
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
     storage: StorageUse | None = None
+    fleet: FleetUse | None = None
     copies: Copies | None = None
 
     @property

@@ -8,6 +8,7 @@ traces/commands/replay.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -22,15 +23,19 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.engine.costs import CostModel
+from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
+from sim.wants import WantOptions
 
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
+from .fleet.settings import as_options as fleet_as_options
+from .fleet.settings import resolve as resolve_fleet
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -43,6 +48,7 @@ from .pools import Pools
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
 from .unread import check_read
+from .wants import check_room, core_options, wants_of
 from .ways import Holding
 
 
@@ -50,7 +56,8 @@ from .ways import Holding
 class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    storage: None without one. flushed: the tiers that are emptied between rounds."""
+    storage: None without one. flushed: the tiers that are emptied between rounds. fleet: None for
+    one replica without a router."""
 
     mode: Mode
     check: Level
@@ -69,6 +76,8 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
+    fleet: FleetOptions | None = None
+    wants: WantOptions = WantOptions()
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -88,6 +97,11 @@ class Settings:
         """Bytes of one page or state of each component, on each rank."""
         size, tp = self.core.page_size, self.tp
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
+
+    def bytes_of(self, pages: Counter[str]) -> int:
+        """Bytes of so many pages or states of each component, on each rank."""
+        sizes = zip(self.core.components, self.page_bytes, strict=True)
+        return sum(pages[name] * size for name, size in sizes)
 
     @property
     def page_bytes_total(self) -> dict[str, int]:
@@ -153,7 +167,23 @@ class Settings:
             "limit": self.limit or None,
             "seed": self.seed,
             **self._of_storage(),
+            **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
+            **self._of_wants(),
         }
+
+    def _of_wants(self) -> dict[str, object]:
+        core, found = self.core, dict[str, object]()
+        if core.eviction_policy == "cost_aware":
+            cost = [core.recompute_token_cost, core.recompute_position_cost]
+            found["recompute_cost"] = cost
+        if self.wants.ttl_ns:
+            found["ttl_s"] = self.wants.ttl_ns / 1e9
+        if self.wants.pins:
+            found["pins"] = [
+                {"request": pin.place, "pages": pin.pages, "tier": pin.tier.name.lower()}
+                for pin in self.wants.pins
+            ]
+        return found
 
     def _of_storage(self) -> dict[str, object]:
         flushed: dict[str, object] = {
@@ -199,7 +229,10 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
+    wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
     core = _core(options, page_size, sizes, storage)
+    core = replace(core, **core_options(wants, load_components(core)))
+    check_room(wants, paged, sizes.device[0], sizes.host[0])
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:
@@ -229,6 +262,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
+        fleet=resolve_fleet(options, sizes.components),
+        wants=wants,
     )
     return settings, paged
 
@@ -245,6 +280,8 @@ def _core(
             "prefetch_threshold_tokens": PREFETCH_THRESHOLD_TOKENS if fetched is None else fetched,
             "prefetch_budget_tokens": options.prefetch_budget or 0,
         }
+    if options.recompute_cost is not None:
+        stored["recompute_token_cost"], stored["recompute_position_cost"] = options.recompute_cost
     return Config(
         page_size=page_size,
         device_pages=sizes.device,

@@ -77,6 +77,13 @@ def _unread(
         use = "give --host-ratio, --host-pages or --host-bytes"
         yield _HOST, "a host pool", "none", use
         yield ("storage", "flush_host_every_round"), "a host pool", "none", use
+    if options.eviction != "cost_aware":
+        yield (
+            ("recompute_cost",),
+            "--eviction cost_aware",
+            options.eviction,
+            "use that eviction order",
+        )
     if options.storage is None:
         yield _STORAGE, "a store", "none", "name one with --storage"
 

@@ -21,6 +21,7 @@ from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
+from .fleet import fleet_sentences
 from .overload import Load, slower
 from .refusals import for_pages, how_often
 from .stored import advice as storage_advice
@@ -66,6 +67,8 @@ def _of_served(
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
     sentences = [_memory(settings, run, share), *storage_served(share, run)]
+    if run.fleet is not None:
+        sentences += fleet_sentences(run.fleet, share)
     sentences += [*_load(options, settings, run, load), missed]
     advice = _advice(options, settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences

@@ -5,8 +5,8 @@ Connects the other files of this folder. Does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO, TypeAlias
 
 from hicache import models
 from hicache.core.errors import CallerError
@@ -30,6 +30,8 @@ from .report import print_report
 from .results import document, head, load_document
 from .why import story
 
+File: TypeAlias = tuple[str, Iterable[str]]
+
 
 def check_files(options: ReplayOptions, **outputs: str | None) -> None:
     """Raises CallerError, before any work, if an output cannot be written.
@@ -51,10 +53,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    if options.json or options.requests or options.compare_eviction:
+    whole = (options.json, options.requests, options.html, options.plot, options.compare_eviction)
+    if any(whole):
         raise CallerError(
-            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
-            "replay, found one; give either"
+            "--why: expected no --json, --requests, --html, --plot or --compare-eviction, which "
+            "belong to a whole replay, found one; give either"
         )
     if options.why >= len(trace.jobs):
         raise CallerError(
@@ -93,10 +96,12 @@ def finish(
     command: str,
     warnings: list[str],
     out: TextIO,
+    more: Callable[[Sequence[str]], Sequence[File]] | None = None,
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    Before that, with all checks on, compares the figures with accounts that were counted twice.
+    more: further files, from the sentences of the report. Before all that, with all checks on,
+    compares the figures with accounts that were counted twice.
     """
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
@@ -111,11 +116,13 @@ def finish(
         print_report(trace, settings, run, out)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
-    files: list[tuple[str, Iterable[str]]] = []
+    files: list[File] = []
     if options.requests:
         files.append((options.requests, lines(trace, run)))
     if options.json:
         files.append((options.json, as_json(found)))
+    if more is not None:
+        files += more(told)
     write_all(files)
 
 

@@ -15,6 +15,7 @@ from ..formats.base import Trace
 from ..replaying.account import Row
 from ..replaying.following.history import EVICTED, History, Miss
 from ..replaying.run import Run
+from .fleet import record_of
 
 Record = dict[str, object]
 
@@ -30,7 +31,8 @@ def records(trace: Trace, run: Run) -> Iterator[Record]:
     assert run.history is not None
     results = {} if run.latency is None else {one.request: one for one in run.latency.requests}
     for row in run.account.rows():
-        yield record(trace, run.history, row, results.get(row.request))
+        found = record(trace, run.history, row, results.get(row.request))
+        yield found if run.fleet is None else found | record_of(run.fleet, row.request)
 
 
 def record(trace: Trace, history: History, row: Row, result: RequestResult | None) -> Record:

@@ -19,6 +19,7 @@ from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .fleet import fleet_tables
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
 from .stored import lost_table, prefetch_table, setting_rows, transfer_rows
@@ -40,6 +41,9 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
+    if run.fleet is not None:
+        for rows in fleet_tables(run.fleet):
+            out.print(rows)
     if (prefetches := prefetch_table(settings, run)) is not None:
         out.print(prefetches)
     if (lost := lost_table(run)) is not None:

@@ -12,9 +12,10 @@ from hicache.version import VERSION
 
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, StorageUse, spread
+from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, Spread, StorageUse, spread
 from ..replaying.settings import Settings
 from .components import describe
+from .fleet import fleet_document
 from .overload import Load
 from .stored import lost_by_reason
 
@@ -86,20 +87,26 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "whole": _share(whole),
             "steady": _share(steady),
         }
-    result["checks"] = {
-        "level": run.checks.level,
-        "operations": run.checks.operations,
-        "incremental": run.checks.incremental,
-        "full": run.checks.full,
-        "violations": run.checks.violations,
-        "byte_checks": run.checks.byte_checks,
-        "access_checks": run.checks.access_checks,
-        "not_judged": run.checks.unjudged,
-        "excuses": run.checks.excuses,
-    }
+    result["checks"] = _checks(run.checks)
+    if run.fleet is not None:
+        result["fleet"] = fleet_document(run.fleet)
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def _checks(checks: Checks) -> dict[str, object]:
+    return {
+        "level": checks.level,
+        "operations": checks.operations,
+        "incremental": checks.incremental,
+        "full": checks.full,
+        "violations": checks.violations,
+        "byte_checks": checks.byte_checks,
+        "access_checks": checks.access_checks,
+        "not_judged": checks.unjudged,
+        "excuses": checks.excuses,
+    }
 
 
 def load_document(load: Load) -> dict[str, object]:

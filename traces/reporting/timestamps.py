@@ -23,6 +23,8 @@ _NS_PER_S = 1e9
 
 def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
     """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`."""
+    if jobs.sender is not None:
+        return []  # its client paces the requests
     indices = np.flatnonzero(jobs.afters < 0)
     times = jobs.arrivals_ns[indices]
     if len(times) < _LEAST_REQUESTS:
@@ -52,9 +54,14 @@ def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
     return found
 
 
+def is_coarse(jobs: Jobs) -> bool:
+    """Whether several requests arrive at each instant, on average."""
+    return bool(_coarse(jobs.arrivals_ns[jobs.afters < 0]))
+
+
 def _coarse(times: Pages) -> list[str]:
     instants, counts = np.unique(times, return_counts=True)
-    if len(times) < _CROWD * len(instants):
+    if len(instants) < 2 or len(times) < _CROWD * len(instants):
         return []
     apart_s = float(np.median(np.diff(instants))) / _NS_PER_S
     return [

@@ -21,6 +21,7 @@ from ..replaying.following.history import (
     FIRST_SEEN,
     NOT_LOADED,
     NOT_READY,
+    OTHER_REPLICA,
     TOGETHER,
     History,
     Miss,
@@ -128,6 +129,7 @@ def _missing(
     where = f"The page after token {miss.hit_pages * paged.page_size:,}"
     why = {
         NOT_READY: _not_ready(paged, job, miss),
+        OTHER_REPLICA: "was computed on other replicas only, to which the router sent it",
         NOT_LOADED: "is in host memory and was not loaded (--load-threshold, --load-quota)",
         TOGETHER: "is known, but no boundary there suits all components",
     }.get(miss.ended_by, f"is known, but {miss.ended_by} had nothing to continue from there")

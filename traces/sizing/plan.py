@@ -27,7 +27,7 @@ from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-MOST_SIZES = 6
+FEWEST_SIZES, MOST_SIZES = 4, 5
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
@@ -43,14 +43,12 @@ class Ladder:
     knee: int
 
 
-def ladder(
-    curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None
-) -> Ladder:
+def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None) -> Ladder:
     """page_bytes: of all ranks. given: sizes of the user, which may have 0."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
         top = enough_pages(curve) * page_bytes
-        sizes = _between(device_pages * page_bytes // 2, top)
+        sizes = _between(device_pages * page_bytes, top)
     if not sizes:
         return Ladder((), 0)
 
@@ -76,26 +74,22 @@ def enough_pages(curve: Curve) -> int:
 
 
 def _between(low: int, high: int) -> tuple[int, ...]:
-    """Round sizes from about `low` to at least `high`, evenly in powers of two; one below `low`
-    where nothing larger is needed."""
-    units = [1 << power for power in range(10)]
-    known = [unit * scale for scale in (10**9, 10**12, 10**15) for unit in units]
+    """Powers of two from at least `low` to at least `high`, evenly chosen, with smaller ones where
+    these are few."""
+    known = [scale << power for scale in (10**9, 10**12, 10**15) for power in range(10)]
     top = next((place for place, size in enumerate(known) if size >= high), len(known) - 1)
     first = next((place for place, size in enumerate(known) if size >= low), top)
-    places = range(min(first, top), top + 1)
-    if len(places) > MOST_SIZES:
-        step = (len(places) - 1) / (MOST_SIZES - 1)
-        chosen = {places[round(index * step)] for index in range(MOST_SIZES)}
-        return tuple(known[place] for place in sorted(chosen))
-    return tuple(known[place] for place in places)
+    places = range(max(0, min(first, top + 1 - FEWEST_SIZES)), top + 1)
+    step = max(1.0, (len(places) - 1) / (MOST_SIZES - 1))
+    chosen = {places[round(index * step)] for index in range(min(MOST_SIZES, len(places)))}
+    return tuple(known[place] for place in sorted(chosen))
 
 
 def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[str, Point]]:
     """The points with their labels, in the order of the table. base: without host memory."""
     storage, base = base.storage, _without_host(replace(base, speed=speed))
     found = [("no host memory", _at(base))]
-    for size in steps.sizes:
-        found.append((f"{_size(size)} host", _at(base, host_bytes=size)))
+    found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
     fixed = steps.knee
     if fixed:
         at = f"{_size(fixed)} host"
@@ -108,7 +102,8 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
         found.append((f"{at}, host link 2x", link))
     for load in LOADS:
         faster = speed * load
-        found.append((f"no host memory, {_load(load)}", _at(base, speed=faster)))
+        if load == LOADS[0] or not fixed:
+            found.append((f"no host memory, {_load(load)}", _at(base, speed=faster)))
         if fixed:
             point = _at(base, host_bytes=fixed, speed=faster)
             found.append((f"{_size(fixed)} host, {_load(load)}", point))
@@ -121,7 +116,7 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
 
 
 def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
-    """For a trace that has lengths only: nothing can be reused, so load and GPUs are what varies."""
+    """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
     base = _without_host(base)
     return [
         (f"{gpus} GPUs, {_load(load)}", _at(replace(base, tp=gpus), speed=speed * load, tp=gpus))
@@ -138,13 +133,11 @@ def _at(base: ReplayOptions, **varied: Any) -> Point:
     """A point that differs from the base. Its host memory is always named."""
     varied = {"host_bytes": 0} | varied
     texts = {name: Value(_text(value), value) for name, value in varied.items()}
-    if varied["host_bytes"]:
-        options = replace(base, **{"host_ratio": None} | varied)
-    else:
-        nothing: dict[str, Any] = dict.fromkeys(_HOST)
-        del varied["host_bytes"]
-        options = replace(base, **nothing | {"exclusive": False} | varied)
-    return Point(options, texts)
+    given: dict[str, Any] = {"host_ratio": None}
+    if not varied["host_bytes"]:
+        given = {**dict.fromkeys(_HOST), "exclusive": False}
+        varied = varied | {"host_bytes": None}
+    return Point(replace(base, **given | varied), texts)
 
 
 def _text(value: Any) -> str:

@@ -35,7 +35,8 @@ _OF_THE_TRACE = ("trace", "format", "limit", "sample", "spread")
 @dataclass(frozen=True, slots=True)
 class Task:
     """A point that a worker runs. number: its place among all tasks. point: the varied options as
-    JSON values. command: a `hicache replay` that does the same."""
+    JSON values. command: a `hicache replay` that does the same. follow: also find out why tokens
+    were lost, and when bytes moved, which takes a quarter more time."""
 
     number: int
     key: str
@@ -43,6 +44,7 @@ class Task:
     point: dict[str, object]
     options: ReplayOptions
     command: str
+    follow: bool = False
 
 
 class Traces:
@@ -67,16 +69,15 @@ _checked: set[tuple[str | None, str]] = set()
 class PointWork:
     """Everything that a worker needs beside the task. A call runs one point.
 
-    trace: the digest of the trace. follow: also find out why tokens were lost, and when bytes
-    moved. shown: takes how far the point is, where it runs in the command's process.
+    trace: the digest of the trace. shown: called when the board was written to, where nobody else
+    watches it.
     """
 
     trace: str
     decisions: str
     outside: entries.Outside
     board: Board
-    follow: bool = False
-    shown: Callable[[int, int], None] | None = None
+    shown: Callable[[], None] | None = None
 
     def __call__(self, task: Task) -> dict[str, Any]:
         entries.load(self.outside)
@@ -87,7 +88,7 @@ class PointWork:
         def far(done: int) -> None:
             progress(done)
             if self.shown is not None:
-                self.shown(task.number, done)
+                self.shown()
 
         @contextmanager
         def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -99,7 +100,7 @@ class PointWork:
         if settings.check != "off":
             watch = Watch(settings.check, replay_command=task.command)
         with story_on_error(watch):
-            run = modes.run(trace, paged, settings, watch, started, self.follow, shown=shown)
+            run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
         if run.interrupted:
             raise KeyboardInterrupt
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}

@@ -25,8 +25,11 @@ _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
 _SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
 WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 _MOST = 1 << 48
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
-_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
+_NANOSECONDS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000} | {
+    "m": 60 * 1_000_000_000,
+    "h": 3600 * 1_000_000_000,
+}
 _MOST_NS = 10**15
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -185,7 +188,7 @@ def bandwidth(text: str) -> Bandwidth:
 
 
 def duration_ns(text: str) -> int:
-    """A time with its unit: ns, us, ms or s. Returns nanoseconds."""
+    """A time with its unit: ns, us, ms, s, m or h. Returns nanoseconds."""
     match = _DURATION.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(

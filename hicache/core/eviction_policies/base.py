@@ -79,7 +79,9 @@ class EvictionPolicy(Protocol):
 
     If a list of facts cannot express the order, a policy may instead have a method
     `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
-    check its order. It may also have `second_chance`, a `SecondChance`; its rank is then
+    check its order. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
+    these facts for it (`node.marks`); in a core of several components, the order is then judged by
+    the specification alone. It may also have `second_chance`, a `SecondChance`; its rank is then
     `node.marks.place[component]`.
     """
 
@@ -111,6 +113,6 @@ def asks_for_marks(policy: EvictionPolicy) -> bool:
     order: tuple[Term, ...] = getattr(policy, "order", ())
     return (
         second_chance_of(policy) is not None
-        or hasattr(policy, "reference")
+        or getattr(policy, "marks", False) is True
         or any(term.fact in _OF_MARKS for term in order)
     )

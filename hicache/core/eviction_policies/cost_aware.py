@@ -22,6 +22,7 @@ class CostAware:
     name = "cost_aware"
     whole_path = False
     order = ()
+    marks = True
 
     def rank(self, node: Node, component: int) -> int:
         marks = node.marks

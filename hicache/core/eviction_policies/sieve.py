@@ -23,6 +23,7 @@ class Sieve:
     name = "sieve"
     whole_path = False
     order = ()
+    marks = True
 
     def rank(self, node: Node, component: int) -> int:
         marks = node.marks

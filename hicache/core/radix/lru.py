@@ -21,7 +21,6 @@ has at most one entry in each heap (`queued` bits). Entries are lazy:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from ..eviction_policies.base import EvictionPolicy
@@ -42,7 +41,8 @@ class Queue:
 
     main: under a policy with second chances, a device queue has a third heap: it has the copies of
     the main queue that a live boundary requires, and the first heap those of the small queue. A
-    node has at most one entry in the two of them."""
+    copy that comes back to the device is filed anew, with another place; an entry with an earlier
+    place counts for nothing. So a node has at most one entry that counts in the two heaps."""
 
     __slots__ = ("bits", "component", "heaps", "kind", "main", "sweep_at", "tier", "window_pages")
 
@@ -66,34 +66,42 @@ class Queue:
         in_main = self.main > 0 and not garbage and node.marks.in_main[self.component]
         return self.main if in_main else int(garbage)
 
+    def counts(self, entry: Entry, place: int) -> bool:
+        """Whether the entry is the one of its node in the small and the main queue."""
+        return self.main < 0 or place == GARBAGE or entry[0] == entry[3].marks.place[self.component]
+
 
 class SecondChances:
     """What a policy with second chances remembers of one component on device.
 
     small_pages: cached pages of the small queue. small_most: from so many on, victims are taken
-    from it. ghost: the digests of pages that were evicted out of it, the oldest first, at most
-    `ghost_most`.
+    from it. ghost: the digests of pages that were evicted out of it by earlier events, the oldest
+    first, at most `ghost_most`. buried: those that this event evicted.
     """
 
-    __slots__ = ("ghost", "ghost_most", "small_most", "small_pages")
+    __slots__ = ("buried", "ghost", "ghost_most", "small_most", "small_pages")
 
     def __init__(self, small_most: int, ghost_most: int) -> None:
         self.small_pages = 0
         self.small_most = small_most
         self.ghost: dict[bytes, None] = {}
         self.ghost_most = ghost_most
+        self.buried: list[bytes] = []
 
-    def remember(self, digests: Iterable[bytes]) -> None:
-        for digest in digests:
+    def remember(self) -> None:
+        """An event has ended: the ghost knows what it evicted."""
+        for digest in sorted(self.buried):
             self.ghost.pop(digest, None)
             self.ghost[digest] = None
             if len(self.ghost) > self.ghost_most:
                 del self.ghost[next(iter(self.ghost))]
+        self.buried.clear()
 
     def forget(self) -> None:
         """The cache was flushed."""
         self.small_pages = 0
         self.ghost.clear()
+        self.buried.clear()
 
 
 def is_garbage(node: Node, window_pages: int) -> bool:
@@ -150,6 +158,8 @@ def _sweep(queue: Queue, place: int) -> None:
     live, garbage = [], place == GARBAGE
     for entry in queue.heaps[place]:
         node = entry[3]
+        if not queue.counts(entry, place):
+            continue
         if is_garbage(node, queue.window_pages) == garbage and is_candidate(node, queue):
             live.append(entry)
         else:
@@ -187,13 +197,12 @@ def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool, place: int) -> Nod
         entry = heap[0]
         node = entry[3]
         heappop(heap)
+        if queue.main > 0 and not queue.counts(entry, place):
+            continue
         if is_garbage(node, queue.window_pages) != garbage or not is_candidate(node, queue):
             node.queued &= ~bit
             continue
         now = (policy.rank(node, queue.component), -node.end_page, node.id, node)
-        if queue.main > 0 and (there := queue.place(node, garbage)) != place:
-            heappush(queue.heaps[there], now)
-            continue
         if now[:2] != entry[:2]:
             heappush(heap, now)
             continue

@@ -21,6 +21,9 @@ def begin_event(state: State) -> None:
     """From now on, what was evicted by the event before counts as evicted."""
     state.age[:] = state.next_age
     state.turn += 1
+    for chances in state.chances:
+        if chances.buried:
+            chances.remember()
 
 
 def mark_new(state: State, node: Node) -> None:
@@ -40,9 +43,7 @@ def _set_cost(state: State, node: Node) -> None:
     config = state.config
     tokens = node.end_page * config.page_size
     cost = config.recompute_token_cost + config.recompute_position_cost * tokens // PER_POSITIONS
-    node.marks.cost = [
-        cost if one.positional else cost * node.end_page for one in state.components
-    ]
+    node.marks.cost = [cost if one.positional else cost * node.end_page for one in state.components]
 
 
 def visit(state: State, nodes: Sequence[Node], ends: Sequence[int]) -> None:
@@ -73,6 +74,7 @@ def came(state: State, node: Node, index: int, pages: int, digests: Sequence[byt
     """A copy came to the device: it goes to the end of the small queue, or of main if the ghost
     knows its first page. pages: how many it has. digests: of these pages."""
     chances, marks = state.chances[index], node.marks
+    node.queued &= ~state.queues[index][DEVICE].bits[0]  # an entry with its former place
     known = digests[0] in chances.ghost
     marks.place[index], marks.chances[index], marks.in_main[index] = state.turn, 0, known
     if not known:
@@ -85,7 +87,7 @@ def came(state: State, node: Node, index: int, pages: int, digests: Sequence[byt
 def left(state: State, node: Node, index: int, digests: Sequence[bytes]) -> None:
     """Pages of a copy were evicted from the device. digests: of these pages."""
     if not node.marks.in_main[index]:
-        state.chances[index].remember(digests)
+        state.chances[index].buried.extend(digests)
 
 
 def gone(state: State, node: Node, tier: int, index: int, pages: int) -> None:
@@ -101,8 +103,9 @@ def next_spared(state: State, index: int) -> Node | None:
     node = next_garbage(queue, policy)
     while node is None:
         main_first = chances.small_pages < chances.small_most
-        for main in (main_first, not main_first, main_first):  # the second may refile to the first
-            node = node or next_of_queue(queue, policy, main)
+        node = next_of_queue(queue, policy, main_first)
+        if node is None:
+            node = next_of_queue(queue, policy, not main_first)
         if node is None:
             return None
         if _spare(state, node, index):

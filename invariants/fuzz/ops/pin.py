@@ -30,7 +30,12 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         tokens, space = draws.one(hand.past)
     pages = draws.between(1, max(1, min(8, len(tokens) // hand.config.page_size)))
     tokens = tokens[: pages * hand.config.page_size] or [0]
-    return {"pin": draws.below(MOST_PINS), "tokens": pack(tokens), "space": space, "tier": int(tier)}
+    return {
+        "pin": draws.below(MOST_PINS),
+        "tokens": pack(tokens),
+        "space": space,
+        "tier": int(tier),
+    }
 
 
 def play(hand: Hand, args: Arguments) -> None:

@@ -10,6 +10,7 @@ the pages of every table. It tells what ended the hit of each request at its fir
                  waits for that
     not_loaded   host has more, and it was not loaded (`--load-threshold`, `--load-quota`)
     together     several components end there
+    other_replica  of several replicas, only others were sent a request with the next page
     swa, mamba   the component that ended it: its window was evicted, or it stored no state there
 
 With storage, `caps` says why each tier and pool did not have more. Where pages are is followed in
@@ -58,6 +59,7 @@ from .page_fates import NEVER_NS, NOBODY, PageFates
 
 COMPLETE, FIRST_SEEN, EVICTED, NOT_READY = "complete", "first_seen", "evicted", "not_ready"
 NOT_LOADED, TOGETHER = "not_loaded", "together"
+OTHER_REPLICA = "other_replica"
 
 
 class Miss(NamedTuple):
