@@ -79,9 +79,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
-    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
     "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
     "traces.plots": ("traces.html", "traces.terminal"),
+    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
@@ -100,6 +100,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
+    "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",

@@ -24,7 +24,7 @@ import numpy as np
 from .errors import About, CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
-from .radix.marks import visit
+from .radix.marks import mark_new, visit
 from .radix.matching import cut, match
 from .radix.node import Node, Request
 from .radix.tree import attach, label_of, new_child, start_of
@@ -268,6 +268,8 @@ def _grow(
             raise CoreBug(f"{parent} has a child already where request {request.id} adds one")
         node = new_child(state, parent, rows, label)
         node.hits, node.priority = 1, request.priority
+        if state.marked:
+            mark_new(state, node)
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if component.positional and mine[0] >= 0:

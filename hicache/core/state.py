@@ -56,6 +56,8 @@ class State:
     second_chance     the two queues that it declares, or None. chances: by component, what they
                       remember; empty without them.
     turn              under a policy that asks for marks, counts events and copies that were spared.
+    newest, newest_before  the tick of the last insertion into the tree, until now and before this
+                      event.
     age, next_age     [component]: the highest rank that was evicted from the device before this
                       event, and until now.
     unused            heap of (tick, node id, node): each node once, with a tick not after its last
@@ -102,6 +104,8 @@ class State:
     second_chance: SecondChance | None = None
     chances: list[SecondChances] = field(default_factory=list)
     turn: int = 0
+    newest: int = 0
+    newest_before: int = 0
     age: list[int] = field(default_factory=list)
     next_age: list[int] = field(default_factory=list)
     unused: list[tuple[int, int, Node]] = field(default_factory=list)

@@ -34,6 +34,7 @@ class NodeMirror:
         "changed",
         "cost",
         "digests",
+        "earlier",
         "end_page",
         "fetched",
         "gave",
@@ -83,6 +84,7 @@ class NodeMirror:
         self.priority = 0  # highest priority of those requests
         self.visits = [0] * width  # requests that used it, without the one that inserted it
         self.age = [0] * width  # age of the component at the last of them, or at its insertion
+        self.earlier = 0  # clock at the last insertion before its own
         self.cost = [0] * width  # of computing one page of it again, or its state
         self.live_distance = NONE  # see distances
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked

@@ -64,6 +64,7 @@ class NodeBook:
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.costs = (0, 0)  # of a token, and of each 1,024 tokens before it
+        self.newest = self.newest_before = 0  # clock at the last insertion, now and before
         self.ages = [0] * width  # by component, the highest rank that left the device before
         self.ages_now = [0] * width  # the same, with this operation
         self.recounts = 0
@@ -84,7 +85,7 @@ class NodeBook:
         if self.parted_use:
             self.parted, self.parted_use = {}, {}
         self.came = 0
-        self.ages = self.ages_now.copy()
+        self.ages, self.newest_before = self.ages_now.copy(), self.newest
         if self.sank or self.turned or self.hosted:
             self.sank, self.died, self.turned, self.hosted = set(), set(), set(), set()
         self.root.node = root
@@ -232,11 +233,13 @@ class NodeBook:
             mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
             mirror.fetched = fetched
             mirror.age = self.ages.copy()
+            mirror.earlier, self.newest = self.newest_before, self.clock
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
         mirror.priority, mirror.fetched = lower.priority, lower.fetched
         mirror.visits, mirror.age = lower.visits.copy(), lower.age.copy()
+        mirror.earlier = lower.earlier
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""

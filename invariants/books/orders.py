@@ -74,6 +74,7 @@ def facts_of(mirror: NodeMirror, index: int) -> Facts:
         mirror.visits[index],
         mirror.age[index],
         mirror.cost[index],
+        mirror.earlier,
     )
 
 

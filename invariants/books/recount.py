@@ -101,6 +101,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     marks = before if before is not None and known else node.marks
     if marks.visits:
         mirror.visits, mirror.age, mirror.cost = marks.visits, marks.age, marks.cost
+        mirror.earlier = marks.earlier
     if parent is None:
         return
     mirror.parent = parent

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Backup, Cached, Evicted, Released
-from hicache.core.events import AdmitWanted, BackupDone
+from hicache.core.events import AdmitWanted, BackupDone, TimePassed
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -121,6 +121,8 @@ class Durable(Check):
                     self._due[pages.component, tag] = Reason.EVICTED_FROM_HOST
         first, self._operation = self._operation != book.operations, book.operations
         on_device = item.tier == Tier.DEVICE and len(item.pages) and book.writes.on_evict
+        if type(book.event) is TimePassed:
+            return  # what expires is not kept anywhere
         if not on_device or not all(one.capacity for one in book.pages[book.width :]):
             return  # a boundary cannot be live on host
         if pages.served[item.pages[0]] and not demoted(book, item):

@@ -50,7 +50,7 @@ class Lru(Check):
                 )
 
     def _marks(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        for name in ("visits", "age", "cost"):
+        for name in ("visits", "age", "cost", "earlier"):
             expected, found = getattr(mirror, name), getattr(node.marks, name)
             if expected != found:
                 self.fail(

@@ -113,7 +113,7 @@ def _node(facts: Facts) -> Node:
     node.inserted, node.hits, node.priority = facts.inserted, facts.hits, facts.priority
     node.marks = Marks(1)
     node.marks.visits[0], node.marks.age[0] = facts.visits, facts.age
-    node.marks.cost[0] = facts.cost
+    node.marks.cost[0], node.marks.earlier = facts.cost, facts.earlier
     return node
 
 

@@ -77,6 +77,8 @@ def applies(tape: Tape) -> bool:
     config = tape.config
     if not config.has_host or len(config.components) > 1 or has_storage(tape):
         return False
+    if config.ttl_periods or config.pin_pages or config.pin_host_pages:
+        return False  # a copy to host keeps what would expire, and a pin may want a host
     policy = registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy()
     return getattr(policy, "order", ()) == RECENCY and not hasattr(policy, "reference")
 

@@ -55,6 +55,7 @@ class Node:
         self.place = [0] * kinds
         self.chances = [0] * kinds
         self.main = [False] * kinds
+        self.earlier = 0  # the tick of the last insertion before its own
 
     @property
     def start(self) -> int:
@@ -222,6 +223,7 @@ class Cache:
         # by kind, the highest rank that was evicted from device: before this event, and until now
         self.ages: list[Rank] = [()] * len(self.kinds)
         self.next_ages: list[Rank] = [()] * len(self.kinds)
+        self.newest = self.newest_before = 0  # the tick of the last insertion, now and before
         self.turn = 0  # s3_fifo: events, and copies that were spared
         self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: oldest first
         self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: by this event
@@ -334,12 +336,14 @@ class Cache:
         self.out = []
         self.ages = list(self.next_ages)
         self.turn += 1
+        self.newest_before = self.newest
 
     def inserted(self, node: Node) -> None:
         """A node is new in the tree."""
         node.inserted = self.tick
         node.age, node.place = list(self.ages), [self.turn] * len(self.kinds)
         node.cost = self.cost_at(node.end)
+        node.earlier, self.newest = self.newest_before, self.tick
 
     def cost_at(self, depth: int) -> list[int]:
         """By kind, what it costs to compute the page that ends at this depth again, and for a state
@@ -382,9 +386,10 @@ class Cache:
         """sieve: the lap in which the hand evicts the copy. The hand goes from what was inserted
         first to what was inserted last, and begins the next lap; it spares what was visited since
         it was there. age: where the hand was at the last visit, or when the node came."""
-        lap, hand = node.age[kind] or (0, 0)
-        reached_next = lap if node.inserted > hand else lap + 1
-        return reached_next + 1 if node.visits[kind] else lap
+        lap, hand = node.age[kind] or (0, -1)
+        if node.visits[kind]:
+            return lap + (1 if node.inserted > hand else 2)
+        return lap + (hand >= node.earlier)  # the hand begins again once the newest has gone
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it

@@ -117,6 +117,7 @@ def _held_by_copies(cache: Cache) -> list[tuple[int, ...]]:
     backups = [flight for flight in cache.flights.values() if flight.to == HOST]
     others = [request.hold for request in cache.running]
     others += [flight.hold for flight in cache.flights.values() if flight.to != HOST]
+    others += [pin.hold for pin in cache.pins.values()]
     leaving = _leaving(cache)
     above = [node.parent for node in leaving if node.parent not in (cache.root, *leaving)]
     found += [cache.rank(node, FULL) for node in above if node is not None]

@@ -113,7 +113,7 @@ def split(cache: Cache, node: Node, at: int) -> Node:
     upper.visits, upper.age = list(node.visits), list(node.age)
     upper.cost = cache.cost_at(upper.end)
     upper.place, upper.chances = list(node.place), list(node.chances)
-    upper.main = list(node.main)
+    upper.main, upper.earlier = list(node.main), node.earlier
     if node in cache.to_store:
         cache.to_store.insert(cache.to_store.index(node), upper)
     for upper_copies, copies in zip(upper.copies, node.copies, strict=True):

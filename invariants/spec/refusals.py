@@ -97,8 +97,8 @@ def _coming(cache: Cache, kind: int) -> list[tuple[Flight, int]]:
     for at, flight in enumerate(flights):
         if flight.to == DEVICE and flight.request is None:
             pages[at] += sum(move.kind == kind for move in flight.moves)
-    of_requests = set().union(*(request.hold for request in cache.running))
-    for page in cache.cached(DEVICE, kind) - of_requests:
+    holds = [one.hold for one in (*cache.running, *cache.pins.values())]
+    for page in cache.cached(DEVICE, kind) - set().union(*holds):
         holders = [at for at, flight in enumerate(flights) if page in flight.hold]
         if holders:
             pages[holders[-1]] += 1

@@ -34,7 +34,7 @@ from .ledger import Ledger
 from .member import Ends, Member
 from .options import FleetOptions
 from .routers.base import reads_events
-from .shared_clock import SharedClock
+from .shared_clock import SharedClock, earliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,15 @@ class Fleet:
         self._arrivals = Arrivals(workload, self._due, options.speed, arrive)
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._ledger = Ledger()
-        self.link = KvLink(self.clock, fleet.link)
+        self._moves = SharedClock(self.clock, "", lambda: -1)
+        self.link = KvLink(self._moves, fleet.link)
         self.handoff = Handoff(
-            self.clock, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+            self._moves, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
         )
         reads = reads_events(fleet.router.name)
+        self._clocks = [
+            SharedClock(self.clock, str(place), self._outside) for place in range(fleet.members)
+        ]
         self.members: list[Member] = []
         for place in range(fleet.members):
             routed = place < fleet.replicas
@@ -114,7 +118,7 @@ class Fleet:
                     replace(config, kv_events=config.kv_events or (reads and routed)),
                     model,
                     profile,
-                    clock=SharedClock(self.clock, str(place), self._outside),
+                    clock=self._clocks[place],
                     engine=engine,
                     options=options,
                     storage=storage,
@@ -133,11 +137,15 @@ class Fleet:
         return Ends(place, gives, self.handoff.fetch)
 
     def _outside(self) -> int:
-        """The next event that may concern any replica: an arrival, or with requests that follow
-        others or move between replicas, anything."""
-        if self._arrivals.reacts or self._sender is not None or self._fleet.decode:
+        """The next event of others that may concern a replica that decodes: an arrival, or the end
+        of a prefill elsewhere or of a transfer. If ends let requests arrive, anything."""
+        if self._arrivals.reacts or self._sender is not None:
             return self.clock.next_ns()
-        return self._due.next_ns()
+        times = [self._due.own_next_ns]
+        if self._fleet.decode:
+            prefills = self._clocks[: self._fleet.replicas]
+            times += [self._moves.own_next_ns, *(one.own_next_ns for one in prefills)]
+        return earliest(*times)
 
     def run(self) -> FleetResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.

@@ -10,7 +10,13 @@ import pytest
 from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.eviction_policies.base import EvictionPolicy, Facts, Term, before
+from hicache.core.eviction_policies.base import (
+    EvictionPolicy,
+    Facts,
+    Term,
+    before,
+    second_chance_of,
+)
 from hicache.core.radix.node import Node
 from invariants.contracts.eviction_policies import wrong
 from invariants.fuzz.generate import weights_of
@@ -34,7 +40,9 @@ def test_the_built_in_entries_exist() -> None:
 def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
     assert wrong(policy(name)) == ""
     assert policy(name).name == name
-    assert policy(name).order, "ours are all judged"
+    made = policy(name)
+    judged = made.order or hasattr(made, "reference") or second_chance_of(made)
+    assert judged, "ours are all judged"
     assert Core(Config(1, (4,), eviction_policy=name)).view.eviction.name == name
 
 

@@ -16,6 +16,7 @@ from hicache.storage import keys
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
+from traces.html import reading
 from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
@@ -149,6 +150,46 @@ def test_curve(folder: Path) -> None:
         written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
     ]
     compare("hicache curve", documents)
+
+
+def test_reports_and_comparisons(folder: Path) -> None:
+    turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
+    small = ["--device-pages", "34", "--check", "off"]
+    sides = []
+    for name, options in (("a", []), ("b", ["--storage", "sim:"])):
+        sides.append([str(folder / f"{name}.{kind}") for kind in ("html", "jsonl")])
+        page, rows = sides[-1]
+        command = ["replay", turns, *small, "--host-pages", "40", *options]
+        assert main([*command, "--html", page, "--requests", rows]) == 0
+    assert main(["replay", turns, *small, "--mode", "hits", "--html", hits]) == 0
+    reports = [written(folder, "report", page) for page in (sides[0][0], sides[1][0], hits)]
+    reports[0]["slo"] = {"ttft_s": 1.0, "tpot_s": None}
+    met = {"attained_rate": 0.5, "goodput_requests_per_s": 2.0}
+    more = {"missed": {"ttft": 1}, "classes": [{"name": "a", "requests": 1}]}
+    reports[0]["variants"][0]["slo"] = met | more
+    reports[0]["verdict"] = reports[0]["verdict"] | {
+        "limits": [
+            {
+                "resource": "load",
+                "sentence": "It is the load.",
+                "evidence": [{"name": "load", "value": 2, "unit": "", "label": "a"}],
+            }
+        ],
+        "buys": [{"resource": "gpu", "sentence": "It buys nothing."}],
+        "break_even": {"sentence": "It pays."},
+    }
+    reports[0]["curve"] = {
+        "capacities_tokens": [1],
+        "capacities_bytes": [1],
+        "working_set_tokens": 1,
+        "policies": {"lru": {"hit_rates": [0.5]}},
+    }
+    compare("hicache report", [reading.checked("", one) for one in reports])
+    (page, rows), (other, others) = sides
+    compared = written(folder, "compare", page, other, "--requests", rows, others)
+    weaker = written(folder, "compare", page, hits)
+    assert weaker["warnings"]
+    compare("hicache compare", [compared, weaker])
 
 
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:

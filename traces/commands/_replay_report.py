@@ -44,6 +44,12 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The limits of `--slo` that the charts show; None without it."""
+    slo = variant["slo"]
+    return None if slo is None else {name: slo.get(name) for name in ("ttft_s", "tpot_s")}
+
+
 def html_file(
     options: ReplayOptions,
     command: str,
@@ -69,6 +75,7 @@ def html_file(
             },
             [variant],
             verdict={"sentences": list(told), **_NOTHING_COMPARED},
+            slo=limits(variant),
             prefixes=hot_prefixes(paged, run.account),
             warnings=warnings,
             complete=not run.interrupted,

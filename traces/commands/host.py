@@ -15,6 +15,7 @@ from typing import Self
 
 from hicache.core.errors import CallerError
 
+from ..formats.base import need_identity
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
@@ -107,6 +108,7 @@ def run(options: Options, command: str) -> int:
     if given.trace == "-":
         jobs = 1  # standard input can be read once
     replay, trace = opened(replace(given, check=given.check or "off"))
+    need_identity(trace, "hicache host")
     settings, paged = resolve(with_host(replay, options.sizes[-1]), trace)
     if given.trace is None:
         print_story(story(trace, paged, settings, len(options.sizes)), out)

@@ -29,7 +29,7 @@ from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ._replay_fleet import add_fleet
 from ._replay_load import add_load
-from ._replay_report import add_report, html_file
+from ._replay_report import add_report, html_file, limits
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
@@ -100,15 +100,14 @@ def run(options: ReplayOptions, command: str) -> int:
         else:
             both = other.account.whole(), other.account.steady()
             result = replace(result, compared=(order, *both))
-    variant = collect(trace, paged, settings, result).document() if shown else None
-
-    made = None
-    if variant is not None:
+    variant, made = None, None
+    if shown:
+        variant = collect(trace, paged, settings, result).document()
         made = html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
     if options.plot and variant is not None:
         with ignore_broken_pipe():
-            print_variants([variant], out)
+            print_variants([variant], out, limits(variant))
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -16,6 +16,7 @@ from typing import Self
 from hicache.core import registry
 from hicache.core.errors import CallerError
 
+from ..deciding.prices import Prices, read_prices
 from ..executors import base as executors
 from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files
@@ -24,14 +25,17 @@ from ..sizing.output import show
 from ..sweeping.running import LOCAL
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
+from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import add_storage
 from .host import sizes_of
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
-_OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget")
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes")
+_OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
+_NOT_TAKEN = (
+    *("json", "requests", "why", "html", "plot", "host_ratio", "host_pages", "host_bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Options(OptionRecord):
     executor: str
     sizes: tuple[int, ...] | None
     budget: int | None
+    price: Prices | None
     replay: ReplayOptions
 
     @classmethod
@@ -87,6 +92,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--sample, from the size of the trace alone",
     )
     add(
+        "--price",
+        type=read_prices,
+        metavar="LIST",
+        help="prices, for the value of more memory or GPUs, such as gpu=2.5/h,host=4/GB "
+        "(docs/verdict.md)",
+    )
+    add(
         "--jobs",
         type=read.between(1, 1024),
         metavar="N",
@@ -101,6 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_sizes(parser)
     add_storage(parser)
     add_load(parser)
+    add_fleet(parser)
 
 
 def run(options: Options, command: str) -> int:
@@ -128,5 +141,5 @@ def run(options: Options, command: str) -> int:
         options.points,
     )
     found = study.study(given, asked, command)
-    show(found, command, out, options.output, options.json)
+    show(found, options.price, command, out, options.output, options.json)
     return found.measured.ended()

@@ -18,6 +18,8 @@ from hicache.core.errors import CallerError
 
 from ..executors import base as executors
 from ..outside import entries
+from ..replaying.builtin import with_defaults
+from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.results import head
@@ -106,7 +108,7 @@ def run(options: Options, command: str) -> int:
         )
     executors.load(options.executor)
     out = sys.stderr if options.json == "-" else sys.stdout
-    grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
+    grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
     tasks, merged, warnings = _tasks(grid)
     work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
     tasks = [replace(task, follow=options.follow) for task in tasks]
@@ -129,6 +131,15 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             console(out).print(f"wrote {', '.join(written)}", markup=False)
     return done.ended()
+
+
+def _with_sizes(grid: Grid) -> ReplayOptions:
+    """The options of all points; without a trace, with the sizes of the built-in workload."""
+    if grid.base.trace is not None:
+        return grid.base
+    varied = {axis.name: axis.values[0].value for axis in grid.axes}
+    sized = with_defaults(replace(grid.base, **varied))
+    return replace(sized, **{name: getattr(grid.base, name) for name in varied})
 
 
 def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:

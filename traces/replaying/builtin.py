@@ -53,7 +53,13 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
         raise CallerError(
             f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
         )
-    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    trace = open_trace(
+        options.trace,
+        options.format or "auto",
+        options.limit,
+        options.block_size,
+        options.tokenizer,
+    )
     if options.sample is not None:
         trace = sampled(trace, options.sample)
     if options.spread:

@@ -128,6 +128,7 @@ class Kept:
         self._paged = paged
         out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
         self.jobs = paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out))
+        self.prompt_pages = paged.prompt_pages
 
     @property
     def page_size(self) -> int:

@@ -44,6 +44,8 @@ class ReplayOptions(OptionRecord):
 
     trace: str | None
     format: str | None
+    block_size: int | None
+    tokenizer: str | None
     mode: Mode
     limit: int
     sample: Fraction | None

@@ -29,7 +29,7 @@ from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
 from sim.wants import WantOptions
 
-from ..formats.base import Paged, Trace
+from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
@@ -220,6 +220,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     for an option that the run would not read."""
     model = pools.model_of(options)
     page_size = options.page_size or model.page_size
+    if options.mode == "hits":
+        need_identity(trace, "--mode hits")
     _check_page_size(model, page_size)
     paged = trace.paged(page_size)
     profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)

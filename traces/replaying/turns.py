@@ -37,8 +37,8 @@ def turns_of(trace: Paged) -> NDArray[np.int32]:
     for index in np.flatnonzero(jobs.afters >= 0).tolist():
         job = jobs[index]
         before = jobs[job.after]
-        whole = before.input_length // trace.page_size
-        history = trace.chain(before)[:whole]
+        history = trace.chain(before)[: before.input_length // trace.page_size]
+        whole = len(history)
         repeated = trace.chain(job)[:whole]
         longer = job.input_length > before.input_length
         if whole and longer and np.array_equal(history, repeated):

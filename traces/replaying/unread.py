@@ -63,7 +63,7 @@ def _unread(
 ) -> Iterator[tuple[Sequence[str], str, str, str]]:
     """Yields (options that are not read, what would read them, what there is, what to do)."""
     if options.trace is None:
-        yield ("format", "sample"), "a TRACE to read", "none", "name one"
+        yield ("format", "block_size", "tokenizer", "sample"), "a TRACE to read", "none", "name one"
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield _TIMED, "--mode timed", no_clock, "use --mode timed"

@@ -137,6 +137,19 @@ def record_of(use: FleetUse, request: int) -> dict[str, object]:
     return {**found, "decode_replica": trip.decode, **times, "link_bytes": trip.bytes}
 
 
+def way_of(use: FleetUse, request: int) -> str:
+    """Where one request went, as a sentence."""
+    way = f"The router sent it to replica {use.choices[request]} of {len(use.replicas)}"
+    trip = (use.trips or {}).get(request)
+    if trip is None or trip.arrived_ns < 0:
+        return f"{way}."
+    times = {name: f"{time / NS_PER_S:.3f} s" for name, time in _times(trip).items()}
+    return (
+        f"{way}; it decoded on replica {trip.decode}, after {times['decode_wait']} of waiting for "
+        f"pages there, {times['link_wait']} for the link, and a transfer of {times['link']}."
+    )
+
+
 def fleet_sentences(use: FleetUse, share: Share) -> list[str]:
     """How even the work was, and what routing alone kept from being hit."""
     count = len(use.prefilling)

@@ -23,6 +23,7 @@ from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
+from .fleet import way_of
 from .judged import judge
 from .overload import load_of
 from .records import lines
@@ -72,10 +73,15 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
 
 
 def warn(trace: Trace, settings: Settings) -> list[str]:
-    """Prints the warnings about the arrival times, before the run that they may spare; returns
-    them."""
+    """Prints the warnings about the trace, before the run that they may spare; returns them."""
     timed = settings.mode == "timed"
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    warnings = [*trace.notes]
+    if not trace.identity:
+        warnings.append(
+            f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
+            "those of a cache that never hits, and hit rates say nothing."
+        )
+    warnings += timestamps.warnings(trace.jobs, settings.speed) if timed else []
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
@@ -129,4 +135,6 @@ def finish(
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
     """Prints the story of one request, which was served."""
     head_, *rest = story(trace, paged, run, index)
+    if run.fleet is not None:
+        rest.insert(0, way_of(run.fleet, index))
     print_sentences(head_, rest, out)

@@ -9,6 +9,9 @@ import os
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from ..deciding.break_even import BreakEven, break_even
+from ..deciding.prices import Prices
+from ..deciding.verdict import decide
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
@@ -23,13 +26,20 @@ from ..terminal.text import name as shown_name
 from .study import Study
 
 
-def show(found: Study, command: str, out: TextIO, html: str | None, json: str | None) -> None:
+def show(
+    found: Study,
+    prices: Prices | None,
+    command: str,
+    out: TextIO,
+    html: str | None,
+    json: str | None,
+) -> None:
     """Prints the study and writes the files that were asked for, each whole or not at all."""
     outcomes = [outcome_of(point) for point in found.points]
     assumed = assumptions(found)
     warnings = timestamps.warnings(found.trace.jobs, found.settings.speed)
-    document = _report(found, command, assumed, warnings)
-    told = document["verdict"]["sentences"] if document["verdict"] else []
+    document = _report(found, prices, command, assumed, warnings)
+    told = document["verdict"]["sentences"]
     with ignore_broken_pipe():
         title = f"{len(found.points)} of {found.tasks} points"
         print_outcomes(title, outcomes, out, ranked=False)
@@ -47,9 +57,15 @@ def show(found: Study, command: str, out: TextIO, html: str | None, json: str | 
             console(out).print(f"wrote {', '.join(written)}", markup=False)
 
 
-def _report(found: Study, command: str, assumed: list[str], warnings: list[str]) -> dict[str, Any]:
+def _report(
+    found: Study, prices: Prices | None, command: str, assumed: list[str], warnings: list[str]
+) -> dict[str, Any]:
     trace, jobs = found.trace, found.trace.jobs
-    slo = found.options.slo
+    slo = None
+    if found.options.slo is not None:
+        slo = {f"{name}_s": limit / 1e9 for name, limit in found.options.slo.limits}
+    curve = found.curves.document() if found.curves else None
+    verdict = decide(found.points, curve, slo, prices, _break_even(found))
     return report(
         f"How much memory {os.path.basename(trace.path)} needs",
         command,
@@ -60,13 +76,23 @@ def _report(found: Study, command: str, assumed: list[str], warnings: list[str])
             "input_tokens": jobs.input_tokens,
         },
         [point["variant"] for point in found.points],
-        curve=found.curves.document() if found.curves else None,
-        slo=None if slo is None else {f"{name}_s": limit / 1e9 for name, limit in slo.limits},
+        curve=curve,
+        verdict=verdict.document(),
+        slo=slo,
         prefixes=hot_prefixes(found.paged) if trace.identity else None,
         warnings=warnings,
         estimates=assumed,
         complete=len(found.points) == found.tasks,
     )
+
+
+def _break_even(found: Study) -> BreakEven | None:
+    """Of the prefix that a request could reuse on average; None if nothing repeats."""
+    if found.curves is None or not found.curves.lru.unbounded:
+        return None
+    settings, requests = found.settings, len(found.trace.jobs)
+    prefix = max(1, found.curves.lru.unbounded // requests)
+    return break_even(settings.model, settings.hardware, settings.tp, prefix)
 
 
 def assumptions(found: Study) -> list[str]:

@@ -32,7 +32,11 @@ NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
 _LENGTHS_ONLY = tuple(Fraction(load, 4) for load in (2, 3, 4, 5, 6, 8))
-_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth", "storage")
+_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
+_STORAGE = (
+    *("storage", "storage_size", "storage_bandwidth", "storage_latency", "prefetch"),
+    *("prefetch_threshold", "prefetch_budget", "prefetch_limit"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def enough_pages(curve: Curve) -> int:
 def _between(low: int, high: int) -> tuple[int, ...]:
     """Powers of two from at least `low` to at least `high`, evenly chosen, with smaller ones where
     these are few."""
-    known = [scale << power for scale in (10**9, 10**12, 10**15) for power in range(10)]
+    known = [scale << power for scale in (10**6, 10**9, 10**12, 10**15) for power in range(10)]
     top = next((place for place, size in enumerate(known) if size >= high), len(known) - 1)
     first = next((place for place, size in enumerate(known) if size >= low), top)
     places = range(max(0, min(first, top + 1 - FEWEST_SIZES)), top + 1)
@@ -87,7 +91,8 @@ def _between(low: int, high: int) -> tuple[int, ...]:
 
 def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[str, Point]]:
     """The points with their labels, in the order of the table. base: without host memory."""
-    storage, base = base.storage, _without_host(replace(base, speed=speed))
+    stored: dict[str, Any] = {name: getattr(base, name) for name in _STORAGE}
+    base = _without_host(replace(base, speed=speed, **dict.fromkeys(_STORAGE)))  # type: ignore[arg-type]
     found = [("no host memory", _at(base))]
     found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
     fixed = steps.knee
@@ -108,9 +113,9 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
             point = _at(base, host_bytes=fixed, speed=faster)
             found.append((f"{_size(fixed)} host, {_load(load)}", point))
     found.append((f"no host memory, {2 * base.tp} GPUs", _at(base, tp=2 * base.tp)))
-    if storage is not None:
+    if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
-            point = _at(base, host_bytes=size, storage=storage)
+            point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
             found.append((f"{_size(size)} host, storage", point))
     return found
 
@@ -123,6 +128,12 @@ def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, P
         for gpus in (base.tp, 2 * base.tp)
         for load in _LENGTHS_ONLY
     ]
+
+
+def bare(options: ReplayOptions) -> ReplayOptions:
+    """The options without host memory, and without what reads it."""
+    nothing: dict[str, Any] = dict.fromkeys((*_HOST, *_STORAGE))
+    return replace(_without_host(options), **{**nothing, "exclusive": False})
 
 
 def _without_host(options: ReplayOptions) -> ReplayOptions:
@@ -146,7 +157,7 @@ def _text(value: Any) -> str:
 
 def _size(size: int) -> str:
     unit, scale = ("TB", 10**12) if size >= 10**12 else ("GB", 10**9)
-    return f"{size / scale:g} {unit}"
+    return f"{size / scale:g} {unit}" if size >= 10**9 else f"{size / 10**6:g} MB"
 
 
 def _load(load: Fraction) -> str:

@@ -75,7 +75,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     traces = Traces()
     base = replace(given, check=given.check or "off", host_ratio=Fraction(0), sample=None)
     base, spread = _spread(base, traces)
-    bare = replace(base, write_policy=None, storage=None, exclusive=False, host_bandwidth=None)
+    bare = plan.bare(base)
     trace = traces(bare)
     settings, paged = resolve(bare, trace)
     curves, steps = None, plan.Ladder((), 0)

@@ -20,6 +20,7 @@ from hicache.version import VERSION
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
+from ..replaying.storage import SIMULATED
 from ..replaying.unread import Unread, flag
 from ..terminal.text import command_line
 from .identity import canonical, decisions, key_of, plain, trace_digest
@@ -143,6 +144,12 @@ def _read(
 ) -> tuple[Point, dict[str, str]]:
     """The point with the options that it reads, and why others are not read, by name."""
     left_out: dict[str, str] = {}
+    stored = point.options.storage
+    if stored is not None and not stored.startswith(f"{SIMULATED}:"):
+        raise CallerError(
+            f"--storage: expected {SIMULATED}:..., since a point would find what others have "
+            f"stored, found {stored}; give a simulated one"
+        )
     while True:
         try:
             resolve(point.options, opened(point.options))

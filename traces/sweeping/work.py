@@ -29,7 +29,7 @@ from .identity import decisions, trace_digest
 
 KIND = "point"
 # the options that `opened` reads: points with the same ones replay the same trace
-_OF_THE_TRACE = ("trace", "format", "limit", "sample", "spread")
+_OF_THE_TRACE = (*("trace", "format", "limit", "block_size", "tokenizer", "sample", "spread"),)
 
 
 @dataclass(frozen=True, slots=True)

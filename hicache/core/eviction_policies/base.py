@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, Protocol
 from ..radix.node import Node
 
 TICK_BITS = 48
-Fact = Literal["last_use", "inserted", "hits", "priority", "visits", "age", "cost"]
-_OF_MARKS = ("visits", "age", "cost")
+Fact = Literal["last_use", "inserted", "hits", "priority", "visits", "age", "cost", "earlier"]
+_OF_MARKS = ("visits", "age", "cost", "earlier")
 
 
 class Facts(NamedTuple):
@@ -30,6 +30,7 @@ class Facts(NamedTuple):
     cost       what it costs to compute the last page of the node again, or for a state all pages
                up to it; worked out when the node is inserted or split off (see
                `Config.recompute_token_cost`).
+    earlier    tick of the last insertion into the tree before its own.
     """
 
     last_use: int
@@ -39,6 +40,7 @@ class Facts(NamedTuple):
     visits: int = 0
     age: int = 0
     cost: int = 0
+    earlier: int = 0
 
 
 class Term(NamedTuple):

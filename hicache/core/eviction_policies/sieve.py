@@ -4,7 +4,8 @@ Source: Zhang et al., SIEVE is Simpler than LRU, NSDI 2024. There, a hand moves 
 the oldest object to the newest and begins again; it clears the mark of a visited object and evicts
 one without a mark. So an object goes in the first lap in which the hand finds it without a mark:
 
-    never visited   the lap in which it came, since new objects stand before the hand
+    never visited   the lap in which it came, since new objects stand before the hand; the next one
+                    if the hand had evicted the newest object, and so begins again
     visited         the lap after the one in which the hand reaches it next
 
 Within a lap, objects go in the order in which they were inserted. The hand is where the last victim
@@ -27,18 +28,20 @@ class Sieve:
 
     def rank(self, node: Node, component: int) -> int:
         marks = node.marks
-        lap = _lap(marks.visits[component], marks.age[component], node.inserted)
+        age = marks.age[component]
+        lap = _lap(marks.visits[component], age, node.inserted, marks.earlier)
         return before(lap, node.inserted)
 
     def reference(self, facts: Facts) -> tuple[int, ...]:
-        return _lap(facts.visits, facts.age, facts.inserted), facts.inserted
+        lap = _lap(facts.visits, facts.age, facts.inserted, facts.earlier)
+        return lap, facts.inserted
 
 
-def _lap(visits: int, age: int, inserted: int) -> int:
+def _lap(visits: int, age: int, inserted: int, earlier: int) -> int:
     """The lap in which the hand evicts the copy."""
     lap, hand = age >> TICK_BITS, age & (1 << TICK_BITS) - 1
     if not visits:
-        return lap
+        return lap + 1 if age and hand >= earlier else lap
     return lap + 1 if inserted > hand else lap + 2
 
 

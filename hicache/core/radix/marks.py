@@ -20,6 +20,7 @@ PER_POSITIONS = 1024  # tokens to which `recompute_position_cost` applies
 def begin_event(state: State) -> None:
     """From now on, what was evicted by the event before counts as evicted."""
     state.age[:] = state.next_age
+    state.newest_before = state.newest
     state.turn += 1
     for chances in state.chances:
         if chances.buried:
@@ -30,6 +31,7 @@ def mark_new(state: State, node: Node) -> None:
     """The node was inserted."""
     marks = node.marks = Marks(len(state.components))
     marks.age, marks.place = state.age.copy(), [state.turn] * len(state.components)
+    marks.earlier, state.newest = state.newest_before, state.tick
     _set_cost(state, node)
 
 

@@ -21,18 +21,19 @@ FAR = 1 << 39
 class Marks:
     """What some eviction policies remember of a node, by component (see eviction_policies/base).
 
-    visits, age, cost   facts, see `Facts`.
+    visits, age, cost, earlier   facts, see `Facts`; earlier is one for all components.
     place      second chance: its place in its queue; lower is nearer to the front.
     chances    second chance: how often it is spared.
     in_main    second chance: whether its copy on device is in the main queue.
     """
 
-    __slots__ = ("age", "chances", "cost", "in_main", "place", "visits")
+    __slots__ = ("age", "chances", "cost", "earlier", "in_main", "place", "visits")
 
     def __init__(self, components: int) -> None:
         self.visits = [0] * components
         self.age = [0] * components
         self.cost = [0] * components
+        self.earlier = 0
         self.place = [0] * components
         self.chances = [0] * components
         self.in_main = [False] * components
@@ -41,7 +42,7 @@ class Marks:
         made = Marks(0)
         made.visits, made.age, made.cost = self.visits.copy(), self.age.copy(), self.cost.copy()
         made.place, made.chances = self.place.copy(), self.chances.copy()
-        made.in_main = self.in_main.copy()
+        made.in_main, made.earlier = self.in_main.copy(), self.earlier
         return made
 
 

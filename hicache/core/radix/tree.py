@@ -18,7 +18,7 @@ from ..storage.queue import dequeue, follow_split, follow_truncation
 from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
-from .marks import came, gone, mark_new, mark_split
+from .marks import came, gone, mark_split
 from .node import FlightKind, Leg, Node
 
 
@@ -64,8 +64,6 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     end = parent.end_page + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
     node.inserted = state.tick
-    if state.marked:
-        mark_new(state, node)
     if state.config.ttl_periods:
         heappush(state.unused, (0, node.id, node))
     if state.every_end_is_live:

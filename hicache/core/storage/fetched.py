@@ -23,6 +23,7 @@ from ..errors import CoreBug
 from ..events import FetchDone
 from ..flights import flight_of
 from ..radix.locks import lock_for_storage, release
+from ..radix.marks import mark_new
 from ..radix.matching import cut, match
 from ..radix.node import Flight, FlightKind, Node, Request
 from ..radix.tree import attach, label_of, new_child, start_of
@@ -166,6 +167,8 @@ def _grow(
         node = new_child(state, parent, rows, label)
         node.last_use = [state.tick] * len(state.components)
         node.priority = priority
+        if state.marked:
+            mark_new(state, node)
         for index in range(len(state.components)):
             pages = _pages_for(state, flight, arrived, index, node)
             if pages is not None:

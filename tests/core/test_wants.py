@@ -1,0 +1,124 @@
+"""Pinned prefixes and copies that expire, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core.actions import Evicted, Pinned, PinRefused, Refused, Unpinned
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    BackupDone,
+    EvictWanted,
+    Flushed,
+    PinWanted,
+    TimePassed,
+    UnpinWanted,
+)
+from hicache.core.types import Tier
+
+from .rig import Rig, key
+
+
+def served(rig: Rig, *texts: str) -> Rig:
+    for text in texts:
+        request = len(rig.texts)
+        rig.arrive(request, text, match_pages=len(text) - 1)
+        rig.settle(rig.admit(request))
+        rig.finish(request, text)
+    return rig
+
+
+def pages(outcomes: list[object]) -> int:
+    return sum(len(one.pages) for one in outcomes if isinstance(one, Evicted))
+
+
+def test_a_pinned_prefix_is_not_evicted_and_goes_once_it_is_given_up() -> None:
+    rig = served(Rig(device=16, pin_pages=(4,)), "abcd", "xy")
+    assert rig.feed(PinWanted(7, key("ab"))) == [Pinned(7, 2)]
+    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 16))) == 4
+    assert rig.view.pool(Tier.DEVICE).protected == 2
+    assert rig.feed(UnpinWanted(7)) == [Unpinned(7, 2)]
+    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 16))) == 2
+
+
+def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
+    rig = Rig(device=16, pin_pages=(4,))
+    assert rig.feed(PinWanted(1, key("abc"))) == [Pinned(1, 0)]
+    for _ in range(2):
+        served(rig, "abcd")
+        assert rig.view.pins[1].held_pages == 3
+        assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 16))) == 1
+        rig.feed(Flushed())
+        assert rig.view.pins[1].held_pages == 0
+        assert rig.view.pool(Tier.DEVICE).free == 16
+
+
+def test_the_bound_counts_whole_prefixes() -> None:
+    rig = Rig(device=16, pin_pages=(4,))
+    assert rig.feed(PinWanted(0, key("abc"))) == [Pinned(0, 0)]
+    assert rig.feed(PinWanted(1, key("xy"))) == [PinRefused(1, "full", 2, 1)]
+    assert rig.feed(PinWanted(1, key("x"))) == [Pinned(1, 0)]
+    assert rig.feed(PinWanted(2, key("x"), Tier.DEVICE)) == [PinRefused(2, "full", 1, 0)]
+    assert Rig(device=16).feed(PinWanted(0, key("a"))) == [PinRefused(0, "full", 1, 0)]
+
+
+def test_a_request_that_only_fits_without_the_pins_is_too_large() -> None:
+    rig = served(Rig(device=8, pin_pages=(4,)), "abcd")
+    rig.feed(PinWanted(0, key("abcd")))
+    refused = rig.refusal(1, "vwxyz")
+    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
+    rig.arrive(2, "abcdvwxy")
+    assert not any(isinstance(one, Refused) for one in rig.admit(2)), "it shares the pinned pages"
+
+
+def test_a_pin_on_host_lets_the_device_copy_go() -> None:
+    rig = Rig(device=8, host=8, pin_host_pages=(2,))
+    rig.feed(PinWanted(0, key("ab"), Tier.HOST))
+    served(rig, "abc")
+    for flight in list(rig.view.flights):
+        rig.feed(BackupDone(flight))
+    assert rig.view.pins[0].held_pages == 2
+    assert pages(rig.feed(EvictWanted(Tier.DEVICE, "full", 8))) == 3
+    assert pages(rig.feed(EvictWanted(Tier.HOST, "full", 8))) == 1
+
+
+@pytest.mark.parametrize(
+    "event", [UnpinWanted(0), PinWanted(-1, key("a")), PinWanted(0, key("")), TimePassed()]
+)
+def test_a_mistaken_want_is_refused_and_changes_nothing(event: object) -> None:
+    rig = Rig(device=8, pin_pages=(4,))
+    with pytest.raises(CallerError, match="expected"):
+        rig.feed(event)  # type: ignore[arg-type]
+    assert not rig.view.pins
+
+
+def test_pins_leave_room_for_one_request() -> None:
+    with pytest.raises(CallerError, match="pin_pages: expected at most"):
+        Rig(device=8, pin_pages=(9,))
+    with pytest.raises(CallerError, match="device_pages of full"):
+        Rig(device=8, pin_pages=(8,))
+
+
+def test_what_nobody_used_for_some_periods_goes_from_every_tier() -> None:
+    rig = Rig(device=16, host=16, ttl_periods=2)
+    served(rig, "abc", "abx", "uv")
+    for flight in list(rig.view.flights):
+        rig.feed(BackupDone(flight))
+    assert rig.feed(TimePassed()) == []
+    served(rig, "abc")
+    assert rig.feed(TimePassed()) == []
+    gone = rig.feed(TimePassed())
+    assert pages(gone) == 2 * 3, "x, u and v go from device and host; a, b and c were used"
+    assert {one.tier for one in gone if isinstance(one, Evicted)} == {Tier.DEVICE, Tier.HOST}
+    assert rig.view.pool(Tier.DEVICE).free == 13
+
+
+def test_what_is_in_use_or_pinned_does_not_expire_and_goes_later() -> None:
+    rig = Rig(device=16, ttl_periods=1, pin_pages=(1,))
+    served(rig, "ab", "xy")
+    rig.feed(PinWanted(0, key("x")))
+    rig.begin(9, "abc")
+    rig.feed(TimePassed())
+    assert pages(rig.feed(TimePassed())) == 1, "y alone"
+    rig.feed(UnpinWanted(0))
+    assert pages(rig.feed(TimePassed())) == 1
