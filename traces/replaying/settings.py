@@ -25,7 +25,7 @@ from sim.engine.costs import CostModel
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
-from sim.wants import WantOptions
+from sim.wants import NO_WANTS, WantOptions
 
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
@@ -71,7 +71,7 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
-    wants: WantOptions = WantOptions()
+    wants: WantOptions = NO_WANTS
 
     @property
     def value_bytes(self) -> dict[str, int]:
