@@ -218,9 +218,9 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
+    check_room(wants, paged, sizes.device[0], sizes.host[0])
     core = _core(options, page_size, sizes, storage)
     core = replace(core, **core_options(wants, load_components(core)))
-    check_room(wants, paged, sizes.device[0], sizes.host[0])
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:
