@@ -93,8 +93,8 @@ def warnings(sides: Sequence[Side]) -> list[str]:
     versions = list(dict.fromkeys(side.version for side in sides))
     if len(versions) > 1:
         found.append(
-            f"The replays were made by versions {', '.join(map(shown, versions))}: what changed may "
-            "come from the program."
+            f"The replays were made by versions {', '.join(map(shown, versions))}: what changed "
+            "may come from the program."
         )
     if len({side.trace["path"] for side in sides}) > 1:
         found.append("The documents name different files of equal size as their trace.")
