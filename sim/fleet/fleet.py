@@ -94,7 +94,7 @@ class Fleet:
         if sender is not None:
             self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
         arrive = self._sender.ready if self._sender is not None else self._arrive
-        self._arrivals = Arrivals(workload, self._due, options.speed, arrive)
+        self._arrivals = Arrivals(workload, self._due, options.speed, arrive, options.concurrency)
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._ledger = Ledger()
         self._moves = SharedClock(self.clock, "", lambda: -1)

@@ -6,6 +6,7 @@ Does not choose a replica or serve a request (see sim/fleet and hits), or print 
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from ...formats.base import Paged
 from .. import timed as replay_timed
 from ..account import Account, Tokens, ceiling_of
 from ..fitting import Kept, Skipped
+from ..following.history import TOO_LARGE, Miss
 from ..hits import HitsReplay, HitsStorage
 from ..observing.until import Served
 from ..run import Run, Transfer
@@ -39,6 +41,7 @@ from ..storage_use import asked_of, use_of_all
 from .team import Team
 from .use import DECODE, MIXED, PREFILL, FleetUse, LinkTotals, ReplicaUse
 
+HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -138,12 +141,16 @@ def _hits(
     shown: Shown,
     contents: Contents | None,
 ) -> Run:
-    """One request at a time: the loads that a router counts are 0 whenever it chooses."""
+    """One request at a time. For the loads that a router counts, the last few requests are in
+    flight."""
     core = replace(settings.core, kv_events=reads_events(options.router.name))
     desk = Desk(paged, options.replicas, options.router, lambda: 0)
     recorders = [Recorder(lambda: 0, KV_EVENTS) for _ in range(options.replicas)]
     observers = team.counting
     stores, replicas = [], []
+    uncached = settings.uncached.requests
+    if team.histories:
+        team.histories[0].misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
     for place, recorder in enumerate(recorders):
         store = None
         if contents is not None:
@@ -152,14 +159,17 @@ def _hits(
             stores.append(executor)
             team.histories[place].asked = asked_of(executor)
         seen: list[Observer] = [recorder, Window(desk, place), *team.all[place]]
-        replicas.append(HitsReplay(paged, core, account, seen, store))
+        replicas.append(HitsReplay(paged, core, account, seen, store, uncached=uncached))
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
+            in_flight: deque[int] = deque()
             for done, job in enumerate(paged.jobs):
+                if len(in_flight) == HELD_IN_HITS * len(replicas):
+                    desk.ended(in_flight.popleft())
                 replicas[desk.choose(job)].serve(job)
-                desk.ended(job.index)
+                in_flight.append(job.index)
                 if not done & 63:
                     report(done)
             report(len(paged.jobs))
