@@ -159,7 +159,7 @@ def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path)
     ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
     assert ended == {"other_replica"}
     assert any("other replicas only" in one for one in found["conclusions"])
-    aware = ["--replicas", "4", "--router", "prefix-aware"]
+    aware = ["--replicas", "4", "--router", "prefix-aware", "--router-overlap-weight", "1000"]
     found, _ = replayed(tmp_path, turns, *roomy, *aware)
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 

@@ -193,6 +193,26 @@ def test_reports_and_comparisons(folder: Path) -> None:
     compare("hicache compare", [compared, weaker])
 
 
+def test_sweep_and_size(folder: Path) -> None:
+    turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
+    small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
+    grid = ["--host-ratio", "0,1", "--write-policy", "all", "-o", file]
+    limits = ["--slo", "ttft=1s,tpot=50ms"]
+    busy = [str(folder / "blocks.jsonl"), "--speed", "9000", "--jobs", "1"]
+    documents = [
+        written(folder, "sweep", turns, *small, *limits, *grid),
+        written(folder, "sweep", turns, *small, "--mode", "hits"),
+        written(folder, "sweep", *busy),
+    ]
+    compare("hicache sweep", documents)
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    assert {key for line in lines for key in line} >= {"decisions", "key", "variant", "load"}
+    study = written(folder, "size", turns, *small, *limits, "--host-bytes", "0,2GB")
+    known = described("hicache report")
+    for key, _ in set(leaves({**study, "curve": None, "verdict": None})):
+        assert any(fits(key, pattern[: len(key)]) for pattern in known), key
+
+
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
     compare("hicache models", [json.loads(capsys.readouterr().out)])

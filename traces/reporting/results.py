@@ -45,6 +45,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "requests": len(trace.jobs),
             "input_tokens": trace.jobs.input_tokens,
             "block_size": trace.block_size,
+            "identity": trace.identity,
         },
         "skipped": {
             "requests": len(settings.skipped.requests),
