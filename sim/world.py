@@ -61,7 +61,7 @@ class World(Replica):
         if sender is not None:
             self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._send)
         arrive = self._sender.ready if self._sender is not None else self._arrive
-        self._arrivals = Arrivals(workload, self.clock, options.speed, arrive)
+        self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
         self._rounds = self._rounds_of(rounds)
         self._wants = Wants(wants or WantOptions(), self.driver.feed)
 

@@ -62,7 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts"),
+        *("hicache", "sim", "invariants.accounts", "traces.loads"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
@@ -71,7 +71,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.reporting", "traces.terminal"),
     ),
     "traces.sizing": (
-        *("traces.curves", "traces.deciding"),
+        *("traces.curves", "traces.deciding", "traces.plots"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.sweeping", "traces.terminal"),
     ),

@@ -94,13 +94,13 @@ class Fleet:
         if sender is not None:
             self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
         arrive = self._sender.ready if self._sender is not None else self._arrive
-        self._arrivals = Arrivals(workload, self._due, options.speed, arrive)
+        self._arrivals = Arrivals(workload, self._due, options.speed, arrive, options.concurrency)
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._ledger = Ledger()
         self._moves = SharedClock(self.clock, "", lambda: -1)
         self.link = KvLink(self._moves, fleet.link)
         self.handoff = Handoff(
-            self._moves, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+            self._moves, self.link, self._ledger, fleet, page_bytes, self._desk.ended
         )
         reads = reads_events(fleet.router.name)
         self._clocks = [

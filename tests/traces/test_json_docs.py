@@ -111,7 +111,8 @@ def test_replay(folder: Path) -> None:
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
     stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
-    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
+    limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
+    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
@@ -190,6 +191,26 @@ def test_reports_and_comparisons(folder: Path) -> None:
     weaker = written(folder, "compare", page, hits)
     assert weaker["warnings"]
     compare("hicache compare", [compared, weaker])
+
+
+def test_sweep_and_size(folder: Path) -> None:
+    turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
+    small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
+    grid = ["--host-ratio", "0,1", "--write-policy", "all", "-o", file]
+    limits = ["--slo", "ttft=1s,tpot=50ms"]
+    busy = [str(folder / "blocks.jsonl"), "--speed", "9000", "--jobs", "1"]
+    documents = [
+        written(folder, "sweep", turns, *small, *limits, *grid),
+        written(folder, "sweep", turns, *small, "--mode", "hits"),
+        written(folder, "sweep", *busy),
+    ]
+    compare("hicache sweep", documents)
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    assert {key for line in lines for key in line} >= {"decisions", "key", "variant", "load"}
+    study = written(folder, "size", turns, *small, *limits, "--host-bytes", "0,2GB")
+    known = described("hicache report")
+    for key, _ in set(leaves({**study, "curve": None, "verdict": None})):
+        assert any(fits(key, pattern[: len(key)]) for pattern in known), key
 
 
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:

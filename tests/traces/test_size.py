@@ -163,6 +163,23 @@ def test_what_cannot_be_costs_no_replay(
     assert error.count("\n") == 1
 
 
+def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:00:{n // 4:02}.{n % 4}500000,{500 + 40 * n},20" for n in range(40)]
+    path = tmp_path / "azure.csv"
+    path.write_text("\n".join([*rows, ""]))
+    found = size(str(path), "--jobs", "1", "-o", "r.html", "--slo", "ttft=1s,tpot=50ms")
+    said = " ".join(capsys.readouterr().out.split())
+    assert len(found["variants"]) >= 12
+    assert {variant["config"]["tp"] for variant in found["variants"]} == {1, 2}
+    assert found["curve"] is found["prefixes"] is None
+    assert found["verdict"]["sentences"][0].startswith("1 GPU: the trace is served at ")
+    assert "has lengths only" in said
+    assert "hit" not in said.replace("no hits", "").lower()
+
+
 # -- a part of a trace
 
 

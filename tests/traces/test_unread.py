@@ -70,6 +70,12 @@ VALUES = {
     "--router-index-pages": "99",
     "--kv-link": "7GB/s",
     "--kv-link-latency": "9us",
+    "--slo": "ttft=2s,tpot=50ms",
+    "--arrivals": "gamma:cv=3",
+    "--request-rate": "3",
+    "--concurrency": "5",
+    "--closed-loop": "",
+    "--think-time": "2s",
 }
 APART = {
     *("trace", "mode", "json", "requests", "why"),
@@ -100,6 +106,7 @@ TIMED = {
     "--load-groups",
     "--scheduler",
     "--max-running",
+    *("--slo", "--arrivals", "--request-rate", "--concurrency", "--closed-loop", "--think-time"),
 }
 LINK = {"--storage-bandwidth", "--storage-latency"}
 STORAGE = {

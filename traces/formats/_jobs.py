@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, overload
 
 import numpy as np
@@ -58,6 +59,13 @@ class Jobs(Sequence[Job]):
             some.add(*(column[number] for column in self._columns()))
         some._numbers = array("i", numbers.tolist())
         return some
+
+    def retimed(self, arrivals_ns: NDArray[np.int64], afters: NDArray[np.int32]) -> Jobs:
+        """The same requests with other times, and other requests that they wait for."""
+        jobs = copy(self)
+        jobs._arrival_ns = array("q", arrivals_ns.astype(np.int64).tobytes())
+        jobs._after = array("i", afters.astype(np.int32).tobytes())
+        return jobs
 
     def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
         """The same requests in another order, renumbered. order: of each place, the request that

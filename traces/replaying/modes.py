@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
 from hicache.core.view import CoreView
 from invariants.accounts.accounts import Accounts
 from invariants.watch import Watch
@@ -28,14 +30,14 @@ from .account import Account, ceiling_of
 from .fitting import without
 from .fleet.run import run_fleet
 from .following.copies import Copies
-from .following.history import History
+from .following.history import TOO_LARGE, History, Miss
 from .hits import HitsReplay, HitsStorage
 from .observing.observers import Observers, checks_of
 from .observing.until import Served, Until
 from .run import Run, Transfer
 from .settings import Settings
 from .storage_use import asked_of, opened, use_of
-from .turns import by_turn, turns_of
+from .turns import by_turn, conversations
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -59,13 +61,15 @@ def run(
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
-    turns = turns_of(whole)
+    turns, told_by = conversations(trace, whole)
+    rounds_of = turns if told_by == "after" else np.zeros_like(turns)
     if settings.fleet is not None:
         with opened(settings) as contents:
             result = run_fleet(
                 whole, paged, settings, account, watch, follow, until, shown or progress, contents
             )
-        return replace(result, turns=by_turn(account, turns), wall_s=time.perf_counter() - start)
+        wall_s = time.perf_counter() - start
+        return replace(result, turns=by_turn(account, turns), turns_from=told_by, wall_s=wall_s)
     observers = Observers(settings, ceiling, watch)
     if follow or settings.storage is not None:
         pages = -(-ceiling // paged.page_size)
@@ -77,12 +81,12 @@ def run(
         observers.copies = Copies(settings.page_bytes_total, settings.value_bytes)
         observers.all.append(observers.copies)
     if settings.check == "every":
-        turn_of = turns.tolist() if settings.flushed else ()
+        turn_of = rounds_of.tolist() if settings.flushed else ()
         observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
         observers.all.append(observers.accounts)
     if until is not None:
         observers.all.append(Until(until))
-    rounds = RoundOptions(turns.tolist(), settings.flushed) if settings.flushed else None
+    rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         result, view = (_timed if timed else _hits)(
             paged, settings, account, observers, watch, shown or progress, contents, rounds
@@ -91,6 +95,7 @@ def run(
         result,
         components=observers.components(settings, None if result.interrupted else view),
         turns=by_turn(account, turns),
+        turns_from=told_by,
         wall_s=time.perf_counter() - start,
     )
 
@@ -113,7 +118,10 @@ def _hits(
         if observers.history is not None:
             observers.history.asked = asked_of(executor)
     watched = (recorder, *observers.all)
-    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, settings.wants)
+    uncached, wants = settings.uncached.requests, settings.wants
+    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, uncached, wants)
+    if observers.history is not None:
+        observers.history.misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +27,7 @@ from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
-from sim.wants import WantOptions
+from sim.wants import NO_WANTS, WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
@@ -36,6 +36,8 @@ from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
 from .fleet.settings import as_options as fleet_as_options
 from .fleet.settings import resolve as resolve_fleet
+from .load.options import LoadSettings, settings_of
+from .load.slo import Slo
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -56,8 +58,10 @@ from .ways import Holding
 class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    storage: None without one. flushed: the tiers that are emptied between rounds. fleet: None for
-    one replica without a router."""
+    skipped: the requests that were left out. uncached: those that are computed without the cache,
+    because the device cannot hold them. storage: None without one. flushed: the tiers that are
+    emptied between rounds. fleet: None for one replica without a router.
+    """
 
     mode: Mode
     check: Level
@@ -76,8 +80,11 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
+    slo: Slo | None = None
+    uncached: Skipped = field(default_factory=Skipped)
+    load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
-    wants: WantOptions = WantOptions()
+    wants: WantOptions = NO_WANTS
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -151,6 +158,7 @@ class Settings:
             "components": list(core.components),
             **self._of_components(),
             "host_bandwidth": str(self.host_bandwidth),
+            "host_link_bytes_per_s_per_rank": self.hardware.reached_link_bytes_per_s,
             "write_policy": core.write_policy,
             "exclusive": bool(core.exchange_pages),
             "exchange_pages": list(core.exchange_pages),
@@ -166,6 +174,8 @@ class Settings:
             "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
+            "slo": str(self.slo) if self.slo else None,
+            **self.load.as_options(),
             **self._of_storage(),
             **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
             **self._of_wants(),
@@ -232,9 +242,9 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
+    check_room(wants, paged, sizes.device[0], sizes.host[0])
     core = _core(options, page_size, sizes, storage)
     core = replace(core, **core_options(wants, load_components(core)))
-    check_room(wants, paged, sizes.device[0], sizes.host[0])
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:
@@ -242,6 +252,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
                 f"device pool of {component.name}: expected at least {component.least_pages} pages "
                 f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
             )
+    skipped, uncached = check_fit(trace, paged, Holding(options, page_size, sizes, engine))
     settings = Settings(
         mode=options.mode,
         check=options.check or "sampled",
@@ -257,13 +268,16 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         engine=engine,
         pools=sizes,
         page_size_given=options.page_size is not None,
-        skipped=check_fit(trace, paged, Holding(options, page_size, sizes, engine)),
+        skipped=skipped,
+        uncached=uncached,
         storage=storage,
         flushed=tuple(
             tier
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
+        slo=options.slo,
+        load=settings_of(options),
         fleet=resolve_fleet(options, sizes.components),
         wants=wants,
     )

@@ -76,7 +76,11 @@ def build_fleet(
 
 def _options(settings: Settings) -> WorldOptions:
     return WorldOptions(
-        checks=settings.check, seed=settings.seed, tp=settings.tp, speed=settings.speed
+        checks=settings.check,
+        seed=settings.seed,
+        tp=settings.tp,
+        speed=settings.speed,
+        concurrency=settings.load.concurrency,
     )
 
 
@@ -119,4 +123,5 @@ def record_result(result: TimedResult | FleetResult, account: Account) -> Latenc
         makespan_ns=result.makespan_ns,
         generated_tokens=int(tokens.sum()),
         requests=result.requests,
+        gaps=result.gaps,
     )

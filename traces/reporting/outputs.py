@@ -81,7 +81,7 @@ def warn(trace: Trace, settings: Settings) -> list[str]:
             f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
             "those of a cache that never hits, and hit rates say nothing."
         )
-    warnings += timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    warnings += timestamps.warnings(trace.jobs, settings.speed, settings.load) if timed else []
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
@@ -110,7 +110,11 @@ def finish(
     compares the figures with accounts that were counted twice.
     """
     latency = run.latency
-    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    load = (
+        None
+        if latency is None
+        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
+    )
     told = conclusions(options, trace, settings, run, load)
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)
@@ -124,7 +128,7 @@ def finish(
         print_sentences("In words", told, out)
     files: list[File] = []
     if options.requests:
-        files.append((options.requests, lines(trace, run)))
+        files.append((options.requests, lines(trace, run, settings.slo)))
     if options.json:
         files.append((options.json, as_json(found)))
     if more is not None:

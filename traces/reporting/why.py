@@ -23,6 +23,7 @@ from ..replaying.following.history import (
     NOT_READY,
     OTHER_REPLICA,
     TOGETHER,
+    TOO_LARGE,
     History,
     Miss,
 )
@@ -126,6 +127,8 @@ def _missing(
         return ["Nothing that it could reuse was missing."]
     if miss.ended_by == FIRST_SEEN:
         return [f"{which} {computed}: no earlier request has them."]
+    if miss.ended_by == TOO_LARGE:
+        return [f"{computed}: the device cannot hold it, so it did without the cache."]
     where = f"The page after token {miss.hit_pages * paged.page_size:,}"
     why = {
         NOT_READY: _not_ready(paged, job, miss),

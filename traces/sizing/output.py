@@ -15,6 +15,7 @@ from ..deciding.verdict import decide
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
+from ..plots.charts import print_curve
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..sweeping.outcome import outcome_of
@@ -23,6 +24,8 @@ from ..terminal.output import as_json, write_all
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, percent, print_sentences
 from ..terminal.text import name as shown_name
+from .lengths import without_hits
+from .plan import gpus_of
 from .study import Study
 
 
@@ -43,6 +46,8 @@ def show(
     with ignore_broken_pipe():
         title = f"{len(found.points)} of {found.tasks} points"
         print_outcomes(title, outcomes, out, ranked=False)
+        if document["curve"]:
+            print_curve(document["curve"], out)
         print_sentences("What was assumed", assumed, out)
         print_sentences("Verdict", told, out)
     files: list[tuple[str, Iterable[str]]] = []
@@ -65,7 +70,9 @@ def _report(
     if found.options.slo is not None:
         slo = {f"{name}_s": limit / 1e9 for name, limit in found.options.slo.limits}
     curve = found.curves.document() if found.curves else None
-    verdict = decide(found.points, curve, slo, prices, _break_even(found))
+    verdict = decide(found.points, curve, slo, prices, _break_even(found)).document()
+    if not trace.identity:
+        verdict = without_hits(verdict, found.points)
     return report(
         f"How much memory {os.path.basename(trace.path)} needs",
         command,
@@ -77,7 +84,7 @@ def _report(
         },
         [point["variant"] for point in found.points],
         curve=curve,
-        verdict=verdict.document(),
+        verdict=verdict,
         slo=slo,
         prefixes=hot_prefixes(found.paged) if trace.identity else None,
         warnings=warnings,
@@ -124,7 +131,8 @@ def assumptions(found: Study) -> list[str]:
         )
     elif found.ladder.sizes:
         sizes = ", ".join(gigabytes(size) for size in found.ladder.sizes)
-        told.append(f"Sizes of host memory are those of all {options.tp} GPUs together: {sizes}.")
+        together = f", of {gpus_of(options.tp)} together," if options.tp > 1 else ""
+        told.append(f"Sizes of host memory{together} that were tried: {sizes}.")
     if found.rate < 1:
         told.append(_sampling(found))
     return told

@@ -31,7 +31,7 @@ FEWEST_SIZES, MOST_SIZES = 4, 5
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
-_LENGTHS_ONLY = tuple(Fraction(load, 4) for load in (2, 3, 4, 5, 6, 8))
+_LENGTHS_ONLY = tuple(Fraction(load, 2) for load in (1, 2, 4, 8, 16, 32))
 _HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
 _STORAGE = (
     *("storage", "storage_size", "storage_bandwidth", "storage_latency", "prefetch"),
@@ -112,7 +112,7 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
         if fixed:
             point = _at(base, host_bytes=fixed, speed=faster)
             found.append((f"{_size(fixed)} host, {_load(load)}", point))
-    found.append((f"no host memory, {2 * base.tp} GPUs", _at(base, tp=2 * base.tp)))
+    found.append((f"no host memory, {gpus_of(2 * base.tp)}", _at(base, tp=2 * base.tp)))
     if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
             point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
@@ -120,11 +120,25 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
     return found
 
 
+def followed(chosen: Sequence[tuple[str, Point]], steps: Ladder) -> set[str]:
+    """The labels of the points that are worth a longer replay, which tells why tokens were lost:
+    the first one, the knee and the largest size."""
+    sizes = {0, steps.knee, *steps.sizes[-1:]}
+    return {
+        label
+        for label, point in chosen
+        if set(point.varied) == {"host_bytes"} and point.varied["host_bytes"].value in sizes
+    }
+
+
 def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
     """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
     base = _without_host(base)
     return [
-        (f"{gpus} GPUs, {_load(load)}", _at(replace(base, tp=gpus), speed=speed * load, tp=gpus))
+        (
+            f"{gpus_of(gpus)}, {_load(load)}",
+            _at(replace(base, tp=gpus), speed=speed * load, tp=gpus),
+        )
         for gpus in (base.tp, 2 * base.tp)
         for load in _LENGTHS_ONLY
     ]
@@ -158,6 +172,10 @@ def _text(value: Any) -> str:
 def _size(size: int) -> str:
     unit, scale = ("TB", 10**12) if size >= 10**12 else ("GB", 10**9)
     return f"{size / scale:g} {unit}" if size >= 10**9 else f"{size / 10**6:g} MB"
+
+
+def gpus_of(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"
 
 
 def _load(load: Fraction) -> str:

@@ -10,7 +10,7 @@ Does not print or conclude; see output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -99,7 +99,8 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
         if curves is not None:
             error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
         chosen = _scaled(chosen, rate, settings, tried, trace)
-    found, documents = _replayed(chosen, asked, command, base, rate, speed)
+    followed = plan.followed(chosen, steps)
+    found, documents = _replayed(chosen, followed, asked, command, base, rate, speed)
     return Study(
         *(trace, paged, settings, base, curves, steps, tried, rate, error, found, documents),
         len(chosen),
@@ -160,6 +161,7 @@ def _scaled(
 
 def _replayed(
     chosen: Sequence[tuple[str, Point]],
+    followed: Collection[str],
     asked: Asked,
     command: str,
     base: ReplayOptions,
@@ -169,9 +171,11 @@ def _replayed(
     digest = trace_digest(base.trace)
     tasks = tasks_of([point for _, point in chosen], {}, digest)
     tasks = [
-        replace(task, label=label, command=command, follow=set(task.point) == {"host_bytes"})
+        replace(task, label=label, command=command, follow=label in followed)
         for task, (label, _) in zip(tasks, chosen, strict=True)
     ]
+    # those without host memory take the least time: last, they leave no core idle for long
+    tasks.sort(key=lambda task: not task.point["host_bytes"])
     header: Mapping[str, object] = {
         "hicache_version": VERSION,
         "decisions": decisions(),
@@ -184,7 +188,9 @@ def _replayed(
     how = How(asked.executor, asked.jobs, asked.path, "size")
     requests = len(opened_once(tasks[0].options).jobs)
     found = measured(work, tasks, how, header, requests)
+    places = {label: place for place, (label, _) in enumerate(chosen)}
+    documents = sorted(found.points, key=lambda one: places[one["label"]])
     if rate == 1:
-        return found, list(found.points)
+        return found, documents
     speeds = {task.key: float((task.options.speed or 1) * rate) for task in tasks}
-    return found, [sampling.unscaled(one, rate, speeds[one["key"]]) for one in found.points]
+    return found, [sampling.unscaled(one, rate, speeds[one["key"]]) for one in documents]

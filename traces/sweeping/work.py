@@ -18,7 +18,8 @@ from ..formats.base import Trace
 from ..html.collecting import collect
 from ..outside import entries
 from ..replaying import modes
-from ..replaying.builtin import opened
+from ..replaying.builtin import as_recorded
+from ..replaying.load.trace import loaded
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
@@ -28,8 +29,11 @@ from .board import Board
 from .identity import decisions, trace_digest
 
 KIND = "point"
-# the options that `opened` reads: points with the same ones replay the same trace
-_OF_THE_TRACE = (*("trace", "format", "limit", "block_size", "tokenizer", "sample", "spread"),)
+# the options that decide which requests there are, and when they arrive
+_READ = ("trace", "format", "limit", "block_size", "tokenizer", "sample")
+_LOADED = (
+    *("arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "seed", "spread"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +52,25 @@ class Task:
 
 
 class Traces:
-    """Opens traces, and keeps the last one."""
+    """Opens traces, and keeps the last one: as it was recorded, and with the last load."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[object, ...], Trace] | None = None
+        self._read: tuple[object, ...] = ()
+        self._loaded: tuple[object, ...] = ()
+        self._recorded: Trace | None = None
+        self._trace: Trace | None = None
 
     def __call__(self, options: ReplayOptions) -> Trace:
-        wanted = tuple(getattr(options, name) for name in _OF_THE_TRACE)
-        if self._last is None or self._last[0] != wanted:
-            self._last = None  # before the next one is read: there is room for one
-            self._last = wanted, opened(options)[1]
-        return self._last[1]
+        read = tuple(getattr(options, name) for name in _READ)
+        if self._recorded is None or read != self._read:
+            self._recorded = self._trace = (
+                None  # before the next one is read: there is room for one
+            )
+            self._recorded, self._read = as_recorded(options), read
+        load = tuple(getattr(options, name) for name in _LOADED)
+        if self._trace is None or load != self._loaded:
+            self._trace, self._loaded = loaded(options, self._recorded), load
+        return self._trace
 
 
 opened_once = Traces()  # of this process

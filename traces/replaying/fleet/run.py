@@ -32,6 +32,7 @@ from ...formats.base import Paged
 from .. import timed as replay_timed
 from ..account import Account, Tokens, ceiling_of
 from ..fitting import Kept, Skipped
+from ..following.history import TOO_LARGE, Miss
 from ..hits import HitsReplay, HitsStorage
 from ..observing.until import Served
 from ..run import Run, Transfer
@@ -147,6 +148,9 @@ def _hits(
     recorders = [Recorder(lambda: 0, KV_EVENTS) for _ in range(options.replicas)]
     observers = team.counting
     stores, replicas = [], []
+    uncached = settings.uncached.requests
+    if team.histories:
+        team.histories[0].misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
     for place, recorder in enumerate(recorders):
         store = None
         if contents is not None:
@@ -155,7 +159,7 @@ def _hits(
             stores.append(executor)
             team.histories[place].asked = asked_of(executor)
         seen: list[Observer] = [recorder, Window(desk, place), *team.all[place]]
-        replicas.append(HitsReplay(paged, core, account, seen, store))
+        replicas.append(HitsReplay(paged, core, account, seen, store, uncached=uncached))
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
