@@ -20,6 +20,7 @@ class WorldOptions:
     speed   the trace's times are divided by this: arrivals, and delays after the end of a request.
     lag_ns  the host sees the end of a transfer at most this much late.
     faults  decides which copies fail, from the number in order of issue and the direction.
+    concurrency  requests in flight; 0 for arrivals at their times (see arrivals).
     """
 
     checks: str = "off"
@@ -28,6 +29,7 @@ class WorldOptions:
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
     speed: Fraction = Fraction(1)
+    concurrency: int = 0
 
     def __post_init__(self) -> None:
         if self.speed <= 0:

@@ -46,6 +46,8 @@ from .storage.pipe import Pipe
 from .storage.timed import TimedStore
 from .workload import Workload
 
+KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
+
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
@@ -123,8 +125,7 @@ class Replica:
         )
         self.core = Core(config)
         self.controller = TransferController(machine.device)
-        # KV events tell again what other outcomes say
-        self._recorder = Recorder(lambda: self.clock.now_ns, (KvStored, KvRemoved))
+        self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
         self.store = self._store_of(storage)
         executor: Executor = self.controller
         if self.store is not None:

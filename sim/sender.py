@@ -17,17 +17,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from random import Random
+from math import log
 
 from hicache.core.errors import CallerError
 
 from .clock import Timer
+from .keyed_draw import draw
 from .workload import Job
 
 POLICIES = ("random", "fifo")
 DISTRIBUTIONS = ("poisson", "uniform")
 _LOOK_AGAIN_NS = 50_000_000
 _NS_PER_US = 1_000
+_DRAWN = 1 << 53
+_PAUSES_BACK = 100  # as many uniform pauses forget when they began
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Sender:
         self._clock = clock
         self._speed = speed
         self._send = send
-        self._random = Random(options.seed)
+        self._draws = 0
         self._turns = _turns_of(jobs) if options.barrier else array("i")
         self._left = (
             Counter(self._turns[job.index] for job in jobs) if options.barrier else Counter()
@@ -83,7 +86,7 @@ class Sender:
         self._ready: list[Job] = []
         self._in_progress = 0
         self._look_ns = 0
-        self._waits_for = -1  # the time of the look that the clock knows of
+        self._expected_ns = -1  # the look that the clock knows of
 
     def ready(self, job: Job) -> None:
         """A request may be sent, if its turn has begun."""
@@ -117,32 +120,49 @@ class Sender:
 
     def _catch_up(self) -> None:
         """The looks since the last change found nothing to send: they only moved the next one."""
-        if self._options.gap_ns:
+        late_ns = self._clock.now_ns - self._look_ns
+        if late_ns <= 0 or not self._options.gap_ns:
+            return
+        if self._full:
+            again_ns = max(1, self._scaled(_LOOK_AGAIN_NS))
+            self._look_ns += -(-late_ns // again_ns) * again_ns
+        elif self._options.distribution == "poisson":  # has no memory of the pauses before
+            self._look_ns = self._clock.now_ns + self._gap()
+        else:
+            latest_ns = _PAUSES_BACK * self._scaled(self._options.gap_ns)
+            self._look_ns = max(self._look_ns, self._clock.now_ns - latest_ns)
             while self._look_ns < self._clock.now_ns:
-                self._look_ns += _LOOK_AGAIN_NS if self._full else self._gap()
+                self._look_ns += self._gap()
 
     def _go_on(self) -> None:
-        """Sends what may be sent now, or has the clock look later."""
+        """Has the clock look when something may be sent: without pauses, after all that becomes
+        ready at this instant."""
         if not self._options.gap_ns:
-            while self._ready and not self._full:
-                self._send_next()
-        elif self._ready and not self._full and self._waits_for != self._look_ns:
-            self._waits_for = look_ns = self._look_ns
+            self._look_ns = self._clock.now_ns
+        if self._ready and not self._full and self._expected_ns != self._look_ns:
+            self._expected_ns = look_ns = self._look_ns
             self._clock.after(look_ns - self._clock.now_ns, lambda: self._look(look_ns))
 
     def _look(self, look_ns: int) -> None:
-        """The look at this time, unless it was moved since."""
+        if look_ns != self._expected_ns:
+            return
+        self._expected_ns = -1
         if look_ns != self._look_ns or not self._ready or self._full:
             return
-        self._waits_for = -1
-        self._look_ns += self._gap()
         self._send_next()
+        if self._options.gap_ns:
+            self._look_ns += self._gap()
         self._go_on()
 
     def _send_next(self) -> None:
-        at = self._random.randrange(len(self._ready)) if self._options.policy == "random" else 0
+        ready = self._ready
+        at = self._drawn(len(ready), "next") if self._options.policy == "random" else 0
         self._in_progress += 1
-        self._send(self._ready.pop(at))
+        self._send(ready.pop(at))
+
+    def _drawn(self, bound: int, what: str) -> int:
+        self._draws += 1
+        return draw(bound, "sender", self._options.seed, what, self._draws)
 
     def _scaled(self, time_ns: int) -> int:
         """A time of the trace in the time of the run."""
@@ -151,11 +171,9 @@ class Sender:
     def _gap(self) -> int:
         """The next pause, in whole microseconds, so that it is the same on every machine."""
         mean_us = self._options.gap_ns / _NS_PER_US
-        if self._options.distribution == "poisson":
-            drawn_us = self._random.expovariate(1 / mean_us)
-        else:
-            drawn_us = self._random.uniform(0, 2 * mean_us)
-        return max(1, self._scaled(max(1, round(drawn_us)) * _NS_PER_US))
+        part = (self._drawn(_DRAWN, "pause") + 1) / _DRAWN  # above 0, at most 1
+        pause_us = mean_us * (-log(part) if self._options.distribution == "poisson" else 2 * part)
+        return max(1, self._scaled(max(1, round(pause_us)) * _NS_PER_US))
 
 
 def _turns_of(jobs: Sequence[Job]) -> array[int]:

@@ -39,3 +39,11 @@ def find(environment: Mapping[str, str], beside: Path) -> Path:
     if sha256(path.read_bytes()).hexdigest() != SHA256:
         pytest.fail(f"{path}: expected the conversation trace, found another file; {_GET_IT}")
     return path
+
+
+def beside(name: str) -> Path:
+    """Another public trace, a file or a folder next to this one. Skips the test where it is not."""
+    path = BESIDE / name
+    if not path.exists():
+        pytest.skip(f"no {name} in ../shared/traces")
+    return path

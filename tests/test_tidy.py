@@ -62,7 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts"),
+        *("hicache", "sim", "invariants.accounts", "traces.loads"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
@@ -70,10 +70,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
+    "traces.sizing": (
+        *("traces.curves", "traces.deciding", "traces.plots"),
+        *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
+        *("traces.reporting", "traces.sweeping", "traces.terminal"),
+    ),
     "traces.html": (
         *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
         "traces.terminal",
     ),
+    "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
+    "traces.plots": ("traces.html", "traces.terminal"),
+    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.engine", "sim.hardware"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
@@ -92,6 +100,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
+    "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",

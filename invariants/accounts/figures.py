@@ -7,7 +7,8 @@ observe a run (see accounts) and does not compare (see compare).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from math import ceil, fsum
 from typing import Any, Protocol
 
@@ -121,7 +122,44 @@ def times(accounts: Accounts) -> Figures:
     ):
         for key, value in spread_s(values).items():
             figures[f"latency_s.{name}.{key}"] = value
+    gaps = sum(one.output_tokens - 1 for one in served)
+    decoded_ns = sum(one.finish_ns - one.first_token_ns for one in served)
+    figures["latency_s.itl.mean"] = decoded_ns / gaps / NS_PER_S if gaps else 0.0
     return figures | _load(served)
+
+
+def limits(accounts: Accounts, given: Mapping[str, int]) -> Figures:
+    """Which requests keep limits, and goodput. given: nanoseconds, by ttft, tpot or e2e. Events do
+    not tell the times between tokens, so with a limit of these only the others are judged."""
+    served = list(accounts.served.values())
+    makespan_ns = max((one.finish_ns for one in served), default=0)
+    figures: Figures = {}
+    attained = served
+    for name, limit in given.items():
+        if name == "itl":
+            continue
+        late = [one for one in served if _measured(one, name) > limit]
+        figures[f"slo.missed.{name}"] = len(late)
+        attained = [one for one in attained if _measured(one, name) <= limit]
+    if "itl" in given:
+        return figures
+    tokens = sum(one.output_tokens for one in attained)
+    seconds = makespan_ns / NS_PER_S
+    return figures | {
+        "slo.attained_requests": len(attained),
+        "slo.attained_rate": len(attained) / len(served) if served else 0.0,
+        "slo.goodput_requests_per_s": len(attained) / seconds if seconds else 0.0,
+        "slo.goodput_tokens_per_s": tokens / seconds if seconds else 0.0,
+    }
+
+
+def _measured(entry: Entry, name: str) -> Fraction:
+    """The time that a limit is about, in nanoseconds."""
+    if name == "ttft":
+        return Fraction(entry.ttft_ns)
+    if name == "e2e":
+        return Fraction(entry.finish_ns - entry.arrival_ns)
+    return Fraction(entry.finish_ns - entry.first_token_ns, max(1, entry.output_tokens - 1))
 
 
 def in_parts(index: int, entry: Entry, load_ns: int, compute_ns: int) -> str:
@@ -143,7 +181,7 @@ def spread_s(times_ns: Sequence[int]) -> dict[str, float]:
     """Mean and percentiles by nearest rank: the smallest value that so many do not exceed."""
     ordered = sorted(times_ns)
     found = {"mean": sum(ordered) / len(ordered) / NS_PER_S if ordered else 0.0}
-    for percent in (50, 90, 99):
+    for percent in (50, 90, 95, 99):
         rank = -(-percent * len(ordered) // 100)
         found[f"p{percent}"] = ordered[rank - 1] / NS_PER_S if ordered else 0.0
     return found
@@ -263,6 +301,7 @@ def record(index: int, entry: Entry, ceiling: int, timed: bool) -> Figures:
             "arrival_ns": entry.arrival_ns,
             "queue_ns": entry.queue_ns,
             "ttft_ns": entry.ttft_ns,
+            "tpot_ns": int(_measured(entry, "tpot")) if entry.output_tokens > 1 else None,
             "finish_ns": entry.finish_ns,
             "refusals": entry.refusals,
             "preemptions": entry.preemptions,

@@ -88,7 +88,7 @@ class Engine:
         too. Its prompt is brought by the relay."""
         outputs = max(1, job.output_length)
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns, incoming=True)
-        sequence.first_token_ns = first_token_ns
+        sequence.first_token_ns = sequence.token_ns = first_token_ns
         self._running.sequences[job.index] = sequence
         self._waiting.push(sequence)
         self.wake()

@@ -77,8 +77,8 @@ class Prefills:
         delivered, self._delivered = self._delivered, []
         for sequence, prefill in delivered:
             del self._running.arriving[sequence.job.index]
-            sequence.incoming = False
             self._prefilled(sequence, prefill)
+            sequence.incoming = False
 
     def _chunk(self, left: int) -> int:
         """Tokens of the next chunk. A chunk that does not complete a prompt ends at a page
@@ -213,7 +213,8 @@ class Prefills:
             return
         running.prefilling.pop(sequence.job.index, None)
         sequence.generated += 1
-        running.gaps.sampled(sequence)
+        if not sequence.incoming:  # its first token was sampled elsewhere
+            running.gaps.sampled(sequence)
         if sequence.first_token_ns == UNSET_NS:
             sequence.first_token_ns = self._clock.now_ns
         if sequence.generated == sequence.outputs:

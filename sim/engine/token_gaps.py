@@ -63,7 +63,7 @@ class TokenGaps:
     def close(self, sequence: Sequence) -> None:
         """Notes the range of a sequence that has left."""
         first, end = sequence.range_first, sequence.range_end
-        if end > first:
+        if end > first != _NO_STEP:
             _append(self._ranges, sequence.job.index, first, end, sequence.range_waited_ns)
         sequence.range_first = _NO_STEP
 

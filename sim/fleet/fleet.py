@@ -20,10 +20,12 @@ from ..arrivals import Arrivals
 from ..clock import Clock
 from ..engine.sequence import RequestResult
 from ..engine.sequence import Sequence as Served
+from ..engine.token_gaps import TokenGaps
 from ..errors import StuckError
 from ..hardware.profile import HardwareProfile
 from ..options import EngineOptions, WorldOptions
 from ..replica import LinkUse, TimedResult, WorldStorage
+from ..sender import Sender, SenderOptions
 from ..workload import Job, Workload
 from .desk import Desk, Window
 from .handoff import Handoff, Trip
@@ -32,7 +34,7 @@ from .ledger import Ledger
 from .member import Ends, Member
 from .options import FleetOptions
 from .routers.base import reads_events
-from .shared_clock import SharedClock
+from .shared_clock import SharedClock, earliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class FleetResult:
 
     members: of each replica; prefill replicas first. choices: the replica that the router chose for
     each request. trips: with decode replicas, how each request got there. link: of all prefill
-    replicas. digest: of all replicas in order; of a single one, its own.
+    replicas. digest: of all replicas in order; of a single one, its own. gaps: the times between
+    tokens, of each engine.
     """
 
     requests: tuple[RequestResult, ...]
@@ -52,11 +55,13 @@ class FleetResult:
     trips: dict[int, Trip]
     link: LinkUse
     digest: str
+    gaps: tuple[TokenGaps, ...] = ()
 
 
 class Fleet:
     """See the module. observers: of each replica's core. page_bytes: of one page, of all ranks
-    together. progress: called with (ended, all) when a request ends."""
+    together. sender: how requests are sent, if not when they arrive. progress: called with (ended,
+    all) when a request ends."""
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class Fleet:
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
         storage: WorldStorage | None = None,
+        sender: SenderOptions | None = None,
         observers: Sequence[Sequence[Observer]] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -84,14 +90,22 @@ class Fleet:
         self._fleet = fleet
         self.clock = Clock()
         self._due = SharedClock(self.clock, "", lambda: -1)
-        self._arrivals = Arrivals(workload, self._due, options.speed, self._arrive)
+        self._sender: Sender | None = None
+        if sender is not None:
+            self._sender = Sender(sender, workload.jobs, self._due, options.speed, self._arrive)
+        arrive = self._sender.ready if self._sender is not None else self._arrive
+        self._arrivals = Arrivals(workload, self._due, options.speed, arrive, options.concurrency)
         self._desk = Desk(workload, fleet.replicas, fleet.router, lambda: self.clock.now_ns)
         self._ledger = Ledger()
-        self.link = KvLink(self.clock, fleet.link)
+        self._moves = SharedClock(self.clock, "", lambda: -1)
+        self.link = KvLink(self._moves, fleet.link)
         self.handoff = Handoff(
-            self.clock, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+            self._moves, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
         )
         reads = reads_events(fleet.router.name)
+        self._clocks = [
+            SharedClock(self.clock, str(place), self._outside) for place in range(fleet.members)
+        ]
         self.members: list[Member] = []
         for place in range(fleet.members):
             routed = place < fleet.replicas
@@ -104,7 +118,7 @@ class Fleet:
                     replace(config, kv_events=config.kv_events or (reads and routed)),
                     model,
                     profile,
-                    clock=SharedClock(self.clock, str(place), self._outside),
+                    clock=self._clocks[place],
                     engine=engine,
                     options=options,
                     storage=storage,
@@ -123,11 +137,15 @@ class Fleet:
         return Ends(place, gives, self.handoff.fetch)
 
     def _outside(self) -> int:
-        """The next event that may concern any replica: an arrival, or with requests that follow
-        others or move between replicas, anything."""
-        if self._arrivals.reacts or self._fleet.decode:
+        """The next event of others that may concern a replica that decodes: an arrival, or the end
+        of a prefill elsewhere or of a transfer. If ends let requests arrive, anything."""
+        if self._arrivals.reacts or self._sender is not None:
             return self.clock.next_ns()
-        return self._due.next_ns()
+        times = [self._due.own_next_ns]
+        if self._fleet.decode:
+            prefills = self._clocks[: self._fleet.replicas]
+            times += [self._moves.own_next_ns, *(one.own_next_ns for one in prefills)]
+        return earliest(*times)
 
     def run(self) -> FleetResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
@@ -159,8 +177,7 @@ class Fleet:
     def result(self) -> FleetResult:
         """The results so far."""
         members = tuple(member.result() for member in self.members)
-        found = {index: one for index in self._done if (one := self._one(index)) is not None}
-        requests = tuple(found[index] for index in sorted(found))
+        requests = tuple(self._one(index) for index in sorted(self._done))
         return FleetResult(
             requests=requests,
             makespan_ns=max((request.finish_ns for request in requests), default=0),
@@ -168,18 +185,19 @@ class Fleet:
             choices=self._desk.choices,
             trips=self.handoff.trips,
             link=LinkUse(sum(self.link.bytes.values()), sum(self.link.busy_ns.values())),
-            digest=_digest([one.digest for one in members]),
+            digest=digest_of([one.digest for one in members]),
+            gaps=sum((one.gaps for one in members), ()),
         )
 
-    def _one(self, index: int) -> RequestResult | None:
-        """The record of a request that ended; None if its prefill replica still has its pages."""
+    def _one(self, index: int) -> RequestResult:
+        """The record of a request that ended."""
         trip = self.handoff.trips.get(index)
         if trip is None:
-            return self.members[self._desk.choices[index]].results.get(index)
+            return self.members[self._desk.choices[index]].results[index]
         first = self.members[trip.prefill].results.get(index)
         second = self.members[trip.decode].results[index]
-        if first is None:
-            return None
+        if first is None:  # its pages are still being freed
+            first = self.members[trip.prefill].engine.sequences[index].result
         return first._replace(
             output_length=second.output_length,
             finish_ns=second.finish_ns,
@@ -206,12 +224,15 @@ class Fleet:
         else:
             self._desk.ended(index)
         self._done[index] = None
+        if self._sender is not None:
+            self._sender.ended(served.job)
         for job in self._arrivals.after(served.job):
             self._arrivals.follow(job)
         self._progress(len(self._done), len(self._workload.jobs))
 
 
-def _digest(digests: Sequence[str]) -> str:
+def digest_of(digests: Sequence[str]) -> str:
+    """The digest of several replicas in order; of a single one, its own."""
     if len(digests) == 1:
         return digests[0]
     return blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()

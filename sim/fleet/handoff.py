@@ -76,7 +76,7 @@ class Handoff:
     def arrive(self, job: Job, place: int) -> None:
         """A request arrives at a prefill replica, which samples its first token only."""
         self._jobs[job.index] = job
-        self.members[place].engine.arrive(replace(job, output_length=1))
+        self.members[place].engine.arrive(replace(job, output_length=min(1, job.output_length)))
 
     def gives(self, place: int, sequence: Served) -> bool:
         """Whether a request leaves its prefill replica, because it has more tokens to generate."""

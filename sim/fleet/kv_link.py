@@ -1,8 +1,8 @@
-"""The network between replicas: each sends one transfer at a time, and each receives one at a time.
+"""The network between replicas: each sends one transfer at a time, and receives one.
 
-A transfer waits until its sender and its receiver are both free. One that was asked for later goes
-first only if it shares no end with one that waits. Then it takes the latency, and its bytes at the
-link's rate. Does not know pages or requests.
+A transfer begins when its sender and its receiver are both free; of several that could, the one
+that was asked for first. It takes the latency, and its bytes at the link's rate. Does not know
+pages or requests.
 """
 
 from __future__ import annotations
@@ -59,15 +59,13 @@ class KvLink:
 
     def _begin_free(self) -> None:
         waiting: list[_Wanted] = []
-        taken = set(self._busy)
         for wanted in self._queue:
             ends = {("out", wanted.ends[0]), ("in", wanted.ends[1])}
-            if ends & taken:
+            if ends & self._busy:
                 waiting.append(wanted)
             else:
                 self._busy |= ends
                 self._begin(wanted)
-            taken |= ends  # an earlier transfer that waits keeps its ends
         self._queue = waiting
 
     def _begin(self, wanted: _Wanted) -> None:

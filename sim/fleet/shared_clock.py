@@ -32,11 +32,13 @@ class SharedClock(Clock):
         heappush(self._times, self._shared.now_ns + delay_ns)
         self._shared.after(delay_ns, lambda: self._run(action))
 
+    @property
+    def own_next_ns(self) -> int:
+        """Time of its own next event, -1 for none."""
+        return self._times[0] if self._times else -1
+
     def next_ns(self) -> int:
-        outside = self._outside()
-        if not self._times:
-            return outside
-        return self._times[0] if outside < 0 else min(self._times[0], outside)
+        return earliest(self.own_next_ns, self._outside())
 
     def step(self) -> None:
         self._shared.step()
@@ -49,3 +51,8 @@ class SharedClock(Clock):
             if self._name:
                 error.add_note(f"replica: {self._name}")
             raise
+
+
+def earliest(*times_ns: int) -> int:
+    """The first of these times; -1 stands for none."""
+    return min((time_ns for time_ns in times_ns if time_ns >= 0), default=-1)

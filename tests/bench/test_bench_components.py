@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -81,42 +83,76 @@ def test_cost_of_three_components_against_one(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_states_on_host(benchmark: Any, record: Record, tmp_path: Path, mode: str) -> None:
-    """50 states on the device, 10 clients, 12 rounds: with and without a host."""
+    """50 states on the device, 10 clients, 12 rounds: with a host."""
     trace = tmp_path / "turns.jsonl"
     assert main(["generate", "multiturn", "-o", str(trace)]) == 0
     options = ("--components", "full,mamba", "--mamba-states", "50", "--mode", mode)
-
-    def rates(tokens: str) -> list[dict[str, Any]]:
-        return [
-            run(tmp_path, trace, *options, "--device-tokens", tokens, "--host-ratio", ratio)
-            for ratio in ("2", "0")
-        ]
-
-    found = {"48K": benchmark.pedantic(rates, ("48K",), rounds=1, iterations=1), "1M": rates("1M")}
-    for tokens, pair in found.items():
-        for name, result, target in zip(
-            ("host ratio 2", "no host"), pair, ("0.897569", "0.547049 published"), strict=True
-        ):
-            what = f"50 states, {tokens} tokens of full, {mode}, {name}: hit rate"
-            record(what, f"{result['whole']['hit_rate']:.6f}", target)
-    for turn in found["48K"][0]["turns"]:
+    sizes = ("--device-tokens", "48K", "--host-ratio", "2")
+    found = benchmark.pedantic(run, (tmp_path, trace, *options, *sizes), rounds=1, iterations=1)
+    what = f"50 states, {mode}, host ratio 2: hit rate"
+    record(what, f"{found['whole']['hit_rate']:.6f}", "0.897569")
+    for turn in found["turns"]:
         number = turn["turn"] - 1
         target = f"{max(0, 8 * number - 1) / (8 * number + 4):.6f}"
-        what = f"50 states, {mode}, host ratio 2: hit rate of round {turn['turn']:>2}"
-        record(what, f"{turn['hit_rate']:.6f}", target)
+        record(f"{what} of round {turn['turn']:>2}", f"{turn['hit_rate']:.6f}", target)
+
+
+PUBLISHED = {
+    "10 clients, 50 states, no host, lru_path": (
+        "--num-clients 10 --num-rounds 12 --request-tokens 256 --output-tokens 256",
+        "--components full,mamba --mamba-states 50 --device-tokens 1M --eviction lru_path",
+        (0.583333, 0.60, 0.58, 0.60, 0.44, 0.72, 0.55, 0.65, 0.47, 0.56, 0.45),
+    ),
+    "128 clients, 262,144 tokens, no host": (
+        "--num-clients 128 --num-rounds 10",
+        "--page-size 64 --device-tokens 262144 --model qwen3-32b --hardware h200",
+        (0.470588, 0.653846, 0.630580, 0.363459, 0.239976, 0.146925, 0.143266, 0.055469, 0.035112),
+    ),
+}
+SEEDS = 20
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_rounds_of_a_published_table(
+    benchmark: Any, record: Record, tmp_path: Path, name: str
+) -> None:
+    """How far the mean of several seeds is from the table, and two seeds from each other."""
+    clients, options, published = PUBLISHED[name]
+
+    def rounds(seed: int) -> list[float]:
+        trace = tmp_path / "turns.jsonl"
+        words = f"bench-multiturn {clients} --enable-round-barrier --seed {seed}"
+        assert main(["generate", *words.split(), "-o", str(trace)]) == 0
+        found = run(tmp_path, trace, *options.split(), "--host-ratio", "0")
+        return [turn["hit_rate"] for turn in found["turns"][1:]]
+
+    def every() -> list[list[float]]:
+        return [rounds(seed) for seed in range(1, SEEDS + 1)]
+
+    seeds = benchmark.pedantic(every, rounds=1, iterations=1)
+    means = [statistics.mean(column) for column in zip(*seeds, strict=True)]
+    for number, (ours, theirs) in enumerate(zip(means, published, strict=True), start=2):
+        record(f"{name}: mean hit rate of round {number}", f"{ours:.4f}", f"{theirs:.4f}")
+    apart = sorted(math.dist(a, b) / len(a) ** 0.5 for a, b in combinations(seeds, 2))
+    record(
+        f"{name}: RMSE of the mean", f"{math.dist(means, published) / len(means) ** 0.5:.3f}", ""
+    )
+    away = [math.dist(one, published) / len(one) ** 0.5 for one in seeds]
+    record(f"{name}: RMSE of a seed, median", f"{statistics.median(away):.3f}", "")
+    spread = f"{statistics.median(apart):.3f}, {apart[len(apart) * 95 // 100]:.3f}"
+    record(f"{name}: RMSE between two seeds, median and 95 %", spread, "")
 
 
 def test_orders_of_eviction(benchmark: Any, record: Record, tmp_path: Path) -> None:
-    """128 conversations in turn, and states for little more than their last ones."""
+    """128 clients and 512 states: the used state is refreshed, or the whole path."""
     trace = tmp_path / "turns.jsonl"
-    assert main(["generate", "multiturn", "--clients", "128", "-o", str(trace)]) == 0
-    options = ("--mode", "hits", "--components", "full,mamba", "--mamba-states", "432")
+    words = "--num-clients 128 --num-rounds 12 --enable-round-barrier"
+    assert main(["generate", "bench-multiturn", *words.split(), "-o", str(trace)]) == 0
+    options = "--components full,mamba --page-size 1 --mamba-states 512 --device-tokens 2M"
+    compared = ("--host-ratio", "0", "--compare-eviction", "lru_path")
     result = benchmark.pedantic(
-        run,
-        (tmp_path, trace, *options, "--device-tokens", "1M", "--compare-eviction", "lru_path"),
-        rounds=1,
-        iterations=1,
+        run, (tmp_path, trace, *options.split(), *compared), rounds=1, iterations=1
     )
     lru, naive = result["whole"]["hit_rate"], result["compared"]["whole"]["hit_rate"]
-    record("128 conversations, 432 states, lru: hit rate", f"{lru:.6f}", ">= 0.83")
-    record("128 conversations, 432 states, lru_path: hit rate", f"{naive:.6f}", "about 0.61")
+    record("128 clients, 512 states, lru: hit rate", f"{lru:.6f}", "0.80, 0.83 published")
+    record("128 clients, 512 states, lru_path: hit rate", f"{naive:.6f}", "0.55, 0.61 published")

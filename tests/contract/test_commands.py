@@ -22,10 +22,13 @@ NAMES = registry.names(COMMANDS)
 GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
+    "compare": ["a", "b"],
+    "convert": ["t", "-o", "x"],
     "explain": ["t"],
     "force": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
+    "report": ["t"],
     "shrink": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],

@@ -40,7 +40,7 @@ MOONCAKE: dict[str, tuple[bytes | list[bytes], int, str]] = {
     "output zero": (as_lines([{**GOOD, "output_length": 0}]), 1, "the first token"),
     "ids missing": (as_lines([GOOD, {**GOOD, "hash_ids": None}]), 2, "a list of 2 integers"),
     "ids too few": (as_lines([GOOD, mooncake([1], 600)]), 2, "expected 2 hash_ids"),
-    "ids too many": (as_lines([mooncake([1, 2], 512)]), 1, "expected 1 hash_ids"),
+    "ids too many": (as_lines([GOOD, mooncake([1, 2], 299)]), 2, "expected 1 hash_ids"),
     "id true": (as_lines([mooncake([1, True])]), 1, "integers, found true"),
     "id float": (as_lines([{**GOOD, "hash_ids": [1, 2.5]}]), 1, "integers, found 2.5"),
     "id beyond 64 bits": (as_lines([mooncake([1, 1 << 64])]), 1, "at most 64 bits"),
@@ -54,7 +54,7 @@ MOONCAKE: dict[str, tuple[bytes | list[bytes], int, str]] = {
 
 NATIVE: dict[str, tuple[list[Any], int, str]] = {
     "other format": ([{"format": "x"}], 1, 'format: "hicache-trace", found "x"'),
-    "other version": ([{**HEADER, "version": 2}], 1, "version: 1, found 2"),
+    "other version": ([{**HEADER, "version": 3}], 1, "version: 1 or 2, found 3"),
     "version true": ([{**HEADER, "version": True}], 1, "found true"),
     "header alone": ([HEADER], 1, "a request after the header"),
     "misspelt field": ([HEADER, {**TURN, "afer": 1}], 2, 'found "afer"'),
@@ -86,12 +86,12 @@ NATIVE: dict[str, tuple[list[Any], int, str]] = {
 OPTIONS = {
     "--model nothing": "expected one of deepseek-v3",
     "--hardware nothing": "expected one of a100",
-    "--format nothing": "expected one of auto, mooncake, native",
+    "--format nothing": "expected one of auto, azure, bailian",
     "--mode nothing": "expected one of timed, hits",
     "--check nothing": "expected one of every, sampled, off",
     "--write-policy nothing": "expected one of write_back, write_through",
     "--scheduler nothing": "expected one of fcfs, longest-prefix, priority, round-robin",
-    "--page-size 100": "divides its 512-token blocks, found 100; use one of 1, 2, 4",
+    "--page-size 100": "512-token blocks, or a multiple of it, found 100; use one of 1, 2, 4",
     "--page-size 0": "expected at least 1",
     "--device-tokens 5X": "a number such as 1M",
     "--device-tokens 1": "at least one page of 64 tokens",
@@ -171,7 +171,7 @@ def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("form", [[], ["--format", "mooncake"], ["--format", "native"]])
-@pytest.mark.parametrize("text", ['[{"conversations": []}]', '{"conversations": []}', "[\n{}\n]"])
+@pytest.mark.parametrize("text", ['[{"pictures": []}]', '{"pictures": []}', "[\n{}\n]"])
 def test_a_file_of_another_kind_is_no_trace(
     text: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

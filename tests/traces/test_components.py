@@ -53,8 +53,8 @@ def options_for(components: str, sizes: list[str]) -> list[str]:
 def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path: Path) -> None:
     """Published: 0.897569 and twelve rates, with 50 states on the device and twice as many on host.
 
-    A round's committed history is one token short of a page, hence (8r - 1) / (8r + 4). Without a
-    host the memory for full attention decides, which was not published with the 0.547049.
+    A round's committed history is one token short of a page, hence (8r - 1) / (8r + 4). What is
+    left without a host depends on the order of the clients: tests/traces/test_benchmarks.py.
     """
     options = ["--mode", mode, *STATES, "50", "--device-tokens", "48K"]
     found = replayed(tmp_path, turns, *options, "--host-ratio", "2", "--check", "sampled")
@@ -62,8 +62,6 @@ def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path
     assert [round(turn["hit_rate"], 6) for turn in found["turns"]] == RATES
     assert found["whole"]["hit_tokens"]["host"] > 0
     assert found["checks"]["violations"] == 0
-    alone = replayed(tmp_path, turns, *options, "--host-ratio", "0", "--check", "off")
-    assert 0.5 < alone["whole"]["hit_rate"] < 0.6
 
 
 @pytest.mark.parametrize("components", COMPONENTS)

@@ -81,7 +81,11 @@ def test_following_the_hint_once_is_enough(
         for more in tight:
             given = [*base, *size.split(), *more.split()]
             capsys.readouterr()
-            assert main(given) == 2, given
+            code = main(given)
+            if mode == "hits" and not code:  # some fit, and the others do without the cache
+                assert "larger than the device pool" in capsys.readouterr().out
+                continue
+            assert code == 2, given
             again = hint_of(capsys.readouterr().err, given)
             assert main(again) == 0, (again, capsys.readouterr().err)
 
@@ -98,6 +102,44 @@ def test_the_error_names_the_largest_request_and_how_many(
         "of full), found request 5 with 48 pages (3069 tokens, 3020 of them prompt), the largest "
         "of 4 that do not fit; give --device-tokens 3072, or --skip-too-large\n"
     )
+
+
+@pytest.mark.parametrize("trace", [known_tokens, known_blocks])
+def test_hits_mode_computes_what_does_not_fit_without_the_cache(
+    trace: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others hit as if these were not there, all figures count them, and the checks agree."""
+    path, out = trace(tmp_path / "trace.jsonl"), tmp_path / "out.json"
+    lines = tmp_path / "lines.jsonl"
+    given = ["replay", path, "--mode", "hits", "--device-tokens", "1568", "--check", "every"]
+    files = ["--json", str(out), "--requests", str(lines)]
+    assert main([*given, "--skip-too-large", *files]) == 0
+    without = json.loads(out.read_text())
+    assert main([*given, *files]) == 0
+    report = capsys.readouterr().out
+    found = json.loads(out.read_text())
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    large = [row for row in rows if row["hit_ended_by"] == "too_large"]
+    tokens = sum(row["input_tokens"] for row in large)
+    assert found["uncached"] == {"requests": len(large), "input_tokens": tokens}
+    assert 0 < len(large) < len(rows) == found["whole"]["requests"] == found["trace"]["requests"]
+    assert f"not cached  {len(large)} request" in report
+    assert "computed without the cache" in found["conclusions"][0]
+    assert all(row["computed_tokens"] == row["input_tokens"] for row in large)
+    assert found["skipped"]["requests"] == without["uncached"]["requests"] == 0
+    followers = found["whole"]["requests"] - without["whole"]["requests"] - len(large)
+    if not followers:
+        assert found["whole"]["hit_tokens"] == without["whole"]["hit_tokens"]
+    assert main([*given[:-2], "--why", str(large[0]["request"])]) == 0
+    assert "the device cannot hold it" in capsys.readouterr().out
+
+
+def test_hits_mode_refuses_a_device_that_holds_no_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = known_blocks(tmp_path / "trace.jsonl")
+    assert main(["replay", path, "--mode", "hits", "--page-size", "32", "--device-pages", "1"]) == 2
+    assert "the largest of 6 that do not fit; give --device-pages" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])

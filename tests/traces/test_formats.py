@@ -27,7 +27,7 @@ def rows(raw: bytes) -> list[int]:
 
 SAMPLES = {
     name: [json.loads(line) for line in registry.load(FORMATS, name).SAMPLE.splitlines()]
-    for name in registry.names(FORMATS)
+    for name in ("mooncake", "native")
 }
 
 
@@ -175,7 +175,7 @@ def test_too_many_different_blocks_are_one_line(monkeypatch: pytest.MonkeyPatch)
 def test_tenants_are_numbered_in_order_of_their_first_requests() -> None:
     one, two = ("a", 3), ("b", 4)
     trace = read(
-        HEADER,
+        {**HEADER, "version": 2},
         native(one, output=two, tenant="x"),
         native(one, output=two),
         native(one, output=two, tenant="x", session="s"),

@@ -199,7 +199,7 @@ def point(size_gb: float, hit: float, p90: float, **other: Any) -> Point:
         "host_hit_rate": hit - 0.1,
         "hit_rate": hit,
         "ceiling_rate": 0.6,
-        "ttft_s": Spread(p90 / 2, p90 / 3, p90, p90 * 2),
+        "ttft_s": Spread(p90 / 2, p90 / 3, p90, p90 * 1.5, p90 * 2),
         "queueing_share": 0.1,
         "offered": 1.0,
         "overloaded": False,

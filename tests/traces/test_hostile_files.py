@@ -20,7 +20,7 @@ from hicache.models._document import as_document
 from sim.hardware import measured
 from traces.cli import main
 from traces.commands import generate
-from traces.formats import mooncake as mooncake_format
+from traces.formats._blocks import first_repeated
 from traces.generators import base
 from traces.outside import entries
 
@@ -49,7 +49,7 @@ PACKED = {
     "zip": _zip(),
     "bzip2": bz2.compress(b"{}"),
     "xz": lzma.compress(b"{}"),
-    "zstd": b"\x28\xb5\x2f\xfd\x00\x00",
+    "7z": b"7z\xbc\xaf\x27\x1c\x00\x00",
 }
 READERS = (
     ("models", "x.json"),
@@ -181,7 +181,7 @@ def test_a_repetition_is_found_in_linear_time() -> None:
         once([*pairs, (_Name(pairs[-1][0]), 0)])
     assert compared(lambda: once(pairs)) < many
     ids = [_Id(place) for place in range(many)]
-    repeated = mooncake_format._first_repeated
+    repeated = first_repeated
     assert compared(lambda: repeated([*ids, _Id(many - 1)])) < many
     assert repeated([3, 4, 5, 4, 3]) == 4
 
@@ -232,7 +232,7 @@ def test_running_out_of_memory_names_what_the_command_can_change(
     def no_memory(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("traces.commands.inspect.open_trace", no_memory)
+    monkeypatch.setattr("traces.commands._options.open_trace", no_memory)
     monkeypatch.setattr("traces.replaying.builtin.open_trace", no_memory)
     monkeypatch.setattr("traces.commands.explain.open_tape", no_memory)
     said = fails(capsys, "inspect", "trace.jsonl")
@@ -249,6 +249,8 @@ def test_running_out_of_memory_names_what_the_command_can_change(
         *("multiturn --clients 900 --rounds 1 --system-tokens 5", "shared-prefix --rounds 1"),
         *("shared-prefix --groups 2 --prompts 1", "random-tree", "random-tree --depth 15"),
         *("random-tree --depth 1 --requests 9", "random-tree --fanout 40 --segment-tokens 9"),
+        *("bench-multiturn", "bench-multiturn --num-clients 3 --num-rounds 40", "serving-random"),
+        *("serving-shared-prefix --runs 2", "serving-sharegpt", "serving-random --num-prompts 9"),
     ],
 )
 def test_the_announced_size_is_about_the_size(words: str) -> None:

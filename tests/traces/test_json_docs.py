@@ -16,6 +16,7 @@ from hicache.storage import keys
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
+from traces.html import reading
 from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
@@ -110,17 +111,21 @@ def test_replay(folder: Path) -> None:
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
     stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
-    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
+    limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
+    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
+    moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
         written(folder, "replay", turns, *stored),
+        written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
+        written(folder, "replay", turns, *moved, "--requests", str(trips)),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
-    lines = rows.read_text().splitlines() + more.read_text().splitlines()
+    lines = [line for path in (rows, more, trips) for line in path.read_text().splitlines()]
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 
@@ -146,6 +151,66 @@ def test_curve(folder: Path) -> None:
         written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
     ]
     compare("hicache curve", documents)
+
+
+def test_reports_and_comparisons(folder: Path) -> None:
+    turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
+    small = ["--device-pages", "34", "--check", "off"]
+    sides = []
+    for name, options in (("a", []), ("b", ["--storage", "sim:"])):
+        sides.append([str(folder / f"{name}.{kind}") for kind in ("html", "jsonl")])
+        page, rows = sides[-1]
+        command = ["replay", turns, *small, "--host-pages", "40", *options]
+        assert main([*command, "--html", page, "--requests", rows]) == 0
+    assert main(["replay", turns, *small, "--mode", "hits", "--html", hits]) == 0
+    reports = [written(folder, "report", page) for page in (sides[0][0], sides[1][0], hits)]
+    reports[0]["slo"] = {"ttft_s": 1.0, "tpot_s": None}
+    met = {"attained_rate": 0.5, "goodput_requests_per_s": 2.0}
+    more = {"missed": {"ttft": 1}, "classes": [{"name": "a", "requests": 1}]}
+    reports[0]["variants"][0]["slo"] = met | more
+    reports[0]["verdict"] = reports[0]["verdict"] | {
+        "limits": [
+            {
+                "resource": "load",
+                "sentence": "It is the load.",
+                "evidence": [{"name": "load", "value": 2, "unit": "", "label": "a"}],
+            }
+        ],
+        "buys": [{"resource": "gpu", "sentence": "It buys nothing."}],
+        "break_even": {"sentence": "It pays."},
+    }
+    reports[0]["curve"] = {
+        "capacities_tokens": [1],
+        "capacities_bytes": [1],
+        "working_set_tokens": 1,
+        "policies": {"lru": {"hit_rates": [0.5]}},
+    }
+    compare("hicache report", [reading.checked("", one) for one in reports])
+    (page, rows), (other, others) = sides
+    compared = written(folder, "compare", page, other, "--requests", rows, others)
+    weaker = written(folder, "compare", page, hits)
+    assert weaker["warnings"]
+    compare("hicache compare", [compared, weaker])
+
+
+def test_sweep_and_size(folder: Path) -> None:
+    turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
+    small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
+    grid = ["--host-ratio", "0,1", "--write-policy", "all", "-o", file]
+    limits = ["--slo", "ttft=1s,tpot=50ms"]
+    busy = [str(folder / "blocks.jsonl"), "--speed", "9000", "--jobs", "1"]
+    documents = [
+        written(folder, "sweep", turns, *small, *limits, *grid),
+        written(folder, "sweep", turns, *small, "--mode", "hits"),
+        written(folder, "sweep", *busy),
+    ]
+    compare("hicache sweep", documents)
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    assert {key for line in lines for key in line} >= {"decisions", "key", "variant", "load"}
+    study = written(folder, "size", turns, *small, *limits, "--host-bytes", "0,2GB")
+    known = described("hicache report")
+    for key, _ in set(leaves({**study, "curve": None, "verdict": None})):
+        assert any(fits(key, pattern[: len(key)]) for pattern in known), key
 
 
 def test_models(capsys: pytest.CaptureFixture[str]) -> None:

@@ -354,3 +354,27 @@ def test_the_link_is_printed_with_the_hardware(replayed: Replayed) -> None:
     assert "hardware 2 x h200, host link 50.0 GB/s" in report
     assert re.search(r"\b90% of h200 less the weights", report)
     assert "h200" in hardware.names()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "host link 54.8 GB/s each way (87% of its peak)"),
+        ("--hardware a100 --tp 2", "host link 25.2 GB/s per rank each way (80% of its peak)"),
+        ("--host-bandwidth 0.5x", "host link 27.4 GB/s each way (0.5 x 87% of its peak)"),
+        ("--host-bandwidth 50GB --tp 2", "host link 50.0 GB/s per rank each way (as given)"),
+    ],
+)
+def test_the_host_link_is_that_of_a_rank_and_what_copies_reach(
+    given: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is said is what copies do: their bytes on one rank, over the time the link was busy."""
+    out = tmp_path / "out.json"
+    command = ["replay", "--limit", "200", "--check", "off", "--json", str(out), *given.split()]
+    assert main(command) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    found = json.loads(out.read_text())
+    stated = found["config"]["host_link_bytes_per_s_per_rank"]
+    moved = found["transfers"]["d2h"]
+    # a copy of a few pages waits 6 us for its first byte
+    assert 0.9 * stated < moved["bytes_per_rank"] / moved["busy_s"] <= stated

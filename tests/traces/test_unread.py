@@ -61,6 +61,12 @@ VALUES = {
     "--prefetch-limit": "2s,1ms",
     "--flush-host-every-round": "",
     "--flush-device-every-round": "",
+    "--slo": "ttft=2s,tpot=50ms",
+    "--arrivals": "gamma:cv=3",
+    "--request-rate": "3",
+    "--concurrency": "5",
+    "--closed-loop": "",
+    "--think-time": "2s",
 }
 APART = {
     *("trace", "mode", "json", "requests", "why"),
@@ -89,6 +95,7 @@ TIMED = {
     "--load-groups",
     "--scheduler",
     "--max-running",
+    *("--slo", "--arrivals", "--request-rate", "--concurrency", "--closed-loop", "--think-time"),
 }
 LINK = {"--storage-bandwidth", "--storage-latency"}
 STORAGE = {

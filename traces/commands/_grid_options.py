@@ -15,6 +15,7 @@ from ..replaying.options import ReplayOptions
 from ..replaying.unread import flag
 from ..sweeping.grid import Axis, Grid, Value
 from ..terminal.options import Names
+from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
@@ -25,8 +26,8 @@ WITH_COMMAS = (
     *("recompute_cost", "pin"),
 )
 # options that have one value for all points: what is read, and what makes no new point
-ONE_VALUE = ("format", "limit", "check")
-NOT_TAKEN = ("json", "requests", "why", "compare_eviction")
+ONE_VALUE = ("format", "limit", "block_size", "tokenizer", "check")
+NOT_TAKEN = ("json", "requests", "html", "plot", "why", "compare_eviction")
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     add_sizes(parser)
     add_storage(parser)
     add_load(parser)
+    add_fleet(parser)
     parser.register("action", None, argparse._StoreAction)
 
 
@@ -58,7 +60,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
                 axes.append(Axis(name, tuple(values)))
             base[name] = values[0].value
         else:
-            if values not in (None, False, 0):
+            if values is True or (name in ONE_VALUE and values):
                 words = () if values is True else (str(values),)
                 fixed[name] = flag(name), *words
             base[name] = values

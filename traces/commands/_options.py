@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Protocol
 
-from ..formats._open import FORMATS, described
+from ..formats._open import FORMATS, described, open_trace
+from ..formats.base import MAX_BLOCK_TOKENS, Trace
 from ..terminal import options as read
 
 
@@ -17,19 +19,68 @@ def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         nargs="?" if optional else None,
         type=read.name,
         metavar="TRACE",
-        help="JSON lines, plain or gzip; - reads stdin",
+        help="a file, plain, gzip or zstd, or a folder of files; - reads stdin",
     )
-    add(
-        "--format",
-        type=read.entry(FORMATS, "auto"),
-        help=f"{described()} (default: auto)",
-    )
+    add_format(parser)
     add(
         "--limit",
         type=read.at_least(1),
         default=0,
         metavar="N",
         help="only the first N requests (default: all)",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """How a trace is read, where its file does not say it."""
+    add = parser.add_argument
+    add(
+        "--format",
+        type=read.entry(FORMATS, "auto"),
+        help=f"{described()} (default: auto, by the first line)",
+    )
+    add(
+        "--block-size",
+        type=read.between(1, MAX_BLOCK_TOKENS),
+        metavar="TOKENS",
+        help="tokens of a block of the trace's ids (default: what the file or its format says)",
+    )
+    add(
+        "--tokenizer",
+        type=read.name,
+        metavar="FILE",
+        help="the tokenizer.json for a trace of text",
+    )
+
+
+class TraceOptions(Protocol):
+    """The options of `add_trace`, in the record of a command."""
+
+    @property
+    def trace(self) -> str | None: ...
+
+    @property
+    def format(self) -> str | None: ...
+
+    @property
+    def block_size(self) -> int | None: ...
+
+    @property
+    def tokenizer(self) -> str | None: ...
+
+    @property
+    def limit(self) -> int: ...
+
+
+def opened(options: TraceOptions) -> Trace:
+    """The trace that the options name."""
+    assert options.trace is not None
+    return open_trace(
+        options.trace,
+        options.format or "auto",
+        options.limit,
+        options.block_size,
+        options.tokenizer,
     )
 
 

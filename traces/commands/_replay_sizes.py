@@ -324,8 +324,9 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         "--host-bandwidth",
         type=read.bandwidth,
         metavar="B",
-        help="host link: a multiple of the profile's (0.5x) or bytes per second (50GB) (default: "
-        "1x)",
+        help="host link of each rank, in each direction: bytes per second that copies reach "
+        "(50GB), or a multiple of what the profile reaches of its peak, 87%% for most (0.5x) "
+        "(default: 1x)",
     )
     add(
         "--scheduler",

@@ -18,7 +18,6 @@ from ..curves import curves
 from ..curves.curves import ALL, HICACHE, SEMANTICS, CurveOptions, Wanted, curves_of
 from ..curves.kvcache_simulator import NAME as PEER
 from ..curves.splits import BY
-from ..formats._open import open_trace
 from ..formats.base import Trace
 from ..reporting.results import head
 from ..sweeping.picture import check_picture
@@ -28,7 +27,7 @@ from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 from ._curve_report import picture, print_curves, sentences
-from ._options import add_trace
+from ._options import add_trace, opened
 
 SUMMARY = "print the hit rate against capacity: exact LRU, other policies and the optimum"
 _PAGE_SIZE = 64
@@ -66,6 +65,8 @@ class Options(OptionRecord):
 
     trace: str
     format: str | None
+    block_size: int | None
+    tokenizer: str | None
     limit: int
     page_size: int
     policies: tuple[str, ...] | None
@@ -144,7 +145,7 @@ def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace}, output=options.output, json=options.json)
     check_picture(options.output)
     bytes_per_token = _bytes_per_token(options)
-    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    trace = opened(options)
     page_size = options.page_size or trace.block_size or _PAGE_SIZE
     wanted = _wanted(options, trace, page_size, bytes_per_token)
     found = curves_of(trace, trace.paged(page_size), wanted)

@@ -15,6 +15,7 @@ from typing import Self
 
 from hicache.core.errors import CallerError
 
+from ..formats.base import need_identity
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
@@ -35,6 +36,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._replay_fleet import NAMES as FLEET
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import NAMES
@@ -43,7 +45,11 @@ SUMMARY = "show what host memory buys: hits and time to first token for several 
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
-_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes", *NAMES)
+_NOT_TAKEN = (
+    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *NAMES,
+    *FLEET,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Options(OptionRecord):
         given = vars(namespace)
         own = {name: given.pop(name) for name in ("sizes", "output", "json", "jobs")}
         if own["sizes"] is None:
-            own["sizes"] = _sizes(SIZES if given["trace"] is not None else BUILTIN_SIZES)
+            own["sizes"] = sizes_of(SIZES if given["trace"] is not None else BUILTIN_SIZES)
         given |= dict.fromkeys(_NOT_TAKEN)
         return cls(**own, replay=ReplayOptions(**given))
 
@@ -72,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--host-bytes",
         dest="sizes",
-        type=_sizes,
+        type=sizes_of,
         metavar="LIST",
         help=f"sizes of host memory, of all GPUs together (default: {SIZES}; without a "
         f"trace {BUILTIN_SIZES})",
@@ -102,6 +108,7 @@ def run(options: Options, command: str) -> int:
     if given.trace == "-":
         jobs = 1  # standard input can be read once
     replay, trace = opened(replace(given, check=given.check or "off"))
+    need_identity(trace, "hicache host")
     settings, paged = resolve(with_host(replay, options.sizes[-1]), trace)
     if given.trace is None:
         print_story(story(trace, paged, settings, len(options.sizes)), out)
@@ -145,7 +152,7 @@ def run(options: Options, command: str) -> int:
     return 0 if complete else INTERRUPTED
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def sizes_of(text: str) -> tuple[int, ...]:
     sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
     if len(sizes) > _MOST_SIZES:
         raise argparse.ArgumentTypeError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, TextIO
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from ..curves.distances import Curve, lru_curve
-from ..formats._open import open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..reporting import timestamps
@@ -28,7 +27,7 @@ from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name
-from ._options import add_trace
+from ._options import add_trace, opened
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
@@ -43,6 +42,8 @@ class Options(OptionRecord):
 
     trace: str
     format: str | None
+    block_size: int | None
+    tokenizer: str | None
     limit: int
     page_size: int
     json: str | None
@@ -68,10 +69,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace}, json=options.json)
-    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    trace = opened(options)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout
-    warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)
+    warnings = [*trace.notes, *timestamps.warnings(trace.jobs, Fraction(1))]
+    told = conclusions(inspection)
     with ignore_broken_pipe():
         print_inspection(inspection, out)
         if warnings:
@@ -109,7 +111,8 @@ class Inspection:
     """The statistics of a trace.
 
     interval_ms: between arrivals that have a time. closed_loop: requests that wait for another one.
-    ceiling: hit tokens in an unbounded cache; steady: of the second half of the requests.
+    ceiling: hit tokens in an unbounded cache; steady: of the second half of the requests. What a
+    trace of lengths only cannot say is None.
     """
 
     path: str
@@ -122,11 +125,11 @@ class Inspection:
     input: Lengths
     output: Lengths
     interval_ms: Lengths
-    unique_pages: int
+    unique_pages: int | None
     largest_request_pages: int
-    ceiling_hit_tokens: int
-    ceiling_hit_rate: float
-    ceiling_hit_rate_steady: float
+    ceiling_hit_tokens: int | None
+    ceiling_hit_rate: float | None
+    ceiling_hit_rate_steady: float | None
     lru: tuple[Point, ...]
 
 
@@ -135,12 +138,7 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
     jobs = trace.jobs
     prompts, total = jobs.input_lengths, jobs.input_tokens
     times = jobs.arrivals_ns[jobs.afters < 0]
-    ceiling = ceiling_of(paged, whole_prompts=True)
-    half = len(jobs) // 2
-    hits = int(ceiling.sum(dtype=np.int64))
-    steady = float(ceiling[half:].sum(dtype=np.int64) / prompts[half:].sum(dtype=np.int64))
-    curve = lru_curve(paged)
-    return Inspection(
+    found = Inspection(
         path=trace.path,
         format=trace.format,
         block_size=trace.block_size,
@@ -151,17 +149,43 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
         input=_lengths(prompts),
         output=_lengths(jobs.output_lengths),
         interval_ms=_lengths(np.diff(times) // NS_PER_MS),
+        unique_pages=None,
+        largest_request_pages=-(-int(prompts.max()) // page_size),
+        ceiling_hit_tokens=None,
+        ceiling_hit_rate=None,
+        ceiling_hit_rate_steady=None,
+        lru=(),
+    )
+    return _with_hits(found, paged, total) if trace.identity else found
+
+
+def _with_hits(found: Inspection, paged: Paged, total: int) -> Inspection:
+    """Adds what the prompts have in common. total: tokens of all prompts."""
+    prompts = paged.jobs.input_lengths
+    ceiling = ceiling_of(paged, whole_prompts=True)
+    half = len(prompts) // 2
+    hits = int(ceiling.sum(dtype=np.int64))
+    curve = lru_curve(paged)
+    return replace(
+        found,
         unique_pages=curve.unique,
         largest_request_pages=curve.largest,
         ceiling_hit_tokens=hits,
         ceiling_hit_rate=hits / total,
-        ceiling_hit_rate_steady=steady,
+        ceiling_hit_rate_steady=float(
+            ceiling[half:].sum(dtype=np.int64) / prompts[half:].sum(dtype=np.int64)
+        ),
         lru=_points(curve, paged, total),
     )
 
 
 def conclusions(result: Inspection) -> list[str]:
     """What the ceiling and the curve say about the memory that a cache needs."""
+    if result.ceiling_hit_rate is None:
+        return [
+            "The trace has lengths only: nothing says which prompts begin alike, so no hit rate "
+            "can be given for any size of a cache. It can drive load: hicache replay."
+        ]
     ceiling = percent(result.ceiling_hit_rate)
     if not result.ceiling_hit_tokens:
         return ["No request begins like an earlier one, so no cache can hit anything."]
@@ -191,7 +215,7 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
             f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
         ),
         ("timed arrivals", f"over {result.duration_s:,.1f} s"),
-        ("unique pages", f"{result.unique_pages:,} of {result.page_size} tokens"),
+        *_unique(result),
         ("largest request", f"{result.largest_request_pages:,} pages"),
     ]
     out.print(pairs("Trace", rows))
@@ -204,6 +228,8 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
         cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
         lengths_table.add_row(row, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
     out.print(lengths_table)
+    if result.ceiling_hit_rate is None or result.ceiling_hit_rate_steady is None:
+        return
     chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
     chart.columns[-1].justify = "left"
     for point in result.lru:
@@ -213,6 +239,12 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     out.print(chart)
     steady = percent(result.ceiling_hit_rate_steady)
     out.print(f"Unbounded, last 50 % of the requests: {steady}")
+
+
+def _unique(result: Inspection) -> list[tuple[str, str]]:
+    if result.unique_pages is None:
+        return []
+    return [("unique pages", f"{result.unique_pages:,} of {result.page_size} tokens")]
 
 
 def _add(chart: Table, pages: str, tokens: str, rate: float) -> None:

@@ -15,6 +15,8 @@ from dataclasses import replace
 
 from invariants.watch import Watch
 
+from ..html.collecting import collect
+from ..plots.charts import print_variants
 from ..replaying import modes
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
@@ -24,7 +26,10 @@ from ..reporting.outputs import check_files, check_served, explain_request, fini
 from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import ignore_broken_pipe
+from ._replay_fleet import add_fleet
 from ._replay_load import add_load
+from ._replay_report import add_report, html_file, limits
 from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
@@ -47,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write one line of JSON for each request: hits, why not more, times",
     )
+    add_report(parser)
     add(
         "--why",
         type=read.at_least(0, read.request_number),
@@ -56,15 +62,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_host(parser)
     add_sizes(parser)
     add_storage(parser)
+    add_fleet(parser)
     add_load(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    check_files(options, json=options.json, requests=options.requests)
+    outputs = {"json": options.json, "requests": options.requests, "html": options.html}
+    check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
-    out = sys.stderr if "-" in (options.json, options.requests) else sys.stdout
+    out = sys.stderr if "-" in outputs.values() else sys.stdout
     is_builtin = options.trace is None
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
@@ -75,7 +83,8 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    follow = bool(options.requests) or options.why is not None
+    shown = bool(options.html) or options.plot
+    follow = bool(options.requests) or shown or options.why is not None
     with story_on_error(watch):
         result = modes.run(trace, paged, settings, watch, started, follow, options.why)
     if options.why is not None:
@@ -91,7 +100,14 @@ def run(options: ReplayOptions, command: str) -> int:
         else:
             both = other.account.whole(), other.account.steady()
             result = replace(result, compared=(order, *both))
-    finish(trace, paged, settings, result, options, command, warnings, out)
+    variant, made = None, None
+    if shown:
+        variant = collect(trace, paged, settings, result).document()
+        made = html_file(options, command, trace, paged, result, variant, warnings)
+    finish(trace, paged, settings, result, options, command, warnings, out, made)
+    if options.plot and variant is not None:
+        with ignore_broken_pipe():
+            print_variants([variant], out, limits(variant))
     return INTERRUPTED if result.interrupted else 0
 
 

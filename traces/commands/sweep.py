@@ -9,38 +9,37 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from ..executors import base as executors
 from ..outside import entries
+from ..replaying.builtin import with_defaults
+from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.results import head
 from ..sweeping import grid as grids
-from ..sweeping import running, sweep_file
-from ..sweeping.grid import Grid
-from ..sweeping.identity import canonical, decisions, plain, trace_digest
+from ..sweeping import running
+from ..sweeping.grid import Grid, header_of
+from ..sweeping.identity import decisions, trace_digest
 from ..sweeping.outcome import Outcome, front, outcome_of
 from ..sweeping.sweep_table import best_document, conclusions, print_outcomes, tell_lines
 from ..sweeping.work import PointWork, Task, opened_once
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import write_json
-from ..terminal.progress import progress
-from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
 
 SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
-_OWN = ("output", "json", "jobs", "executor")
+_OWN = ("output", "json", "jobs", "executor", "follow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Options(OptionRecord):
     json: str | None
     jobs: int | None
     executor: str
+    follow: bool
     grid: Grid
 
     @classmethod
@@ -91,6 +91,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=", ".join(registry.names(executors.EXECUTORS)),
     )
 
+    add(
+        "--follow",
+        action="store_true",
+        help="also find out why tokens were lost and when bytes moved, for reports (a quarter more "
+        "time)",
+    )
+
 
 def run(options: Options, command: str) -> int:
     grid = options.grid
@@ -101,27 +108,38 @@ def run(options: Options, command: str) -> int:
         )
     executors.load(options.executor)
     out = sys.stderr if options.json == "-" else sys.stdout
-    grid = replace(grid, base=replace(grid.base, check=grid.base.check or "off"))
+    grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
     tasks, merged, warnings = _tasks(grid)
-    found, code, error = _measured(options, grid, tasks, command)
-    outcomes = [outcome_of(point) for point in found]
+    work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
+    tasks = [replace(task, follow=options.follow) for task in tasks]
+    how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
+    requests = len(opened_once(tasks[0].options).jobs)
+    done = running.measured(work, tasks, how, header_of(grid, command), requests)
+    outcomes = [outcome_of(point) for point in done.points]
     told = [*merged, *conclusions(outcomes)]
     with ignore_broken_pipe():
-        title = f"{len(found)} of {len(tasks)} points, best first"
+        title = f"{len(done.points)} of {len(tasks)} points, best first"
         print_outcomes(title, outcomes, out, [axis.name for axis in grid.axes])
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     if options.json:
-        write_json(options.json, _document(command, code, grid, outcomes, warnings, told))
+        write_json(options.json, _document(command, done.code, grid, outcomes, warnings, told))
     written = [
         shown_name(path) for path in (options.output, options.json) if path not in (None, "-")
     ]
     if written:
         with ignore_broken_pipe():
             console(out).print(f"wrote {', '.join(written)}", markup=False)
-    if error is not None:
-        raise error
-    return code
+    return done.ended()
+
+
+def _with_sizes(grid: Grid) -> ReplayOptions:
+    """The options of all points; without a trace, with the sizes of the built-in workload."""
+    if grid.base.trace is not None:
+        return grid.base
+    varied = {axis.name: axis.values[0].value for axis in grid.axes}
+    sized = with_defaults(replace(grid.base, **varied))
+    return replace(sized, **{name: getattr(grid.base, name) for name in varied})
 
 
 def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
@@ -143,55 +161,6 @@ def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
     return tasks, merged, warn(trace, resolve(points[0].options, trace)[0])
 
 
-def _measured(
-    options: Options, grid: Grid, tasks: Sequence[Task], command: str
-) -> tuple[list[dict[str, Any]], int, Exception | None]:
-    """The documents of the points that are done, in the order of the grid; the exit code; and what
-    ended the run before it was complete."""
-    with ExitStack() as stack:
-        done: dict[str, dict[str, Any]] = {}
-        file = None
-        if options.output:
-            file = stack.enter_context(sweep_file.opened(options.output))
-            file.begin(_header(grid, command))
-            done = {task.key: file.done[task.key] for task in tasks if task.key in file.done}
-            if file.repaired:
-                print_error(f"{options.output}: the last line was cut off; its point runs again")
-        missing = [task for task in tasks if task.key not in done]
-        missing = [replace(task, number=number) for number, task in enumerate(missing)]
-        if done and missing:
-            print_error(f"{len(done)} of {len(tasks)} points are done already")
-        code, error = 0, None
-        work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
-        total = len(opened_once(tasks[0].options).jobs) * len(missing)
-        with progress("sweep", total) as shown:
-            try:
-                played = running.run(work, missing, options.executor, options.jobs or 0, shown)
-                for point in played:
-                    done[point["key"]] = point
-                    if file is not None:
-                        file.add(point)
-            except KeyboardInterrupt:
-                code = INTERRUPTED
-            except Exception as raised:  # what is done is shown before it is raised again
-                error = raised
-        if len(done) < len(tasks):
-            again = "; the same command does the rest" if options.output else ""
-            print_error(f"interrupted: {len(done)} of {len(tasks)} points are done{again}")
-    return [done[task.key] for task in tasks if task.key in done], code, error
-
-
-def _header(grid: Grid, command: str) -> dict[str, object]:
-    return {
-        **{name: value for name, value in head(command, True).items() if name == "hicache_version"},
-        "decisions": decisions(),
-        "command": command,
-        "trace": {"path": grid.base.trace, "sha256": trace_digest(grid.base.trace)},
-        "base": canonical(grid.base),
-        "grid": {axis.name: [plain(one.value) for one in axis.values] for axis in grid.axes},
-    }
-
-
 def _document(
     command: str,
     code: int,
@@ -200,7 +169,7 @@ def _document(
     warnings: list[str],
     told: list[str],
 ) -> dict[str, object]:
-    header = _header(grid, command)
+    header = header_of(grid, command)
     return {
         **head(command, not code),
         **{name: header[name] for name in ("decisions", "trace", "base", "grid")},

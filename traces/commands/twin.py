@@ -43,7 +43,6 @@ from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.tiny import names
 from ..devices.twin_report import compare, conclusions, print_twin
-from ..formats._open import FORMATS, open_trace
 from ..outside import entries
 from ..outside.entries import entry
 from ..replaying.story import story_on_error
@@ -53,7 +52,7 @@ from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
-from ._options import add_numa_node
+from ._options import add_format, add_numa_node, opened
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -66,7 +65,9 @@ class Options(OptionRecord):
     """model, device_pages, host_pages: None means the value of the profile or the trace."""
 
     trace: str
-    format: str
+    format: str | None
+    block_size: int | None
+    tokenizer: str | None
     device: str
     profile: str
     force: bool
@@ -85,8 +86,8 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
-    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="format of the trace")
+    add("trace", type=read.name, metavar="TRACE", help="a trace; - reads stdin")
+    add_format(parser)
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
     add(
         "--profile",
@@ -150,7 +151,7 @@ def run(options: Options, command: str) -> int:
     probe = probes.load(options.device)
     machine = probe.machine()
     check_machine(calibration, options.device, machine, options.force)
-    trace = open_trace(options.trace, options.format, options.limit)
+    trace = opened(options)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
     lines: list[str] = []

@@ -27,7 +27,7 @@ HICACHE = "hicache"
 SEMANTICS = (HICACHE, peer.NAME)
 ONE_PASS = ("lru", "optimum", "bound")
 ALL: Literal["all"] = "all"  # every capacity at which the LRU curve bends
-_MOST_DEFAULT = 24
+_MOST_DEFAULT = 16
 
 Wanted: TypeAlias = tuple[int, ...] | Literal["all"] | None
 
@@ -212,7 +212,7 @@ class _Own:
 
 def _capacities(lru: Curve, wanted: Wanted) -> Column:
     """The wanted capacities, or those from the largest request to where more memory adds nothing:
-    two for each doubling, counted from the top, and the working set itself."""
+    two for each doubling, and the working set itself; the largest 16 of them."""
     if isinstance(wanted, tuple):
         return np.array(sorted(set(wanted)), dtype=np.int64)
     if wanted == ALL:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .distances import Curve
-from .runs import Column
+from .runs import Column, Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Optimum:
         self._short = curve.short
         self._counted = np.ones(len(runs), dtype=np.bool_) if counted is None else counted
         self._ceiling = self._tokens(runs.pages)
+        self._enough = _most_at_once(runs)
         self._starts: list[int] = np.argsort(runs.last, kind="stable").tolist()
         furthest = np.lexsort((-runs.depth, -runs.request))
         rank = np.empty(len(runs), dtype=np.int64)
@@ -54,7 +55,8 @@ class Optimum:
         )
 
     def at(self, capacity: int) -> Kept:
-        kept = np.array(self._kept(capacity), dtype=np.int64)
+        everything = capacity >= self._enough
+        kept = self._runs.pages if everything else np.array(self._kept(capacity), dtype=np.int64)
         pages = int(kept[self._counted].sum())
         return Kept(pages, self._tokens(kept), min(self._ceiling, pages * self._page_size))
 
@@ -87,3 +89,14 @@ class Optimum:
                     kept[worst] = 0
                     heappop(heap)
         return kept
+
+
+def _most_at_once(runs: Runs) -> int:
+    """The least capacity that keeps every reuse: pages between two uses, most at any time."""
+    if not len(runs):
+        return 0
+    pages = np.concatenate((runs.pages, -runs.pages))
+    when = np.concatenate((runs.last, runs.request))
+    change = np.zeros(int(when.max()) + 1, dtype=np.int64)
+    np.add.at(change, when, pages)
+    return int(np.cumsum(change).max())

@@ -121,7 +121,5 @@ class Reuses:
 
 def identified_tokens(trace: Paged) -> Column:
     """Prompt tokens of each request in pages that the trace identifies: those that may hit."""
-    tokens = trace.jobs.input_lengths.astype(np.int64)
-    if trace.knows_output:
-        tokens -= tokens % trace.page_size
-    return tokens
+    pages = trace.prompt_pages[trace.jobs.numbers]
+    return np.minimum(trace.jobs.input_lengths.astype(np.int64), pages * trace.page_size)

@@ -2,7 +2,7 @@
 
 Lives here: the table that a format fills while it reads. Most files number their ids 0, 1, 2, ...
 in the order of first use, and use each after one prefix only. Such a file needs a few bytes an id;
-what differs from that is kept in a dictionary, at about 200 bytes an id. The table can go when the
+what differs from that is kept in a dictionary, at about 150 bytes an id. The table can go when the
 file was read.
 """
 
@@ -12,6 +12,8 @@ from array import array
 
 MOST = (1 << 31) - 1  # numbers are stored in 32 bits
 _ELSEWHERE = -(1 << 31)
+_ID_BITS = 66  # an id, signed or unsigned, of 64 bits and an offset of 32
+_LEAST = 1 << 64
 
 
 class Chains:
@@ -19,7 +21,7 @@ class Chains:
 
     def __init__(self, typecode: str = "i") -> None:
         self._before = array(typecode)
-        self._others: dict[tuple[int, int], int] = {}
+        self._others: dict[int, int] = {}  # one integer for the two takes a third of a tuple
 
     def __len__(self) -> int:
         return len(self._before)
@@ -33,7 +35,7 @@ class Chains:
         count = len(self._before)
         if 0 <= id_ < count and self._before[id_] == before:
             return id_
-        known = self._others.get((before, id_)) if self._others else None
+        known = self._others.get(before << _ID_BITS | id_ + _LEAST) if self._others else None
         if known is not None:
             return known
         if count == MOST:
@@ -41,6 +43,6 @@ class Chains:
         if id_ == count:
             self._before.append(before)
         else:
-            self._others[before, id_] = count
+            self._others[before << _ID_BITS | id_ + _LEAST] = count
             self._before.append(_ELSEWHERE)
         return count

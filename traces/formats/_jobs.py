@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, overload
 
 import numpy as np
@@ -59,6 +60,41 @@ class Jobs(Sequence[Job]):
         some._numbers = array("i", numbers.tolist())
         return some
 
+    def retimed(self, arrivals_ns: NDArray[np.int64], afters: NDArray[np.int32]) -> Jobs:
+        """The same requests with other times, and other requests that they wait for."""
+        jobs = copy(self)
+        jobs._arrival_ns = array("q", arrivals_ns.astype(np.int64).tobytes())
+        jobs._after = array("i", afters.astype(np.int32).tobytes())
+        return jobs
+
+    def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
+        """The same requests in another order, renumbered. order: of each place, the request that
+        comes there; none may come before the one that it waits for."""
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        sessions = self.sessions
+        named = sessions >= 0
+        first = np.full(len(order), len(order), dtype=np.int64)
+        np.minimum.at(first, sessions[named], place[named])
+        jobs = Jobs()
+        for number in order.tolist():
+            after, session = self._after[number], self._session[number]
+            jobs.add(
+                self._arrival_ns[number],
+                self._input_length[number],
+                self._output_length[number],
+                int(place[after]) if after >= 0 else -1,
+                int(first[session]) if session >= 0 else -1,
+                self._priority[number],
+            )
+        return jobs
+
+    def begin_at_zero(self) -> None:
+        """Lets times count from the first arrival."""
+        timed = self.afters < 0
+        arrivals = self.arrivals_ns
+        arrivals[timed] -= arrivals[timed].min()
+
     def spread(self) -> None:
         """Requests that arrive at one instant now arrive evenly until the next one, in their order,
         and within the median distance of two instants. Those that wait for another request keep
@@ -103,6 +139,10 @@ class Jobs(Sequence[Job]):
     @property
     def afters(self) -> NDArray[np.int32]:
         return np.asarray(self._after)
+
+    def session(self, place: int) -> int:
+        """The session of the request there."""
+        return self._session[place]
 
     @property
     def sessions(self) -> NDArray[np.int32]:

@@ -1,112 +1,154 @@
-"""Opens a trace (plain or gzip, a file or standard input) and detects its format.
+"""Opens a trace (a file, a folder or standard input; plain, gzip or zstd) and finds its format.
 
 Does not parse requests; each format in traces/formats does.
 """
 
 from __future__ import annotations
 
-import gzip
-import sys
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BufferedReader
-from typing import IO, cast
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from hicache.files import packed_as
 
-from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
+from . import _blocks
+from ._rows import About, Row
+from ._sniff import Head
+from ._unpack import opened, raw_lines
+from .base import MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 
 FORMATS = "traces.formats"
-_LONGEST_MAGIC = 8  # bytes
+_PACKED = (".gz", ".zst")
+_ENDS = (".json", ".jsonl")
 
 
-def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A trace whose format is known, before its requests are read. entry: the module of the
+    format. path: as in messages."""
+
+    path: str
+    name: str
+    entry: Any
+    files: Iterator[Lines]
+    about: About
+
+    def rows(self) -> Iterator[Row]:
+        """The requests one by one, not checked. Raises CallerError with the line."""
+        return cast(Iterator[Row], self.entry.rows(self.files, self.about))
+
+    def trace(self, limit: int = 0) -> Trace:
+        """The whole trace, or the first `limit` requests, in columns."""
+        most = limit or MAX_REQUESTS
+        if hasattr(self.entry, "read"):
+            return cast(Trace, self.entry.read(self.files, self.about, most))
+        return _blocks.read(self.rows(), self.about, self.path, self.name, most)
+
+
+def open_trace(
+    path: str,
+    format_name: str = "auto",
+    limit: int = 0,
+    block_size: int | None = None,
+    tokenizer: str | None = None,
+) -> Trace:
     """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
+    block_size: tokens of a block; None if the file or its format says it.
 
     Raises CallerError with the file and line of the first error.
     """
+    return source(path, format_name, About(block_size or 0, tokenizer)).trace(limit)
+
+
+def source(path: str, format_name: str, about: About) -> Source:
+    """The trace at a path, with its format. Raises CallerError if no format, or several, match."""
     if format_name != "auto":
         registry.load(FORMATS, format_name)
-    with _opened(path) as stream:
-        name = "stdin" if path == "-" else path
-        return parse(Lines(name, _raw_lines(name, stream)), format_name, limit)
+    name = "stdin" if path == "-" else path
+    if path != "-" and Path(path).is_dir():
+        return _folder(path, format_name, about)
+    files = _files([name], path == "-")
+    return _sourced(name, next(files), files, format_name, about)
 
 
-def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
-    """The trace in `lines`. "auto" takes the format that recognises the first line."""
+def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any) -> Trace:
+    """The trace in `lines`. about: fields of `About`."""
+    return _sourced(lines.path, lines, iter(()), format_name, About(**about)).trace(limit)
+
+
+def _folder(path: str, format_name: str, about: About) -> Source:
+    """The files of a folder, by name, as one trace."""
+    try:
+        paths = sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+    except OSError as error:
+        raise CallerError(
+            f"{path}: expected a readable folder, found: {error.strerror}; check the path"
+        ) from None
+    if not paths:
+        raise CallerError(
+            f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "
+            "directory without any; name a file"
+        )
+    looked_at = _files(paths[:1])  # is open while it is held
+    first = _sourced(path, next(looked_at), iter(()), format_name, about)
+    ending = getattr(first.entry, "FOLDER", None)
+    if ending is None:
+        raise CallerError(
+            f"{path}: expected a trace file, found a directory of {first.name} files; name a file"
+        )
+    paths = [one for one in paths if _plain(Path(one)).endswith(ending)]
+    return Source(path, first.name, first.entry, _files(paths), about)
+
+
+def _plain(file: Path) -> str:
+    """The name of a file without the ending of a packed one; "" for one that is hidden."""
+    name = file.name
+    for ending in _PACKED:
+        name = name.removesuffix(ending)
+    return "" if name.startswith(".") else name
+
+
+def _files(paths: list[str], is_stdin: bool = False) -> Iterator[Lines]:
+    for path in paths:
+        with opened("-" if is_stdin else path) as stream:
+            yield Lines(path, raw_lines(path, stream))
+
+
+def _sourced(
+    path: str, lines: Lines, rest: Iterator[Lines], format_name: str, about: About
+) -> Source:
+    head = Head(lines)
     if format_name == "auto":
-        for name in registry.names(FORMATS):
-            if registry.load(FORMATS, name).recognises(lines.first):
-                format_name = name
-                break
-        else:
-            lines.number = 1
+        entries = [(name, registry.load(FORMATS, name)) for name in registry.names(FORMATS)]
+        found = [name for name, entry in entries if entry.recognises(head)]
+        if len(found) > 1:
+            raise CallerError(
+                f"{path}: expected a trace of one format, found one that can be "
+                f"{' or '.join(found)}; say which with --format"
+            )
+        if not found:
             lines.wrong(
                 "the first line of a known format (hash_ids, or a format header)",
                 _fields(lines),
                 NO_TRACE,
             )
+        format_name = found[0]
     entry = registry.load(FORMATS, format_name)
-    if not entry.recognises(lines.first):
+    if not entry.recognises(head):
         lines.wrong(f"the first line of a {format_name} trace", _fields(lines), NO_TRACE)
-    return cast(Trace, entry.read(lines, limit or MAX_REQUESTS))
+    about.lines = lines
+    return Source(path, format_name, entry, chain([lines], rest), about)
 
 
 def _fields(lines: Lines) -> str:
+    """The names on the first line. Raises CallerError if it is no JSON object."""
     return shorten(", ".join(list(lines.first)[:5])) or "no fields"
 
 
 def described() -> str:
     """All formats with their summaries, for the help of a command."""
     names = registry.names(FORMATS)
-    return "; ".join(f"{name}: {registry.load(FORMATS, name).SUMMARY}" for name in names)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BufferedReader]:
-    if path == "-":
-        yield cast(BufferedReader, sys.stdin.buffer)
-        return
-    try:
-        stream = open(path, "rb")  # noqa: SIM115
-    except IsADirectoryError:
-        raise CallerError(
-            f"{path}: expected a trace file, found a directory; name a file"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise CallerError(
-            f"{path}: expected a readable trace file, found: {reason}; check the path"
-        ) from None
-    with stream:
-        yield stream
-
-
-def _raw_lines(path: str, stream: BufferedReader) -> Iterator[bytes]:
-    """Yields the lines of the file, each cut after MAX_LINE_BYTES + 1 bytes."""
-    source: IO[bytes] = stream
-    packed = packed_as(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC])
-    if packed == "gzip":
-        source = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
-    elif packed:
-        raise CallerError(
-            f"{path}: expected a trace, plain or gzip, found a file packed with {packed}; "
-            "unpack it first"
-        )
-    number = 0
-    try:
-        while line := source.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            yield line
-    except EOFError:
-        raise CallerError(
-            f"{path}:{number + 1}: expected the end of the gzip stream, found a truncated file; "
-            "copy it again"
-        ) from None
-    except (OSError, zlib.error) as error:
-        raise CallerError(
-            f"{path}:{number + 1}: expected readable data, found: {error}; copy the file again"
-        ) from None
+    return "; ".join(f"{name}: {registry.summary(FORMATS, name)}" for name in names)

@@ -47,7 +47,7 @@ def groups(trace: Trace) -> NDArray[np.int64]:
     found = -1 - np.arange(count, dtype=np.int64)
     if trace.identity:
         paged = trace.paged(trace.block_size or _PAGE)
-        chains = [paged.chain(job)[: len(paged.prompt_key(job))] for job in jobs]
+        chains = [paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in jobs]
         shared = np.bincount(np.concatenate(chains)) if count else np.zeros(0, dtype=np.int64)
         few = max(1, count // _FEW)
         for place, chain in enumerate(chains):
@@ -111,6 +111,10 @@ class _Sampled:
         return [self._trace.line_numbers[number] for number in self._chosen.tolist()]
 
     @property
+    def notes(self) -> Sequence[str]:
+        return self._trace.notes
+
+    @property
     def tenants(self) -> NDArray[np.int32]:
         return self._trace.tenants[self._chosen]
 
@@ -141,6 +145,10 @@ class _SampledPages:
     @property
     def knows_output(self) -> bool:
         return self._paged.knows_output
+
+    @property
+    def prompt_pages(self) -> Pages:
+        return self._paged.prompt_pages[self._chosen]
 
     def key(self, job: Job, length: int) -> Key:
         return self._paged.key(self._whole(job), length)

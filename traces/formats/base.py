@@ -1,7 +1,8 @@
 """What all trace formats share: their protocols, and the reading and checking of JSON lines.
 
-`Trace` and `Paged` are what the rest of the project sees of a trace. `Lines` yields JSON objects
-with line numbers. The other functions check single fields. Does not know the fields of any format.
+`Trace` and `Paged` are what the rest of the project sees of a trace. `Lines` yields the lines of a
+file, or the JSON objects on them, and knows where it is. The other functions check single fields.
+Does not know the fields of any format.
 A trace is untrusted input: the limits below end a hostile or broken file with a one-line error
 before it fills the memory.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
@@ -27,8 +30,12 @@ Record: TypeAlias = dict[str, Any]
 MAX_LINE_BYTES = 8 << 20
 MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
 MAX_REQUESTS = 1 << 31
+MAX_BLOCK_TOKENS = 1 << 24
 MAX_TIME_MS = 1 << 42  # 139 years; in nanoseconds still below 2**63
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+MOST_NAME = 256  # characters of the name of a session, stream or request
 
 NO_TRACE = "this is no trace that hicache reads: see docs/formats.md"
 _SHOWN = 40
@@ -44,6 +51,10 @@ class Paged(Workload, Protocol):
     @property
     def knows_output(self) -> bool:
         """Whether `key` identifies output tokens, so that a later turn can hit them."""
+
+    @property
+    def prompt_pages(self) -> Pages:
+        """The pages of `prompt_key` by request: one each, by its number in the trace."""
 
     def prompt_key(self, job: Job) -> Key:
         """The key of all prompt pages that the trace identifies.
@@ -81,7 +92,11 @@ class Trace(Protocol):
 
     @property
     def line_numbers(self) -> Sequence[int]:
-        """The line of the file for each job."""
+        """The line of the file for each job; in a JSON document its request, counted from 1."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What reading left out or had to assume, one sentence each."""
 
     @property
     def tenants(self) -> NDArray[np.int32]:
@@ -110,64 +125,104 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+decoder = json.JSONDecoder(parse_constant=_no_constant)
+decode = decoder.decode
 
 
 class Lines:
-    """The JSON objects of a file, one on each line, with the current line number for errors.
+    """The lines of one file, with the place of the current one for errors.
 
     raw: the lines as bytes, each of at most MAX_LINE_BYTES + 1 bytes. Blank lines are skipped.
-    `first` is the first object; iteration starts with it again.
+    `head` is the first line that is not blank; every way to read begins with it again.
+    element: what of a JSON document is being read, such as "[3].in"; empty for a file of lines.
     """
 
     def __init__(self, path: str, raw: Iterable[bytes]) -> None:
         self.path = path
         self.number = 0
+        self.element = ""
         self._raw = iter(raw)
-        first = next(self._objects(), None)
-        if first is None:
+        for line in self._raw:
+            self.number += 1
+            if line.strip():
+                self.head = line
+                break
+        else:
             self.number = 1
             self.wrong("a trace", "an empty file", "give a file with one JSON object a line")
-        self.first: Record = first
         self._first_line = self.number
 
-    def __iter__(self) -> Iterator[Record]:
+    @cached_property
+    def first(self) -> Record:
+        """The first object of a file with an object on each line."""
         self.number = self._first_line
+        return self._object(self.head)
+
+    def __iter__(self) -> Iterator[Record]:
+        """The JSON objects of a file with one on each line."""
         yield self.first
-        yield from self._objects()
+        for line in self._raw:
+            self.number += 1
+            if line.strip():
+                yield self._object(line)
+
+    def texts(self) -> Iterator[str]:
+        """The lines of a file of text, without their ends."""
+        self.number = self._first_line
+        yield self._text(self.head).rstrip("\r\n")
+        for line in self._raw:
+            self.number += 1
+            if line.strip():
+                yield self._text(line).rstrip("\r\n")
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes of the file from `head` on. `number` is the line of the last piece."""
+        self.number = self._first_line
+        yield self.head.removeprefix(_BYTE_ORDER_MARK)
+        for line in self._raw:
+            self.number += line.endswith(b"\n")
+            yield line
+
+    def beginning(self, most_bytes: int) -> bytes:
+        """The first lines, about as many bytes as that. They are read again afterwards."""
+        ahead: list[bytes] = []
+        count = len(self.head)
+        while count < most_bytes and (line := next(self._raw, b"")):
+            ahead.append(line)
+            count += len(line)
+        self._raw = chain(ahead, self._raw)
+        return b"".join((self.head, *ahead))
 
     def wrong(self, expected: str, found: str, do: str) -> NoReturn:
-        raise CallerError(f"{self.path}:{self.number}: expected {expected}, found {found}; {do}")
+        place = f" {self.element}" if self.element else f"{self.number}"
+        raise CallerError(f"{self.path}:{place}: expected {expected}, found {found}; {do}")
 
     def wrong_field(self, record: Record, field: str, expected: str, do: str = "") -> NoReturn:
         value = record.get(field, _MISSING)
         self.wrong(f"{field}: {expected}", show(value), do or "correct the field")
 
-    def _objects(self) -> Iterator[Record]:
-        for line in self._raw:
-            self.number += 1
-            if len(line) > MAX_LINE_BYTES:
-                self.wrong(
-                    f"lines of at most {MAX_LINE_BYTES} bytes",
-                    "a longer one",
-                    "split the request" if self.number > 1 else NO_TRACE,
-                )
-            if not line.strip():
-                continue
-            try:
-                record = _decode(line.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
-            except UnicodeDecodeError as error:
-                self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
-            except (ValueError, RecursionError) as error:
-                reason = str(error).partition(": line ")[0].partition(";")[0]
-                self.wrong(
-                    "a JSON object",
-                    f"{shorten(line.decode('utf-8').strip())} ({reason})",
-                    self._one_object(),
-                )
-            if type(record) is not dict:
-                self.wrong("a JSON object", show(record), self._one_object())
-            yield record
+    def _text(self, line: bytes) -> str:
+        if len(line) > MAX_LINE_BYTES:
+            self.wrong(
+                f"lines of at most {MAX_LINE_BYTES} bytes",
+                "a longer one",
+                "split the request" if self.number > 1 else NO_TRACE,
+            )
+        try:
+            return line.removeprefix(_BYTE_ORDER_MARK).decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
+
+    def _object(self, line: bytes) -> Record:
+        text = self._text(line)
+        try:
+            record = decode(text)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition(": line ")[0].partition(";")[0]
+            self.wrong("a JSON object", f"{shorten(text.strip())} ({reason})", self._one_object())
+        if type(record) is not dict:
+            self.wrong("a JSON object", show(record), self._one_object())
+        return record
 
     def _one_object(self) -> str:
         """What to do about a line that is no JSON object."""
@@ -200,14 +255,56 @@ def integer(lines: Lines, record: Record, field: str, least: int, most: int, do:
     return value
 
 
-def nanoseconds(lines: Lines, record: Record, field: str) -> int:
-    """A field in milliseconds, integer or fractional, as an integer of nanoseconds."""
+def text(lines: Lines, record: Record, field: str) -> str:
+    """A field that must be text of a bounded length."""
     value = record.get(field)
-    if type(value) is int and 0 <= value <= MAX_TIME_MS:
-        return value * NS_PER_MS
-    if type(value) is not float or not math.isfinite(value) or not 0 <= value <= MAX_TIME_MS:
-        lines.wrong_field(record, field, f"milliseconds from 0 to {MAX_TIME_MS}")
-    return round(value * NS_PER_MS)
+    if type(value) is not str or len(value) > MOST_NAME:
+        lines.wrong_field(record, field, f"text of at most {MOST_NAME} characters")
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        lines.wrong_field(record, field, "text without lone surrogates")
+    return str(value)
+
+
+def inner(lines: Lines, record: Record, field: str) -> Record:
+    """A field that must be an object."""
+    value = record.get(field)
+    if type(value) is not dict:
+        lines.wrong_field(record, field, "an object")
+    return value
+
+
+def nanoseconds(lines: Lines, record: Record, field: str, unit_ns: int = NS_PER_MS) -> int:
+    """A time, integer or fractional, in milliseconds or seconds, as an integer of nanoseconds."""
+    value = record.get(field)
+    most = MAX_TIME_MS * NS_PER_MS // unit_ns
+    if type(value) is int and 0 <= value <= most:
+        return value * unit_ns
+    if type(value) is not float or not math.isfinite(value) or not 0 <= value <= most:
+        unit = "milliseconds" if unit_ns == NS_PER_MS else "seconds"
+        lines.wrong_field(record, field, f"{unit} from 0 to {most}")
+    return round(value * unit_ns)
+
+
+def check_count(lines: Lines, found: int, tokens: int, block_size: int, what: str) -> None:
+    """Raises CallerError if a prompt has not one id for each block, the partial last included."""
+    expected = -(-tokens // block_size)
+    if found != expected:
+        lines.wrong(
+            f"{expected} {what} (input_length {tokens} / {block_size}, rounded up)",
+            str(found),
+            "correct the line, or give the size of the blocks with --block-size",
+        )
+
+
+def check_whole(lines: Lines, found: int, tokens: int, block_size: int, what: str) -> None:
+    """Raises CallerError if there is not one id for each whole block."""
+    expected = tokens // block_size
+    if found != expected:
+        lines.wrong(
+            f"{expected} {what} ({tokens} tokens / {block_size}, rounded down)",
+            str(found),
+            "correct the request, or give the size of the blocks with --block-size",
+        )
 
 
 def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:

@@ -1,192 +1,172 @@
-"""Mooncake FAST'25 traces: one request a line, the prompt as chained ids of 512-token blocks.
+"""Mooncake traces: one request a line, the prompt as chained ids of its blocks.
 
 Fields: timestamp (ms), input_length, output_length (tokens), hash_ids. Equal ids mean equal blocks
-after equal prefixes. The last block is usually partial. Ids may use all 64 bits; they are
-renumbered 0, 1, 2, ... in the order of their first use. Output tokens have no ids, so no other
-request can hit them. Format: github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+after equal prefixes. The last block is usually partial. Ids may use all 64 bits. Output tokens have
+no ids, so no other request can hit them. Format: github.com/kvcache-ai/Mooncake,
+FAST25-release/traces, and what DynoSim and AIPerf read beside it.
 
-A page that is smaller than a block has an id made of its block and its index in the block:
-
-    page id = dense block id * (512 / page_size) + index        index in 0 .. 512 / page_size - 1
-    pages beyond the prompt's whole pages: -1 - (job << 32 | page), which no other job shares
+The size of a block does not stand in the file. A line of L tokens and n ids says that it is from
+ceil(L / n) to ceil(L / (n - 1)) - 1. The published traces have 512; a file that contradicts it is
+read if one power of two is left, and refused otherwise.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Iterator
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
-from sim.workload import Job
+from hicache.core.types import MOST_PRIORITY
 
-from . import _chains, base
-from ._chains import Chains
-from ._jobs import Jobs
+from . import base
+from ._rows import About, Row
+from ._sniff import Head
 from .base import Lines, Record
 
 BLOCK_SIZE = 512
-SUMMARY = "Mooncake FAST'25: timestamp, input_length, output_length, hash_ids of 512 tokens"
-
-_LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
-
+PROVES_BLOCK_SIZE = True  # only all lines together say it
+SUMMARY = "timestamp (ms), input_length, output_length, hash_ids of 512 tokens or --block-size"
 
 SAMPLE = """\
 {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [7, 8]}
 {"timestamp": 1.5, "input_length": 1000, "output_length": 1, "hash_ids": [7, 9]}
 """
 
-
-def recognises(first: Record) -> bool:
-    return "hash_ids" in first
-
-
-def read(lines: Lines, limit: int) -> MooncakeTrace:
-    """Reads all requests, or the first `limit`. Raises CallerError with the line."""
-    jobs = Jobs()
-    numbers = array("q")
-    flat = array("i")
-    starts = array("q", [0])
-    number = Chains().number
-    last_ns = 0
-    for record in lines:
-        arrival_ns = base.nanoseconds(lines, record, "timestamp")
-        base.not_backwards(lines, arrival_ns, last_ns)
-        last_ns = arrival_ns
-        length = base.integer(lines, record, "input_length", 1, base.MAX_REQUEST_TOKENS)
-        output = base.integer(
-            lines,
-            record,
-            "output_length",
-            1,
-            base.MAX_REQUEST_TOKENS,
-            "write at least 1 (a prefill yields the first token)",
-        )
-        previous = -1
-        try:
-            for block in _hash_ids(lines, record, length):
-                # ids are chained here again, so a file whose ids are not chained is read correctly
-                previous = number(previous, block)
-                flat.append(previous)
-        except OverflowError:
-            lines.wrong(f"at most {_chains.MOST} different blocks", "more", "split the trace")
-        starts.append(len(flat))
-        jobs.add(arrival_ns, length, output)
-        numbers.append(lines.number)
-        if len(jobs) == limit:
-            break
-    return MooncakeTrace(lines.path, jobs, numbers, np.asarray(flat), starts)
+_ALIASES = {
+    "timestamp": ("created_time",),
+    "input_length": ("input_tokens",),
+    "output_length": ("output_tokens",),
+    "delay": ("delay_ms",),
+}
+_UNSURE = frozenset({"chat_id", "parent_chat_id"})
 
 
-def _hash_ids(lines: Lines, record: Record, length: int) -> list[int]:
-    ids = record.get("hash_ids")
-    expected = -(-length // BLOCK_SIZE)
-    if type(ids) is not list:
-        lines.wrong_field(record, "hash_ids", f"a list of {expected} integers")
-    if len(ids) != expected:
-        lines.wrong(
-            f"{expected} hash_ids (input_length {length} / {BLOCK_SIZE}, rounded up)",
-            str(len(ids)),
-            f"correct the line, or convert a trace whose blocks are not {BLOCK_SIZE} tokens",
-        )
-    if set(map(type, ids)) != {int}:
-        wrong = next(value for value in ids if type(value) is not int)
-        lines.wrong("hash_ids that are integers", base.show(wrong), "correct the list")
-    if min(ids) < _LEAST_ID or max(ids) > _MOST_ID:
-        wrong = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
-        lines.wrong("hash_ids of at most 64 bits", base.show(wrong), "shorten the hash")
-    if len(set(ids)) != len(ids):
-        wrong = _first_repeated(ids)
-        lines.wrong(
-            "each of a request's hash_ids once (they are chained)",
-            f"{wrong} twice",
-            "chain each id with the one before it",
-        )
-    return ids
+def recognises(head: Head) -> bool:
+    return "hash_ids" in head.keys and not head.keys & _UNSURE and not head.is_list
 
 
-def _first_repeated(ids: Sequence[int]) -> int:
-    seen: set[int] = set()
-    for value in ids:
-        if value in seen:
-            break
-        seen.add(value)
-    return value
-
-
-class MooncakeTrace:
-    """The requests; the blocks of request i are flat[starts[i] : starts[i + 1]]."""
-
-    format = "mooncake"
-    identity = True
-    block_size = BLOCK_SIZE
-    tenant_names = ("",)
-
-    def __init__(
-        self,
-        path: str,
-        jobs: Jobs,
-        line_numbers: Sequence[int],
-        flat: NDArray[np.int32],
-        starts: Sequence[int],
-    ) -> None:
-        self.path = path
-        self.jobs = jobs
-        self.line_numbers = line_numbers
-        self._flat = flat
-        self._starts = starts
-
-    @property
-    def tenants(self) -> NDArray[np.int32]:
-        return np.zeros(len(self.jobs), dtype=np.int32)
-
-    def blocks(self, job: Job) -> NDArray[np.int32]:
-        return self._flat[self._starts[job.index] : self._starts[job.index + 1]]
-
-    def paged(self, page_size: int) -> MooncakePages:
-        if page_size < 1 or BLOCK_SIZE % page_size:
-            divisors = ", ".join(
-                str(size) for size in range(1, BLOCK_SIZE + 1) if BLOCK_SIZE % size == 0
+def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
+    sizes = _Sizes(about)
+    last: dict[str, int] = {}  # of each session, its last request
+    count = 0
+    for lines in about.each(files):
+        for record in lines:
+            session = _session(lines, record)
+            before = last.get(session, -1) if session is not None else -1
+            after, arrival_ns = _arrival(lines, record, before)
+            length = _length(lines, record, "input_length")
+            output = _length(lines, record, "output_length")
+            ids = record.get("hash_ids")
+            if type(ids) is not list:
+                expected = -(-length // (about.wanted_block_size or BLOCK_SIZE))
+                lines.wrong_field(record, "hash_ids", f"a list of {expected} integers")
+            sizes.learn(lines, length, len(ids))
+            if session is not None:
+                last[session] = count
+            count += 1
+            priority = 0
+            if "priority" in record:
+                most = MOST_PRIORITY
+                priority = base.integer(lines, record, "priority", -most, most)
+            yield Row(
+                arrival_ns, length, output, ids, after=after, session=session, priority=priority
             )
+
+
+def _name(lines: Lines, record: Record, field: str) -> str:
+    """The field as this line spells it. Raises CallerError if it is there twice."""
+    if not any(alias in record for alias in _ALIASES[field]):
+        return field
+    found = [name for name in (field, *_ALIASES[field]) if name in record]
+    if len(found) > 1:
+        lines.wrong(f"one of {', '.join(found)}", "more than one", "remove the others")
+    return found[0]
+
+
+def _length(lines: Lines, record: Record, field: str) -> int:
+    do = ""
+    if field == "output_length":
+        do = "write at least 1 (a prefill yields the first token)"
+    return base.integer(lines, record, _name(lines, record, field), 1, base.MAX_REQUEST_TOKENS, do)
+
+
+def _session(lines: Lines, record: Record) -> str | None:
+    if "session_id" not in record:
+        return None
+    name = record["session_id"]
+    if type(name) is int:
+        return str(name)
+    return base.text(lines, record, "session_id")
+
+
+def _arrival(lines: Lines, record: Record, before: int) -> tuple[int, int]:
+    """(after, arrival_ns): a request with a delay follows the one before it in its session."""
+    time, delay = _name(lines, record, "timestamp"), _name(lines, record, "delay")
+    if delay not in record:
+        return -1, base.nanoseconds(lines, record, time)
+    if time in record and before >= 0:
+        lines.wrong(f"either {time} or {delay}", "both", "remove one of them")
+    if before < 0 and time in record:
+        lines.wrong(
+            f"{delay} only after another request of the session",
+            f"both {time} and {delay} in the first",
+            f"remove {delay}",
+        )
+    if before < 0:
+        lines.wrong(
+            f"{delay} only after another request of the same session_id",
+            "none before it",
+            f"give it a {time}",
+        )
+    return before, base.nanoseconds(lines, record, delay)
+
+
+class _Sizes:
+    """Which sizes of a block the lines so far allow."""
+
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._least, self._most = 1, base.MAX_BLOCK_TOKENS
+        about.block_size = about.wanted_block_size or BLOCK_SIZE
+        about.settle = self._settle
+
+    def learn(self, lines: Lines, length: int, count: int) -> None:
+        """A line with `count` ids for `length` tokens. Raises CallerError if no size is left."""
+        wanted, size = self._about.wanted_block_size, self._about.block_size
+        least, most = self._least, self._most
+        if count:
+            self._least = max(least, -(-length // count))
+        if count > 1:
+            self._most = min(most, -(-length // (count - 1)) - 1)
+        if count and self._least <= (wanted or self._least) <= self._most:
+            return
+        if not wanted and not least <= size <= most:
+            size = next(iter(_powers(least, most)), least)
+        base.check_count(lines, count, length, size, "hash_ids")
+        lines.wrong(
+            f"hash_ids for blocks of {least} to {most} tokens, as in the lines before",
+            f"{count} for {length} tokens",
+            "correct the line",
+        )
+
+    def _settle(self) -> None:
+        """Decides after the last line. Raises CallerError if more than one size is possible."""
+        about = self._about
+        if self._least <= about.block_size <= self._most:
+            return
+        found = _powers(self._least, self._most)
+        if not found and self._least == self._most:
+            found = [self._least]
+        if len(found) != 1:
+            lines = about.lines
+            assert lines is not None
+            sizes = " or ".join(map(str, found)) or f"any from {self._least} to {self._most}"
             raise CallerError(
-                f"{self.path}: expected a page size that divides its {BLOCK_SIZE}-token blocks, "
-                f"found {page_size}; use one of {divisors}"
+                f"{lines.path}: expected blocks of {BLOCK_SIZE} tokens, or of a size that the "
+                f"lengths prove, found blocks that can have {sizes}; give it with --block-size"
             )
-        return MooncakePages(self, page_size)
+        about.block_size = found[0]
 
 
-class MooncakePages:
-    """The trace in pages of `page_size` tokens, a divisor of the block size."""
-
-    knows_output = False
-
-    def __init__(self, trace: MooncakeTrace, page_size: int) -> None:
-        self.page_size = page_size
-        self.jobs = trace.jobs
-        self._blocks = trace.blocks
-        self._per_block = np.int64(BLOCK_SIZE // page_size)
-        self._indices = np.arange(self._per_block, dtype=np.int64)
-
-    def key(self, job: Job, length: int) -> Key:
-        pages = length // self.page_size
-        known = min(pages, job.input_length // self.page_size)
-        ids = self._pages(job, known)
-        if pages > known:
-            unique = -1 - (job.index << 32 | np.arange(known, pages, dtype=np.int64))
-            ids = np.concatenate((ids, unique))
-        return Key.from_page_ids(ids)
-
-    def prompt_key(self, job: Job) -> Key:
-        return Key.from_page_ids(self.chain(job))
-
-    def chain(self, job: Job) -> Pages:
-        return self._pages(job, -(-job.input_length // self.page_size))
-
-    def _pages(self, job: Job, pages: int) -> Pages:
-        blocks = self._blocks(job)
-        if self._per_block == 1:
-            return blocks[:pages].astype(np.int64)
-        return (blocks[:, None] * self._per_block + self._indices).ravel()[:pages]
+def _powers(least: int, most: int) -> list[int]:
+    """The powers of two in between."""
+    return [1 << power for power in range(most.bit_length()) if least <= 1 << power <= most]

@@ -2,105 +2,31 @@
 
 docs/formats.md describes it for users. A token is identified by its stream and its offset in the
 stream; every segment starts at offset 0. The output is a segment too, so a later prompt can contain
-it and hit it. Formats that only have prompt hashes cannot express that.
-
-    token id = stream number << 24 | offset        streams numbered in order of appearance
+it and hit it. Formats that only have prompt hashes cannot express that; for what is converted from
+them, version 2 has requests of blocks and of lengths (_block_lines).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hicache.core.errors import CallerError
-from hicache.core.types import MOST_PRIORITY, Key, Pages
 from sim.sender import SenderOptions
-from sim.workload import Job
 
-from . import _chains, _sender, base
+from . import _block_lines, _blocks, _chains, _native_fields, _sender, base
 from ._chains import Chains
 from ._jobs import Jobs
+from ._native_fields import NAME, SEGMENTS, Header
+from ._rows import About, Row
+from ._segments import NativeTrace, Segment, Tokens
+from ._sniff import Head
 from ._tenants import Tenants
-from .base import Lines, Record
+from .base import Lines, Record, Trace
 
-NAME = "hicache-trace"
-VERSION = 1
 SUMMARY = "segments of token streams, the output's identity included (docs/formats.md)"
 
-_OFFSET_BITS = 24
-_LENGTH_BITS = 25
-_MAX_NAME = 256  # characters
-_FIELDS = {
-    "timestamp",
-    "after",
-    "delay",
-    "namespace",
-    "session",
-    "tenant",
-    "priority",
-    "input",
-    "output",
-}
-
-
-class Segment(NamedTuple):
-    stream: int
-    length: int
-
-
-class Tokens:
-    """The tokens of all requests: the segments of each prompt, then the segment of its output.
-
-    A stream after one prefix is a *branch*. The branches and lengths of the segments of request i
-    are in `branches` and `lengths` from starts[i] to starts[i + 1]. Equal branches mean equal
-    streams after equal tokens. Of each branch: its stream, the token at which it begins, and the
-    most tokens of it that a cache holds: the last one of an output has no KV.
-    """
-
-    def __init__(self) -> None:
-        self.branches = array("i")
-        self.lengths = array("i")
-        self.starts = array("q", [0])
-        self.namespaces: list[str] = []
-        self.streams = array("q")
-        self.first_tokens = array("i")
-        self.longest = array("i")
-        self._namespace = array("i")
-        self._numbers: dict[str, int] = {}
-
-    def add(self, segments: Sequence[Segment], namespace: str, chains: Chains) -> None:
-        """Appends a request. chains: the branches by what is before them."""
-        root = self._numbers.setdefault(namespace, len(self._numbers))
-        if root == len(self.namespaces):
-            self.namespaces.append(namespace)
-        self._namespace.append(root)
-        before, first = -1 - root, 0
-        for left, (stream, length) in zip(range(len(segments))[::-1], segments, strict=True):
-            branch = chains.number(before, stream)
-            held = length if left else length - 1
-            if branch == len(self.streams):
-                self.streams.append(stream)
-                self.first_tokens.append(first)
-                self.longest.append(held)
-            elif held > self.longest[branch]:
-                self.longest[branch] = held
-            self.branches.append(branch)
-            self.lengths.append(length)
-            before = branch << _LENGTH_BITS | length
-            first += length
-        self.starts.append(len(self.branches))
-
-    def of(self, index: int) -> Iterator[tuple[int, int]]:
-        """(branch, length) of each segment of a request."""
-        part = slice(self.starts[index], self.starts[index + 1])
-        return zip(self.branches[part], self.lengths[part], strict=True)
-
-    def namespace(self, index: int) -> str:
-        return self.namespaces[self._namespace[index]]
+_FIELDS = _native_fields.FIELDS | {"input", "output"}
 
 
 SAMPLE = """\
@@ -113,21 +39,44 @@ SAMPLE = """\
 def header(made_by: Record, sender: SenderOptions | None = None) -> Record:
     """The first line of a file in this format. made_by: how the file was made. sender: how its
     requests are sent, if not when they arrive."""
-    first: Record = {"format": NAME, "version": VERSION, "made_by": made_by}
+    first: Record = {"format": NAME, "version": 1, "made_by": made_by}
     return first if sender is None else {**first, "sender": _sender.written(sender)}
 
 
-def recognises(first: Record) -> bool:
-    return "format" in first
+def recognises(head: Head) -> bool:
+    return "format" in head.keys and not head.is_list
 
 
-def read(lines: Lines, limit: int) -> NativeTrace:
+def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
     """Reads all requests, or the first `limit`. Raises CallerError with the line."""
+    lines, records, header = _begin(files, about)
+    if header.requests == SEGMENTS:
+        about.no_blocks(lines)
+        return _segments(lines, records, header, limit)
+    found = _block_lines.rows(lines, records, header, about)
+    trace = _blocks.read(found, about, lines.path, "native", limit)
+    trace.jobs.sender = header.sender
+    return trace
+
+
+def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
+    """The requests of a file of blocks or lengths. Raises CallerError for one of segments."""
+    lines, records, header = _begin(files, about)
+    if header.requests == SEGMENTS:
+        lines.wrong("a trace in another format", "one in the native format", "use it as it is")
+    return _block_lines.rows(lines, records, header, about)
+
+
+def _begin(files: Iterable[Lines], about: About) -> tuple[Lines, Iterator[Record], Header]:
+    lines = next(about.each(files))
     records = iter(lines)
-    first = next(records)
-    _check_header(lines, first)
+    return lines, records, _native_fields.read_header(lines, next(records))
+
+
+def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: int) -> NativeTrace:
+    known = _FIELDS | {"tenant"} if header.version > 1 else _FIELDS
     jobs = Jobs()
-    jobs.sender = _sender.read(lines, first)
+    jobs.sender = header.sender
     tokens = Tokens()
     tenants = Tenants()
     chains = Chains("q")
@@ -136,33 +85,29 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     sessions: dict[str, int] = {}
     last_ns = 0
     for record in records:
-        if not record.keys() <= _FIELDS:
-            unknown = next(field for field in record if field not in _FIELDS)
-            known = ", ".join(sorted(_FIELDS))
-            lines.wrong(f"only the fields {known}", base.show(unknown), "remove it")
-        after, arrival_ns = _arrival(lines, record, len(jobs))
+        _native_fields.check_fields(lines, record, known)
+        after, arrival_ns = _native_fields.arrival(lines, record, len(jobs))
         if after < 0:
             base.not_backwards(lines, arrival_ns, last_ns)
             last_ns = arrival_ns
         prompt = _prompt(lines, record, streams)
         output = _segment(lines, record.get("output"), "output", streams)
-        length = sum(segment.length for segment in prompt)
-        if length + output.length > base.MAX_REQUEST_TOKENS:
+        length = sum([count for _, count in prompt])
+        if length + output[1] > base.MAX_REQUEST_TOKENS:
             lines.wrong(
                 f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
-                str(length + output.length),
+                str(length + output[1]),
                 "shorten the request",
             )
         try:
-            tokens.add((*prompt, output), _namespace(lines, record), chains)
+            namespace = _native_fields.name(lines, record, "namespace")
+            tokens.add((*prompt, output), namespace, chains)
         except OverflowError:
             lines.wrong(f"at most {_chains.MOST} different segments", "more", "split the trace")
         session = _session(lines, record, after, jobs, sessions)
-        priority = 0
-        if "priority" in record:
-            priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
-        jobs.add(arrival_ns, length, output.length, after, session, priority)
-        tenants.add(_text(lines, record, "tenant") if "tenant" in record else "")
+        priority = _native_fields.priority(lines, record)
+        jobs.add(arrival_ns, length, output[1], after, session, priority)
+        tenants.add(_native_fields.name(lines, record, "tenant"))
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
@@ -171,48 +116,11 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     return NativeTrace(lines.path, jobs, numbers, tokens, tenants)
 
 
-def _check_header(lines: Lines, record: Record) -> None:
-    do = f'begin the file with {{"format": "{NAME}", "version": {VERSION}}}'
-    if record.get("format") != NAME:
-        lines.wrong_field(record, "format", f'"{NAME}"', do)
-    if type(record.get("version")) is not int or record["version"] != VERSION:
-        lines.wrong_field(record, "version", str(VERSION), do)
-
-
-def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
-    """(after, arrival_ns), as in `Job`."""
-    if "after" not in record:
-        if "delay" in record:
-            lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
-        return -1, base.nanoseconds(lines, record, "timestamp")
-    if "timestamp" in record:
-        lines.wrong("either timestamp or after", "both", "remove one of them")
-    if not index:
-        lines.wrong("a timestamp in the first request", "after", "give it a timestamp")
-    after = base.integer(
-        lines, record, "after", 0, index - 1, "name an earlier request, counted from 0"
-    )
-    return after, base.nanoseconds(lines, record, "delay") if "delay" in record else 0
-
-
-def _namespace(lines: Lines, record: Record) -> str:
-    return _text(lines, record, "namespace") if "namespace" in record else ""
-
-
 def _session(lines: Lines, record: Record, after: int, jobs: Jobs, sessions: dict[str, int]) -> int:
     """The session that the request names, or that of the request before it, or a new one."""
     if "session" in record:
-        return sessions.setdefault(_text(lines, record, "session"), len(jobs))
-    return jobs[after].session if after >= 0 else len(jobs)
-
-
-def _text(lines: Lines, record: Record, field: str) -> str:
-    text = record[field]
-    if type(text) is not str or len(text) > _MAX_NAME:
-        lines.wrong_field(record, field, f"text of at most {_MAX_NAME} characters")
-    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        lines.wrong_field(record, field, "text without lone surrogates")
-    return str(text)
+        return sessions.setdefault(base.text(lines, record, "session"), len(jobs))
+    return jobs.session(after) if after >= 0 else len(jobs)
 
 
 def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:
@@ -236,88 +144,4 @@ def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Se
             base.show(length),
             "correct the field",
         )
-    return Segment(streams.setdefault(name, len(streams)), length)
-
-
-class NativeTrace:
-    """Requests as segments. Segments are expanded to tokens when a key is asked for."""
-
-    format = "native"
-    identity = True
-    block_size = None
-
-    def __init__(
-        self,
-        path: str,
-        jobs: Jobs,
-        line_numbers: Sequence[int],
-        tokens: Tokens,
-        tenants: Tenants,
-    ) -> None:
-        self.path = path
-        self.jobs = jobs
-        self.line_numbers = line_numbers
-        self.tokens = tokens
-        self._tenants = tenants
-
-    @property
-    def tenants(self) -> NDArray[np.int32]:
-        return self._tenants.numbers
-
-    @property
-    def tenant_names(self) -> tuple[str, ...]:
-        return self._tenants.names
-
-    def paged(self, page_size: int) -> NativePages:
-        if page_size < 1:
-            raise CallerError(f"page_size: expected at least 1, found {page_size}; use 64")
-        return NativePages(self, page_size)
-
-
-class NativePages:
-    """The trace in pages of `page_size` tokens.
-
-    A page belongs to the branch in which it ends. The pages of branch b have the ids from
-    `_first_ids[b]` on, so that equal ids mean equal pages after equal prefixes.
-    """
-
-    knows_output = True
-
-    def __init__(self, trace: NativeTrace, page_size: int) -> None:
-        self.page_size = page_size
-        self.jobs = trace.jobs
-        self._tokens = tokens = trace.tokens
-        first = np.asarray(tokens.first_tokens)
-        pages = (first + np.asarray(tokens.longest)) // page_size - first // page_size
-        self._first_ids = np.cumsum(pages, dtype=np.int64) - pages
-
-    def key(self, job: Job, length: int) -> Key:
-        tokens = self._tokens
-        spans = []
-        left = length
-        for branch, whole in tokens.of(job.index):
-            count = min(whole, left)
-            first = tokens.streams[branch] << _OFFSET_BITS
-            spans.append(np.arange(first, first + count, dtype=np.int64))
-            left -= count
-            if not left:
-                break
-        if left:
-            raise CallerError(
-                f"request {job.index}: expected a length within its "
-                f"{job.input_length + job.output_length} tokens, found {length}"
-            )
-        return Key.from_tokens(np.concatenate(spans), self.page_size, tokens.namespace(job.index))
-
-    def prompt_key(self, job: Job) -> Key:
-        return self.key(job, job.input_length)
-
-    def chain(self, job: Job) -> Pages:
-        size, covered, spans = self.page_size, 0, []
-        last = job.input_length + job.output_length - 1
-        for branch, length in self._tokens.of(job.index):
-            pages = min(covered + length, last) // size - covered // size
-            first = self._first_ids[branch]
-            spans.append(np.arange(first, first + pages, dtype=np.int64))
-            covered += length
-        return np.concatenate(spans)
+    return streams.setdefault(name, len(streams)), length

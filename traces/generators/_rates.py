@@ -44,12 +44,26 @@ def part(text: str) -> float:
     return found
 
 
+def number(
+    parser: argparse.ArgumentParser, name: str, usual: int, says: str, metavar: str = "N"
+) -> None:
+    """Adds the option of a number that is at least 1."""
+    parser.add_argument(name, metavar=metavar, type=at_least(1), default=usual, help=says)
+
+
+def tokens(parser: argparse.ArgumentParser, name: str, usual: int, says: str) -> None:
+    """Adds the option of a length."""
+    number(parser, name, usual, says, "TOKENS")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every dataset of bench_serving.py has."""
     add = parser.add_argument
-    add("--request-rate", type=rate, default=math.inf, help="mean requests per second, or inf")
-    add("--max-concurrency", type=at_least(0), default=0, help="most in progress; 0: no limit")
-    add("--seed", type=at_least(0), default=1, help="seed of all random draws")
+    says = "mean requests per second, or inf"
+    add("--request-rate", metavar="RATE", type=rate, default=math.inf, help=says)
+    says = "most in progress; 0: no limit"
+    add("--max-concurrency", metavar="N", type=at_least(0), default=0, help=says)
+    add("--seed", metavar="N", type=at_least(0), default=1, help="seed of all random draws")
 
 
 def sender_of(max_concurrency: int) -> SenderOptions | None:

@@ -32,7 +32,7 @@ from . import _rates
 SUMMARY = "SGLang's bench_multiturn.py: clients, rounds, request rate, round barrier"
 
 _NS_PER_S = 1_000_000_000
-_MOST_DRAWN = 10_000_000
+_MOST_DRAWN = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +58,28 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--num-clients", type=at_least(1), default=256, help="conversations at once")
-    add("--num-rounds", type=at_least(1), default=5, help="turns of each conversation")
-    add("--request-tokens", type=at_least(1), default=512, help="length of the first prompt")
-    add(
-        *("--sub-question-tokens", "--sub-question-input-tokens"),
-        type=at_least(0),
-        default=0,
-        help="new tokens of each further turn; 0: as many as the first prompt has",
-    )
-    add("--output-tokens", type=at_least(1), default=64, help="generated tokens of a turn")
-    add("--range-ratio", type=_rates.part, default=1.0, help="least length as a part of the most")
-    add("--request-rate", type=_rates.rate, default=1.0, help="mean requests per second, or inf")
-    add(
-        *("--distribution",),
-        type=choice(DISTRIBUTIONS),
-        default="poisson",
-        help="of the pauses between requests: poisson or uniform",
-    )
-    add("--max-parallel", type=at_least(1), default=128, help="most requests in progress")
-    add(
-        *("--ready-queue-policy",),
-        type=choice(POLICIES),
-        default="random",
-        help="which ready turn is sent next: random or fifo",
-    )
-    add(
-        *("--enable-round-barrier",),
-        action="store_true",
-        help="a turn waits until all earlier turns of all clients have ended",
-    )
-    add(
-        *("--barrier-pause-ms",),
-        type=between(0, MAX_TIME_MS // 2),
-        default=10_000,
-        help="pause between the rounds, with the barrier",
-    )
-    add("--seed", type=at_least(0), default=1, help="seed of order, pauses and lengths")
+    add, number, tokens = parser.add_argument, _rates.number, _rates.tokens
+    number(parser, "--num-clients", 256, "conversations at once")
+    number(parser, "--num-rounds", 5, "turns of each conversation")
+    tokens(parser, "--request-tokens", 512, "length of the first prompt")
+    says = "new tokens of each further turn; 0: as many as the first prompt has"
+    add("--sub-question-tokens", metavar="TOKENS", type=at_least(0), default=0, help=says)
+    tokens(parser, "--output-tokens", 64, "generated tokens of a turn")
+    says = "least length as a part of the longest"
+    add("--range-ratio", metavar="PART", type=_rates.part, default=1.0, help=says)
+    says = "mean requests per second, or inf"
+    add("--request-rate", metavar="RATE", type=_rates.rate, default=1.0, help=says)
+    says, parse = "of the pauses between requests: poisson or uniform", choice(DISTRIBUTIONS)
+    add("--distribution", metavar="NAME", type=parse, default="poisson", help=says)
+    number(parser, "--max-parallel", 128, "most requests in progress")
+    says, parse = "which ready turn is next: random or fifo", choice(POLICIES)
+    add("--ready-queue-policy", metavar="NAME", type=parse, default="random", help=says)
+    says = "a turn waits until all earlier turns of all clients have ended"
+    add("--enable-round-barrier", action="store_true", help=says)
+    time, says = between(0, MAX_TIME_MS // 2), "pause between the rounds, with the barrier"
+    add("--barrier-pause-ms", metavar="MS", type=time, default=10_000, help=says)
+    says = "seed of order, pauses and lengths"
+    add("--seed", metavar="N", type=at_least(0), default=1, help=says)
 
 
 def extent(options: Options) -> Extent:

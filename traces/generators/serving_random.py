@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sim.sender import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.options import OptionRecord
 
 from . import _rates
 
@@ -32,16 +32,11 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--num-prompts", type=at_least(1), default=1000, help="number of requests")
-    add("--random-input-tokens", type=at_least(1), default=1024, help="longest prompt")
-    add("--random-output-tokens", type=at_least(1), default=1024, help="longest answer")
-    add(
-        *("--random-range-ratio",),
-        type=_rates.part,
-        default=0.0,
-        help="least length as a part of the longest",
-    )
+    _rates.number(parser, "--num-prompts", 1000, "number of requests")
+    _rates.tokens(parser, "--random-input-tokens", 1024, "longest prompt")
+    _rates.tokens(parser, "--random-output-tokens", 1024, "longest answer")
+    add, says = parser.add_argument, "least length as a part of the longest"
+    add("--random-range-ratio", metavar="PART", type=_rates.part, default=0.0, help=says)
     _rates.add_options(parser)
 
 

@@ -18,7 +18,7 @@ from hicache.core.errors import CallerError
 from sim.sender import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.options import OptionRecord
 
 from . import _rates
 
@@ -41,13 +41,12 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--gsp-num-groups", type=at_least(1), default=64, help="system prompts")
-    add("--gsp-prompts-per-group", type=at_least(1), default=16, help="questions of each of them")
-    add("--gsp-system-prompt-tokens", type=at_least(1), default=2048, help="length of one")
-    add("--gsp-question-tokens", type=at_least(1), default=128, help="length of a question")
-    add("--gsp-output-tokens", type=at_least(1), default=256, help="generated tokens of an answer")
-    add("--runs", type=at_least(1), default=1, help="times the benchmark is run, one after another")
+    _rates.number(parser, "--gsp-num-groups", 64, "system prompts")
+    _rates.number(parser, "--gsp-prompts-per-group", 16, "questions of each of them")
+    _rates.number(parser, "--gsp-system-prompt-tokens", 2048, "length of one")
+    _rates.tokens(parser, "--gsp-question-tokens", 128, "length of a question")
+    _rates.tokens(parser, "--gsp-output-tokens", 256, "generated tokens of an answer")
+    _rates.number(parser, "--runs", 1, "times the benchmark is run, one after another")
     _rates.add_options(parser)
 
 

@@ -21,7 +21,7 @@ from hicache.core.errors import CallerError
 from sim.sender import SenderOptions
 from traces.formats.base import Record, shorten
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.options import OptionRecord
 
 from . import _rates
 
@@ -46,7 +46,7 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--num-prompts", type=at_least(1), default=1000, help="number of requests")
+    _rates.number(parser, "--num-prompts", 1000, "number of requests")
     add(
         "--lengths",
         default="",

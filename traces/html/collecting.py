@@ -43,7 +43,11 @@ def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str
     """The variant of a finished replay. label: its name in the report; empty for its sizes."""
     found: dict[str, Any] = document(trace, settings, run)
     latency, lost = run.latency, _lost(run)
-    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    load = (
+        None
+        if latency is None
+        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
+    )
     return Variant(
         label=label or _label(settings),
         digest=run.digest,

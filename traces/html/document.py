@@ -120,7 +120,7 @@ def report(
     verdict: Mapping[str, Any] | None = None,
     curve: Mapping[str, Any] | None = None,
     prefixes: Prefixes | None = None,
-    slo: Mapping[str, float] | None = None,
+    slo: Mapping[str, float | None] | None = None,
     warnings: Sequence[str] = (),
     estimates: Sequence[str] = (),
     complete: bool = True,

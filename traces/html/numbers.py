@@ -27,6 +27,10 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
 
 
+def requests(number: float) -> str:
+    return "1 request" if number == 1 else f"{number:,.0f} requests"
+
+
 def short(value: float | None, unit: str = "") -> str:
     """Three digits and a decimal prefix: `1.23 M`, `512 GB`."""
     if value is None:

@@ -7,7 +7,7 @@ scripts that stand in it. Does not write files; see the commands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,31 @@ def render(document: Mapping[str, Any]) -> str:
     best = (document["verdict"] or {}).get("best")
     page = Page(first=labels.index(best) if best in labels else 0)
     body = sections(document, page)
-    plotly, plotly_hash = raw_script(_plotly())
-    own, own_hash = raw_script(_HERE.with_name("page.js").read_text(encoding="utf-8"))
+    charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
+    trace = document["trace"]
+    told = (
+        f"{trace['requests']:,} requests, {trace['input_tokens']:,} prompt tokens; "
+        f"hicache {document['hicache_version']}"
+    )
+    quiet = tag("noscript", tag("p", "The charts need JavaScript; each has a table beside it."))
+    top = _top(document["title"], told, joined(body), quiet)
+    plotly, own = _plotly(), _HERE.with_name("page.js").read_text(encoding="utf-8")
+    embedded = [data("charts", charts), data(DOCUMENT_ID, document)]
+    return _page(document["title"], top, body, embedded, [plotly, own])
+
+
+def render_tables(title: str, told: str, body: Sequence[Html], document: object) -> str:
+    """A page without charts, in the same style. told: a line below its title."""
+    return _page(title, _top(title, told, joined(body)), body, [data(DOCUMENT_ID, document)], [])
+
+
+def _page(
+    title: str, top: Html, body: Sequence[Html], embedded: Sequence[Html], scripts: Sequence[str]
+) -> str:
+    made = [raw_script(script) for script in scripts]
+    allowed = " ".join(digest for _, digest in made) or "'none'"
     policy = (
-        f"default-src 'none'; script-src {plotly_hash} {own_hash}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     style = Html(f"<style>{_HERE.with_name('page.css').read_text(encoding='utf-8')}</style>")
@@ -51,34 +72,21 @@ def render(document: Mapping[str, Any]) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", document["title"]),
+        tag("title", title),
         style,
     )
-    charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
-    end = [data("charts", charts), data(DOCUMENT_ID, document), plotly, own]
-    shown = tag("body", _top(document, joined(body)), tag("main", *body), *end)
+    shown = tag("body", top, tag("main", *body), *embedded, *(script for script, _ in made))
     return f"<!DOCTYPE html>\n{tag('html', head, shown, lang='en')}\n"
 
 
-def _top(document: Mapping[str, Any], body: str) -> Html:
+def _top(title: str, told: str, body: str, *more: Html) -> Html:
     links = [
         tag("li", tag("a", text, href=f"#{name}"))
         for name, text in _NAVIGATION
         if f'id="{name}"' in body
     ]
-    trace = document["trace"]
-    told = (
-        f"{trace.get('requests', 0):,} requests, {trace.get('input_tokens', 0):,} prompt tokens; "
-        f"hicache {document['hicache_version']}"
-    )
-    quiet = tag("noscript", tag("p", "The charts need JavaScript; each has a table beside it."))
-    return tag(
-        "header",
-        tag("h1", document["title"]),
-        tag("p", told),
-        tag("nav", tag("ul", *links), aria_label="Sections"),
-        quiet,
-    )
+    navigation = tag("nav", tag("ul", *links), aria_label="Sections")
+    return tag("header", tag("h1", title), tag("p", told), navigation, *more)
 
 
 def _plotly() -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .base import Parameter
 
 SUMMARY = "all requests at the start"
+NEEDS_RATE = False
 PARAMETERS: Mapping[str, Parameter] = {}
 
 

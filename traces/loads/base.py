@@ -1,9 +1,9 @@
 """The interface of load models: when requests arrive that wait for no other request.
 
-A load model is one file in this folder with SUMMARY (one line for the help), PARAMETERS, and
-`arrivals(recorded, rate_per_s, given, draw)`. It replaces times and nothing else: requests keep
-their order and what they ask for. The same seed gives the same times. Does not know tokens,
-sessions or requests that wait for others.
+A load model is one file in this folder with SUMMARY (one line for the help), NEEDS_RATE (whether
+it cannot do without a rate), PARAMETERS, and `arrivals(recorded, rate_per_s, given, draw)`. It
+replaces times and nothing else: requests keep their order and what they ask for. The same seed
+gives the same times. Does not know tokens, sessions or requests that wait for others.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Arrivals(NamedTuple):
 
 class Model(Protocol):
     SUMMARY: str
+    NEEDS_RATE: bool
     PARAMETERS: Mapping[str, Parameter]
 
     def arrivals(
@@ -54,9 +55,8 @@ class Model(Protocol):
     ) -> NDArray[np.int64]:
         """The arrival of each request in nanoseconds, never earlier than that of the one before.
 
-        recorded: the times of the trace, at least one. rate_per_s: requests per second, on
-        average; 0 to keep that of the trace, which then has no rate to keep.
-        given: a value for each of PARAMETERS.
+        recorded: the times of the trace, at least one. rate_per_s: requests per second on average;
+        0 if none was given and the model needs none. given: a value for each of PARAMETERS.
         """
 
 

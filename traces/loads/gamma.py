@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .base import Parameter, from_gaps
 
 SUMMARY = "gamma-distributed gaps with a coefficient of variation; above 1 is bursty"
+NEEDS_RATE = True
 PARAMETERS: Mapping[str, Parameter] = {"cv": Parameter(2.0)}
 
 

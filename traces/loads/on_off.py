@@ -15,6 +15,7 @@ from hicache.core.errors import CallerError
 from .base import Parameter, from_gaps
 
 SUMMARY = "bursts of exponential gaps, and nothing between them"
+NEEDS_RATE = True
 PARAMETERS: Mapping[str, Parameter] = {
     "on": Parameter(10.0, is_time=True),
     "off": Parameter(30.0, is_time=True),

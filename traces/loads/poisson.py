@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .base import Parameter, from_gaps
 
 SUMMARY = "exponential gaps, as of many independent users"
+NEEDS_RATE = True
 PARAMETERS: Mapping[str, Parameter] = {}
 
 

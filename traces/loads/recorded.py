@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .base import NS_PER_S, Parameter
 
 SUMMARY = "the times of the trace, stretched or compressed to --request-rate"
+NEEDS_RATE = False
 PARAMETERS: Mapping[str, Parameter] = {}
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .base import Parameter, from_gaps
 
 SUMMARY = "an even distance between requests"
+NEEDS_RATE = True
 PARAMETERS: Mapping[str, Parameter] = {}
 
 

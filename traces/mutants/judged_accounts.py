@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from invariants.accounts import compare, figures
@@ -24,9 +25,10 @@ from sim.options import WorldOptions
 from sim.replica import TimedResult
 from sim.world import World
 
-from ..formats.base import Trace
+from ..formats.base import Paged, Trace
 from ..replaying import modes
 from ..replaying.fitting import without
+from ..replaying.observing.observers import Observers
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting import records
@@ -95,18 +97,18 @@ class Judged:
 @contextmanager
 def _watched(pages: PageHistory) -> Iterator[None]:
     """Gives the observer to the run, whose own observers are made inside of it."""
-    made = modes._Observers.__init__
+    made = Observers.__init__
 
     def more(self: Any, *arguments: Any) -> None:
         made(self, *arguments)
         self.all.append(pages)
         pages.now_ns = lambda: self.accounts.now_ns()
 
-    modes._Observers.__init__ = more  # type: ignore[assignment, method-assign]
+    Observers.__init__ = more  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        modes._Observers.__init__ = made  # type: ignore[method-assign]
+        Observers.__init__ = made  # type: ignore[method-assign]
 
 
 def judge(trace: Trace, given: ReplayOptions, checked: bool = False) -> None:
@@ -226,8 +228,12 @@ def _same_parts(one: Judged, accounts: Accounts) -> None:
 
 
 def _turns(one: Judged, accounts: Accounts) -> list[Figures]:
-    """By turn of a conversation: a request that waits for another and repeats its whole prompt."""
+    """By turn of a conversation: a request that waits for another and repeats its whole prompt; if
+    none waits, one whose prompt extends an earlier prompt."""
     turn: dict[int, int] = {}
+    if all(job.after < 0 for job in one.paged.jobs):
+        turn = _turns_of_prompts(one.trace.paged(one.trace.block_size or one.paged.page_size))
+        return _by_turn(turn, accounts)
     keys = {job.index: one.paged.prompt_key(job) for job in one.paged.jobs}
     for job in one.paged.jobs:
         turn[job.index] = 1
@@ -238,6 +244,34 @@ def _turns(one: Judged, accounts: Accounts) -> list[Figures]:
         repeated = keys[job.index].first(whole) == keys[job.after].first(whole)
         if whole and repeated and job.input_length > before.input_length:
             turn[job.index] = turn[job.after] + 1
+    return _by_turn(turn, accounts)
+
+
+def _turns_of_prompts(paged: Paged) -> dict[int, int]:
+    """Each prompt is compared with every earlier one; the longest that it extends is the turn
+    before it, of these the latest. A prompt that goes on in more than 8 ways is none."""
+    prompts = {
+        job.index: paged.prompt_key(job).first(job.input_length // paged.page_size).page_digests()
+        for job in paged.jobs
+    }
+    ways: dict[bytes, set[bytes]] = {}
+    for pages in prompts.values():
+        for page, following in pairwise(pages):
+            ways.setdefault(page, set()).add(following)
+    turn: dict[int, int] = {}
+    for job in paged.jobs:
+        longest, turn[job.index] = 0, 1
+        for other in paged.jobs[: job.index]:
+            pages = prompts[other.index]
+            extends = prompts[job.index][: len(pages)] == pages
+            longer = job.input_length > other.input_length
+            few = pages and len(ways.get(pages[-1], ())) <= 8
+            if extends and longer and few and len(pages) >= longest:
+                longest, turn[job.index] = len(pages), turn[other.index] + 1
+    return turn
+
+
+def _by_turn(turn: dict[int, int], accounts: Accounts) -> list[Figures]:
     if max(turn.values()) == 1:
         return []
     found: list[Figures] = []

@@ -210,6 +210,4 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
 
 def prompt_tokens(job: Job, trace: Paged) -> int:
     """Prompt tokens in pages that the trace identifies: all, or those in whole pages."""
-    if trace.knows_output:
-        return job.input_length // trace.page_size * trace.page_size
-    return job.input_length
+    return min(job.input_length, int(trace.prompt_pages[job.index]) * trace.page_size)

@@ -17,6 +17,7 @@ from ..formats._sample import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
+from .load.trace import loaded
 from .options import ReplayOptions
 from .settings import Settings
 
@@ -43,22 +44,31 @@ CHECK: Level = "every"
 
 
 def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
-    """The options and the trace; the built-in trace and its defaults if none was named.
-
-    Raises CallerError for a trace that is a size, which a space separated from its option.
-    """
+    """The options and the trace; the built-in trace and its defaults if none was named."""
     if options.trace is None:
-        return with_defaults(options), builtin_trace(options.limit)
+        options = with_defaults(options)
+    return options, loaded(options, as_recorded(options))
+
+
+def as_recorded(options: ReplayOptions) -> Trace:
+    """The trace before the options of load change when its requests arrive. Raises CallerError for
+    a trace that is a size, which a space separated from its option."""
+    if options.trace is None:
+        return builtin_trace(options.limit)
     if is_size(options.trace) and not Path(options.trace).exists():
         raise CallerError(
             f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
         )
-    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    trace = open_trace(
+        options.trace,
+        options.format or "auto",
+        options.limit,
+        options.block_size,
+        options.tokenizer,
+    )
     if options.sample is not None:
         trace = sampled(trace, options.sample)
-    if options.spread:
-        trace.jobs.spread()
-    return options, trace
+    return trace
 
 
 def story(trace: Trace, paged: Paged, settings: Settings, sizes: int = 1) -> str:

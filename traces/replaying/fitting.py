@@ -14,27 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
 from sim.engine.sequence import final_length
 from sim.workload import Job
 
 from ..formats._jobs import Jobs
 from ..formats.base import Paged, Trace
+from .load.trace import WithJobs
 from .options import BACKBONE, HARDWARE
 from .ways import Holding
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Requests that were left out: their numbers in the trace, and their prompt tokens."""
+    """Requests that are too large: their numbers in the trace, and their prompt tokens."""
 
     requests: frozenset[int] = frozenset()
     input_tokens: int = 0
 
 
-def check_fit(trace: Trace, paged: Paged, holding: Holding) -> Skipped:
-    """The requests to leave out. Raises CallerError if a pool is too small for any request, or a
-    request is too large for the device and --skip-too-large was not given.
+def check_fit(trace: Trace, paged: Paged, holding: Holding) -> tuple[Skipped, Skipped]:
+    """The requests to leave out, and those to compute without the cache. In `hits` mode, where no
+    engine has to run it, a request that the device cannot hold is one of the latter unless
+    --skip-too-large was given.
+
+    Raises CallerError if a pool is too small for any request or the device holds none of them, and
+    in `timed` mode if a request is too large for it and --skip-too-large was not given.
 
     The error names every option that has to change, with a value that is enough for all requests;
     where the hardware cannot hold as much, the options that make it hold as much.
@@ -46,8 +50,9 @@ def check_fit(trace: Trace, paged: Paged, holding: Holding) -> Skipped:
     jobs = trace.jobs
     tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output
     large = np.flatnonzero(tokens > room)
+    uncached = options.mode == "hits" and not options.skip_too_large and len(large) < len(jobs)
     needed = {short.component: short.tokens for short in shorts}
-    if len(large) and not options.skip_too_large:
+    if len(large) and not options.skip_too_large and not uncached:
         largest = int(tokens.argmax())
         pages = -(-int(tokens[largest]) // paged.page_size)
         needed[BACKBONE] = max(needed.get(BACKBONE, 0), pages * paged.page_size)
@@ -56,7 +61,9 @@ def check_fit(trace: Trace, paged: Paged, holding: Holding) -> Skipped:
         said = f"{short.option}: expected {short.expected}, found {short.found}"
         raise CallerError(f"{said}; {_hint(holding, needed, [])}")
     if not len(large):
-        return Skipped()
+        return Skipped(), Skipped()
+    if uncached:
+        return Skipped(), _of_numbers(jobs, large)
     if not options.skip_too_large:
         hint = _hint(holding, needed, ["--skip-too-large"])
         raise CallerError(
@@ -71,8 +78,12 @@ def check_fit(trace: Trace, paged: Paged, holding: Holding) -> Skipped:
             f"--skip-too-large: expected a request that fits {device_pages} pages of "
             f"{paged.page_size} tokens, found none in {len(out)}; enlarge the device pool"
         )
-    numbers = frozenset(np.flatnonzero(out).tolist())
-    return Skipped(numbers, int(jobs.input_lengths[out].sum(dtype=np.int64)))
+    return _of_numbers(jobs, np.flatnonzero(out)), Skipped()
+
+
+def _of_numbers(jobs: Jobs, numbers: NDArray[np.intp]) -> Skipped:
+    tokens = int(jobs.input_lengths[numbers].sum(dtype=np.int64))
+    return Skipped(frozenset(numbers.tolist()), tokens)
 
 
 def _of(job: Job, with_output: bool) -> str:
@@ -121,27 +132,9 @@ def without(paged: Paged, skipped: Skipped) -> Paged:
     return Kept(paged, skipped) if skipped.requests else paged
 
 
-class Kept:
+class Kept(WithJobs):
     """A trace in pages, without some requests."""
 
     def __init__(self, paged: Paged, skipped: Skipped) -> None:
-        self._paged = paged
         out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
-        self.jobs = paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out))
-
-    @property
-    def page_size(self) -> int:
-        return self._paged.page_size
-
-    @property
-    def knows_output(self) -> bool:
-        return self._paged.knows_output
-
-    def key(self, job: Job, tokens: int) -> Key:
-        return self._paged.key(job, tokens)
-
-    def prompt_key(self, job: Job) -> Key:
-        return self._paged.prompt_key(job)
-
-    def chain(self, job: Job) -> Pages:
-        return self._paged.chain(job)
+        super().__init__(paged, paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out)))

@@ -61,8 +61,10 @@ class HitsReplay:
         observers: Sequence[Observer],
         store: HitsStorage | None = None,
         rounds: RoundOptions | None = None,
+        uncached: frozenset[int] = frozenset(),
         wants: WantOptions | None = None,
     ) -> None:
+        """uncached: requests that are larger than the device; they are computed without it."""
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
         if store is not None:
@@ -71,6 +73,7 @@ class HitsReplay:
         self._driver = Driver(self.core, executor, observers)
         self._store = store
         self._rounds = rounds
+        self._uncached = uncached
         self._turn = 0
         self._trace = trace
         self._account = account
@@ -86,12 +89,16 @@ class HitsReplay:
                 self._turn = self._rounds.turns[job.index]
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
-            self._serve(job)
+            self.serve(job)
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))
 
-    def _serve(self, job: Job) -> None:
+    def serve(self, job: Job) -> None:
+        """Serves one request from its arrival to its end."""
+        if job.index in self._uncached:
+            self._account.admit(job.index, 0, 0)
+            return
         request, length, trace = job.index, job.input_length, self._trace
         feed = self._driver.feed
         key = trace.prompt_key(job)

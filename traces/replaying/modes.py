@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
-from hicache.core.actions import Outcome
-from hicache.core.events import Event, Finished
-from hicache.core.types import Tier
+import numpy as np
+
 from hicache.core.view import CoreView
-from hicache.runtime.driver import Observer
 from invariants.accounts.accounts import Accounts
-from invariants.books.garbage import garbage_report
-from invariants.books.kinds import KNOWN
-from invariants.watch import Watch, excuses_by_check
+from invariants.watch import Watch
 from sim.recorder import Recorder
 from sim.rounds import RoundOptions
 from sim.storage.contents import Contents
@@ -31,88 +26,20 @@ from sim.storage.page_bytes import PageBytes
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
-from .account import Account, Tokens, ceiling_of
+from .account import Account, ceiling_of
 from .fitting import without
+from .fleet.run import run_fleet
 from .following.copies import Copies
-from .following.history import History
-from .following.prefetches import Prefetches
+from .following.history import TOO_LARGE, History, Miss
 from .hits import HitsReplay, HitsStorage
-from .lookups import Lookups
-from .run import Checks, ComponentUse, Run, Transfer
+from .observing.observers import Observers, checks_of
+from .observing.until import Served, Until
+from .run import Run, Transfer
 from .settings import Settings
 from .storage_use import asked_of, opened, use_of
-from .tally import Tally
-from .turns import by_turn, turns_of
+from .turns import by_turn, conversations
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-
-
-class _Served(Exception):
-    """The request that the replay was to reach has been served."""
-
-
-class _Until:
-    """An observer that ends the run at the first event after a request has finished."""
-
-    def __init__(self, request: int) -> None:
-        self._request = request
-        self._served = False
-
-    def on_event(self, event: Event, view: CoreView) -> None:
-        if self._served:
-            raise _Served
-
-    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        if type(event) is Finished and event.request == self._request:
-            self._served = True
-
-
-class _Observers:
-    """The observers that count, and the checks if they are on."""
-
-    def __init__(self, settings: Settings, ceiling: Tokens, watch: Watch | None) -> None:
-        self.tally = Tally()
-        self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
-        self.history: History | None = None
-        self.accounts: Accounts | None = None
-        self.prefetches = Prefetches()
-        self.copies: Copies | None = None
-        self.all: list[Observer] = [self.tally]
-        if settings.storage is not None:
-            self.all.append(self.prefetches)
-        if len(settings.core.components) > 1:  # for full alone, the account is enough
-            self.all.append(self.lookups)
-        if watch:
-            self.all.append(watch)
-
-    def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
-        """The use of each component. view: of the core at the end, None after an interrupt."""
-        known = {*settings.core.components} <= {*KNOWN}
-        garbage = garbage_report(view) if view and known else {}
-        uses, tally, core = [], self.tally, settings.core
-        for place, name in enumerate(core.components):
-            tiers = [garbage.get(f"{tier} {name}", {}) for tier in ("device", "host")]
-            uses.append(
-                ComponentUse(
-                    name,
-                    settings.page_bytes[place],
-                    (core.device_pages[place], core.host_pages[place]),
-                    tally.loaded[name],
-                    tally.backed_up[name],
-                    (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
-                    self.lookups.peak_pages[place],
-                    self.lookups.evicted_along[place],
-                    (tiers[0]["cached"], tiers[1]["cached"]) if garbage else None,
-                    (tiers[0]["garbage"], tiers[1]["garbage"]) if garbage else None,
-                )
-            )
-        return tuple(uses)
-
-    def refused(self, backbone: str) -> dict[str, int]:
-        return {
-            reason if component == backbone else f"{reason} of {component}": count
-            for (reason, component), count in self.tally.refused.items()
-        }
 
 
 def run(
@@ -134,8 +61,16 @@ def run(
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
-    turns = turns_of(whole)
-    observers = _Observers(settings, ceiling, watch)
+    turns, told_by = conversations(trace, whole)
+    rounds_of = turns if told_by == "after" else np.zeros_like(turns)
+    if settings.fleet is not None:
+        with opened(settings) as contents:
+            result = run_fleet(
+                whole, paged, settings, account, watch, follow, until, shown or progress, contents
+            )
+        wall_s = time.perf_counter() - start
+        return replace(result, turns=by_turn(account, turns), turns_from=told_by, wall_s=wall_s)
+    observers = Observers(settings, ceiling, watch)
     if follow or settings.storage is not None:
         pages = -(-ceiling // paged.page_size)
         stored = settings.storage is not None
@@ -146,12 +81,12 @@ def run(
         observers.copies = Copies(settings.page_bytes_total, settings.value_bytes)
         observers.all.append(observers.copies)
     if settings.check == "every":
-        turn_of = turns.tolist() if settings.flushed else ()
+        turn_of = rounds_of.tolist() if settings.flushed else ()
         observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
         observers.all.append(observers.accounts)
     if until is not None:
-        observers.all.append(_Until(until))
-    rounds = RoundOptions(turns.tolist(), settings.flushed) if settings.flushed else None
+        observers.all.append(Until(until))
+    rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         result, view = (_timed if timed else _hits)(
             paged, settings, account, observers, watch, shown or progress, contents, rounds
@@ -160,6 +95,7 @@ def run(
         result,
         components=observers.components(settings, None if result.interrupted else view),
         turns=by_turn(account, turns),
+        turns_from=told_by,
         wall_s=time.perf_counter() - start,
     )
 
@@ -168,7 +104,7 @@ def _hits(
     paged: Paged,
     settings: Settings,
     account: Account,
-    observers: _Observers,
+    observers: Observers,
     watch: Watch | None,
     shown: Progress,
     contents: Contents | None,
@@ -182,13 +118,16 @@ def _hits(
         if observers.history is not None:
             observers.history.asked = asked_of(executor)
     watched = (recorder, *observers.all)
-    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, settings.wants)
+    uncached, wants = settings.uncached.requests, settings.wants
+    hits = HitsReplay(paged, settings.core, account, watched, store, rounds, uncached, wants)
+    if observers.history is not None:
+        observers.history.misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
     interrupted = False
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
             hits.run(report)
-        except (KeyboardInterrupt, _Served):
+        except (KeyboardInterrupt, Served):
             interrupted = True
         finally:
             gc.enable()
@@ -198,14 +137,14 @@ def _hits(
     result = Run(
         account=account,
         transfers={
-            "d2h": Transfer(_bytes(settings, observers.tally.backed_up), None),
-            "h2d": Transfer(_bytes(settings, observers.tally.loaded), None),
+            "d2h": Transfer(settings.bytes_of(observers.tally.backed_up), None),
+            "h2d": Transfer(settings.bytes_of(observers.tally.loaded), None),
         },
         lookups=observers.lookups,
         history=observers.history,
         accounts=observers.accounts,
         refused=observers.refused(settings.core.components[0]),
-        checks=_checks(settings, watch),
+        checks=checks_of(settings, watch),
         digest=recorder.digest(),
         interrupted=interrupted,
         storage=use,
@@ -213,16 +152,11 @@ def _hits(
     return result, hits.core.view
 
 
-def _bytes(settings: Settings, pages: Counter[str]) -> int:
-    sizes = zip(settings.core.components, settings.page_bytes, strict=True)
-    return sum(pages[name] * size for name, size in sizes)
-
-
 def _timed(
     paged: Paged,
     settings: Settings,
     account: Account,
-    observers: _Observers,
+    observers: Observers,
     watch: Watch | None,
     shown: Progress,
     contents: Contents | None,
@@ -242,7 +176,7 @@ def _timed(
             world.sent = observers.accounts.sent
         try:
             world.run()
-        except (KeyboardInterrupt, _Served):
+        except (KeyboardInterrupt, Served):
             interrupted = True
     if watch and not interrupted:
         watch.finish(world.core.view)
@@ -260,7 +194,7 @@ def _timed(
         history=observers.history,
         accounts=observers.accounts,
         refused=observers.refused(settings.core.components[0]),
-        checks=_checks(settings, watch, timed.byte_checks, timed.access_checks),
+        checks=checks_of(settings, watch, timed.byte_checks, timed.access_checks),
         digest=timed.digest,
         latency=replay_timed.record_result(timed, account),
         preempted=sum(request.retractions for request in timed.requests),
@@ -269,19 +203,3 @@ def _timed(
         copies=observers.copies,
     )
     return run_, world.core.view
-
-
-def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: int = 0) -> Checks:
-    if watch is None:
-        return Checks(settings.check)
-    return Checks(
-        settings.check,
-        watch.operations,
-        watch.incremental,
-        watch.full,
-        watch.violations,
-        bytes_,
-        accesses,
-        watch.unjudged,
-        excuses_by_check(watch.excuses),
-    )

@@ -39,10 +39,13 @@ class ReplayOptions(OptionRecord):
 
     storage_bandwidth: bytes per second of reads and of writes. storage_latency: nanoseconds.
     prefetch_limit: nanoseconds, in all and for each token. request_rate: requests per second.
+    router_delay, kv_link_latency: nanoseconds. kv_link: bytes per second.
     """
 
     trace: str | None
     format: str | None
+    block_size: int | None
+    tokenizer: str | None
     mode: Mode
     limit: int
     sample: Fraction | None
@@ -51,6 +54,8 @@ class ReplayOptions(OptionRecord):
     check: Level | None
     json: str | None
     requests: str | None
+    html: str | None
+    plot: bool
     why: int | None
 
     page_size: int | None
@@ -87,6 +92,16 @@ class ReplayOptions(OptionRecord):
     prefetch_limit: tuple[int, int] | None
     flush_host_every_round: bool | None
     flush_device_every_round: bool | None
+
+    replicas: int | None
+    prefill_replicas: int | None
+    decode_replicas: int | None
+    router: str | None
+    router_overlap_weight: Fraction | None
+    router_delay: int | None
+    router_index_pages: int | None
+    kv_link: int | None
+    kv_link_latency: int | None
 
     model: str | None
     weight_dtype: str | None

@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hicache.core.types import Pages
+from hicache.core.types import NO_PAGES, Pages
 from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
+from sim.engine.token_gaps import TokenGaps
 
 from .account import Account, Share
+from .fleet.use import FleetUse
 from .following.copies import Copies
 from .following.history import History
 from .following.prefetches import Prefetches
+from .load.slo import Served
 from .lookups import Lookups
 from .turns import Turn
 
 NS_PER_S = 1_000_000_000
+_PERCENTS = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,11 @@ class Spread:
     mean: float
     p50: float
     p90: float
+    p95: float
     p99: float
+
+
+_NOTHING = Spread(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class Latency:
     """int64 nanoseconds per finished request; tpot_ns only for two output tokens or more.
 
     ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
-    the finished requests, in the order of the trace.
+    the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
     """
 
     ttft_ns: Pages
@@ -55,6 +63,39 @@ class Latency:
     makespan_ns: int
     generated_tokens: int
     requests: tuple[RequestResult, ...]
+    gaps: tuple[TokenGaps, ...] = ()
+
+    @property
+    def itl(self) -> Spread:
+        """The times between two tokens of a request, of all requests together."""
+        counted = [gaps.weighted(self._numbers) for gaps in self.gaps]
+        times = [NO_PAGES, *(times for times, _ in counted)]
+        counts = [NO_PAGES, *(counts for _, counts in counted)]
+        return spread_of_counted(np.concatenate(times), np.concatenate(counts))
+
+    @property
+    def _numbers(self) -> Pages:
+        return np.array([one.request for one in self.requests], dtype=np.int64)
+
+    @property
+    def served(self) -> Served:
+        """What limits are about (see load/slo)."""
+        numbers = self._numbers
+        tokens = [max(1, one.output_length) for one in self.requests]
+        most = int(numbers.max(initial=-1)) + 1
+
+        def slower(limit_ns: int) -> Pages:
+            none = np.zeros(most, dtype=np.int64)
+            return sum((gaps.slower(limit_ns, most) for gaps in self.gaps), none)[numbers]
+
+        return Served(
+            ttft_ns=self.ttft_ns,
+            decode_ns=np.array(
+                [one.finish_ns - one.first_token_ns for one in self.requests], dtype=np.int64
+            ),
+            output_tokens=np.array(tokens, dtype=np.int64),
+            slower=slower,
+        )
 
     @property
     def tokens_per_s(self) -> float:
@@ -118,13 +159,15 @@ class StorageUse:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
+    """refused: admissions, chunks and growths refused, by reason. turns: of conversations;
+    turns_from: what tells them (see turns).
 
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
     half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
-    where it was asked for.
+    where it was asked for. fleet: what each replica did, if there are several; the other figures
+    are then of all together.
     """
 
     account: Account
@@ -135,6 +178,7 @@ class Run:
     digest: str
     components: tuple[ComponentUse, ...] = ()
     turns: Sequence[Turn] = ()
+    turns_from: str = ""
     wall_s: float = 0.0
     latency: Latency | None = None
     preempted: int = 0
@@ -143,6 +187,7 @@ class Run:
     compared: tuple[str, Share, Share] | None = None
     accounts: Accounts | None = None
     storage: StorageUse | None = None
+    fleet: FleetUse | None = None
     copies: Copies | None = None
 
     @property
@@ -154,6 +199,19 @@ class Run:
 def spread(times_ns: Pages) -> Spread:
     """Mean and percentiles in seconds; zeros without observations."""
     if not len(times_ns):
-        return Spread(0.0, 0.0, 0.0, 0.0)
-    points = np.percentile(times_ns, (50, 90, 99), method="inverted_cdf")
+        return _NOTHING
+    points = np.percentile(times_ns, _PERCENTS, method="inverted_cdf")
     return Spread(float(times_ns.mean()) / NS_PER_S, *(float(point) / NS_PER_S for point in points))
+
+
+def spread_of_counted(times_ns: Pages, counts: Pages) -> Spread:
+    """The same where each time occurs so often."""
+    if not len(times_ns):
+        return _NOTHING
+    order = np.argsort(times_ns)
+    ordered, up_to = times_ns[order], np.cumsum(counts[order])
+    total = int(up_to[-1])
+    mean = float(np.dot(times_ns.astype(np.float64), counts)) / total
+    ranks = [-(-percent * total // 100) for percent in _PERCENTS]
+    points = ordered[np.searchsorted(up_to, ranks)]
+    return Spread(mean / NS_PER_S, *(float(point) / NS_PER_S for point in points))

@@ -8,7 +8,8 @@ traces/commands/replay.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,16 +23,21 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.engine.costs import CostModel
+from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
 from sim.wants import NO_WANTS, WantOptions
 
-from ..formats.base import Paged, Trace
+from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
 from . import pools
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
+from .fleet.settings import as_options as fleet_as_options
+from .fleet.settings import resolve as resolve_fleet
+from .load.options import LoadSettings, settings_of
+from .load.slo import Slo
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -52,7 +58,10 @@ from .ways import Holding
 class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
-    storage: None without one. flushed: the tiers that are emptied between rounds."""
+    skipped: the requests that were left out. uncached: those that are computed without the cache,
+    because the device cannot hold them. storage: None without one. flushed: the tiers that are
+    emptied between rounds. fleet: None for one replica without a router.
+    """
 
     mode: Mode
     check: Level
@@ -71,6 +80,10 @@ class Settings:
     skipped: Skipped
     storage: StorageSettings | None = None
     flushed: tuple[Tier, ...] = ()
+    slo: Slo | None = None
+    uncached: Skipped = field(default_factory=Skipped)
+    load: LoadSettings = field(default_factory=LoadSettings)
+    fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
 
     @property
@@ -91,6 +104,11 @@ class Settings:
         """Bytes of one page or state of each component, on each rank."""
         size, tp = self.core.page_size, self.tp
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
+
+    def bytes_of(self, pages: Counter[str]) -> int:
+        """Bytes of so many pages or states of each component, on each rank."""
+        sizes = zip(self.core.components, self.page_bytes, strict=True)
+        return sum(pages[name] * size for name, size in sizes)
 
     @property
     def page_bytes_total(self) -> dict[str, int]:
@@ -140,6 +158,7 @@ class Settings:
             "components": list(core.components),
             **self._of_components(),
             "host_bandwidth": str(self.host_bandwidth),
+            "host_link_bytes_per_s_per_rank": self.hardware.reached_link_bytes_per_s,
             "write_policy": core.write_policy,
             "exclusive": bool(core.exchange_pages),
             "exchange_pages": list(core.exchange_pages),
@@ -155,7 +174,10 @@ class Settings:
             "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
+            "slo": str(self.slo) if self.slo else None,
+            **self.load.as_options(),
             **self._of_storage(),
+            **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
             **self._of_wants(),
         }
 
@@ -208,6 +230,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     for an option that the run would not read."""
     model = pools.model_of(options)
     page_size = options.page_size or model.page_size
+    if options.mode == "hits":
+        need_identity(trace, "--mode hits")
     _check_page_size(model, page_size)
     paged = trace.paged(page_size)
     profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
@@ -228,6 +252,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
                 f"device pool of {component.name}: expected at least {component.least_pages} pages "
                 f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
             )
+    skipped, uncached = check_fit(trace, paged, Holding(options, page_size, sizes, engine))
     settings = Settings(
         mode=options.mode,
         check=options.check or "sampled",
@@ -243,13 +268,17 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         engine=engine,
         pools=sizes,
         page_size_given=options.page_size is not None,
-        skipped=check_fit(trace, paged, Holding(options, page_size, sizes, engine)),
+        skipped=skipped,
+        uncached=uncached,
         storage=storage,
         flushed=tuple(
             tier
             for tier in (Tier.HOST, Tier.DEVICE)
             if getattr(options, f"flush_{tier.name.lower()}_every_round")
         ),
+        slo=options.slo,
+        load=settings_of(options),
+        fleet=resolve_fleet(options, sizes.components),
         wants=wants,
     )
     return settings, paged

@@ -6,11 +6,11 @@ Does not define the store (see storage and sim/storage) or its options.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from hicache.storage.base import Status
-from sim.replica import LinkUse
+from sim.replica import LinkUse, TimedResult
 from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
 
@@ -53,6 +53,38 @@ def use_of(
         _ends(moved.read),
         _ends(moved.written),
     )
+
+
+def use_of_all(
+    settings: Settings,
+    prefetches: Prefetches,
+    stores: Sequence[StoreExecutor],
+    parts: Sequence[TimedResult] = (),
+) -> StorageUse | None:
+    """What several replicas moved together; None without storage. parts: their results, if there
+    was a clock."""
+    if not stores:
+        return None
+    each = [
+        use_of(settings, prefetches, store, *(_links(parts[place]) if parts else ()))
+        for place, store in enumerate(stores)
+    ]
+    return StorageUse(
+        prefetches,
+        _sum([one.read for one in each]),
+        _sum([one.written for one in each]),
+        sum((Counter(one.read_ends) for one in each), Counter[str]()),
+        sum((Counter(one.written_ends) for one in each), Counter[str]()),
+    )
+
+
+def _links(part: TimedResult) -> tuple[LinkUse | None, LinkUse | None]:
+    return part.reads, part.writes
+
+
+def _sum(moved: Sequence[Transfer]) -> Transfer:
+    busy = [one.busy_ns for one in moved if one.busy_ns is not None]
+    return Transfer(sum(one.bytes for one in moved), sum(busy) if busy else None)
 
 
 def _transfer(

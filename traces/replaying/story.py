@@ -33,7 +33,7 @@ def story_on_error(told: Told | None) -> Iterator[None]:
     except CallerError:
         raise
     except Exception as error:
-        if "\nstory:" not in str(error):
+        if not any("story:" in text for text in (str(error), *getattr(error, "__notes__", ()))):
             lines = told.story_of(getattr(error, "about", ())) if told is not None else []
             note = ["story:", *(f"    {line}" for line in lines)]
             error.add_note("\n".join(note) if told is not None else _NONE)

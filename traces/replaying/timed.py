@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hicache.runtime.driver import Observer
+from sim.fleet.fleet import Fleet, FleetResult
+from sim.fleet.options import FleetOptions
 from sim.options import WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.rounds import RoundOptions
@@ -37,15 +39,48 @@ def build(
         settings.model,
         settings.hardware,
         engine=settings.engine,
-        options=WorldOptions(
-            checks=settings.check, seed=settings.seed, tp=settings.tp, speed=settings.speed
-        ),
+        options=_options(settings),
         storage=_storage(settings, contents),
         rounds=rounds,
         sender=trace.jobs.sender,
         wants=settings.wants,
         observers=observers,
         progress=lambda ended, _: progress(ended),
+    )
+
+
+def build_fleet(
+    trace: Paged,
+    settings: Settings,
+    fleet: FleetOptions,
+    observers: Sequence[Sequence[Observer]],
+    progress: Callable[[int], None],
+    contents: Contents | None = None,
+) -> Fleet:
+    """The simulated replicas for this trace and these settings. observers: of each replica."""
+    return Fleet(
+        trace,
+        settings.core,
+        settings.model,
+        settings.hardware,
+        fleet,
+        page_bytes=settings.value_bytes[settings.core.components[0]],
+        engine=settings.engine,
+        options=_options(settings),
+        storage=_storage(settings, contents),
+        sender=trace.jobs.sender,
+        observers=observers,
+        progress=lambda ended, _: progress(ended),
+    )
+
+
+def _options(settings: Settings) -> WorldOptions:
+    return WorldOptions(
+        checks=settings.check,
+        seed=settings.seed,
+        tp=settings.tp,
+        speed=settings.speed,
+        concurrency=settings.load.concurrency,
     )
 
 
@@ -56,7 +91,7 @@ def _storage(settings: Settings, contents: Contents | None) -> WorldStorage | No
     return WorldStorage(contents, storage.options, settings.value_bytes, storage.limit)
 
 
-def record_result(result: TimedResult, account: Account) -> Latency:
+def record_result(result: TimedResult | FleetResult, account: Account) -> Latency:
     """Adds the hits of the requests to the account; returns the latencies of finished requests."""
     for request in result.requests:
         account.admit(
@@ -88,4 +123,5 @@ def record_result(result: TimedResult, account: Account) -> Latency:
         makespan_ns=result.makespan_ns,
         generated_tokens=int(tokens.sum()),
         requests=result.requests,
+        gaps=result.gaps,
     )

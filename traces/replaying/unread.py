@@ -12,6 +12,7 @@ from dataclasses import fields
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 
+from ..loads.base import RECORDED
 from ..terminal.options import UNBOUNDED
 from .options import COMPONENTS, ReplayOptions
 
@@ -26,7 +27,9 @@ class Unread(CallerError):
 
 _TIMED = (
     *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
+    *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
 )
+_ARRIVALS = ("arrivals", "request_rate", "spread")
 _STORAGE = (
     *("storage_size", "storage_bandwidth", "storage_latency", "prefetch", "prefetch_threshold"),
     *("prefetch_budget", "prefetch_limit"),
@@ -63,7 +66,7 @@ def _unread(
 ) -> Iterator[tuple[Sequence[str], str, str, str]]:
     """Yields (options that are not read, what would read them, what there is, what to do)."""
     if options.trace is None:
-        yield ("format", "sample"), "a TRACE to read", "none", "name one"
+        yield ("format", "block_size", "tokenizer", "sample"), "a TRACE to read", "none", "name one"
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield _TIMED, "--mode timed", no_clock, "use --mode timed"
@@ -77,6 +80,15 @@ def _unread(
         use = "give --host-ratio, --host-pages or --host-bytes"
         yield _HOST, "a host pool", "none", use
         yield ("storage", "flush_host_every_round"), "a host pool", "none", use
+    if options.concurrency:
+        closed = "--concurrency, with which arrival times are not read"
+        yield _ARRIVALS, "arrivals at their times", closed, "leave out --concurrency"
+        flushed = ("flush_host_every_round", "flush_device_every_round")
+        yield flushed, "rounds that nothing else delays", "--concurrency", "leave that out"
+    if options.request_rate is not None:
+        yield ("speed",), "one rate", "--request-rate", "give that alone"
+    if options.arrivals is not None and options.arrivals.name != RECORDED:
+        yield ("spread",), "the times of the trace", f"--arrivals {options.arrivals}", "name none"
     if options.eviction != "cost_aware":
         yield (
             ("recompute_cost",),

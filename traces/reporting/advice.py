@@ -84,8 +84,11 @@ def device_pool(options: ReplayOptions, settings: Settings, load: Load) -> list[
         given_tokens = options.device_tokens is not None
         tokens = f"--device-tokens {pages * settings.core.page_size}"
         found.append(tokens if given_tokens else f"--device-pages {pages}")
-    if load.offered:
-        found.append("a lower --speed")
+    if settings.load.concurrency:
+        found.append("a lower --concurrency")
+    elif load.offered:
+        rate = settings.load.request_rate is not None
+        found.append(f"a lower {'--request-rate' if rate else '--speed'}")
     return found
 
 

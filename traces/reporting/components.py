@@ -140,11 +140,18 @@ def _ended_by_others(run: Run) -> Iterator[tuple[str, Capped]]:
             yield cap, capped
 
 
+_TURNS_FROM = {
+    "after": "Turns of conversations",
+    "session": "Turns of conversations (requests of a session)",
+    "prompt": "Turns of conversations (prompts that extend an earlier one)",
+}
+
+
 def turn_table(run: Run) -> Table | None:
     """Hit rates by turn of a conversation; None if there are no conversations."""
     if not run.turns:
         return None
-    result = table("Turns of conversations", "turn", "requests", "input", "hit", "hit rate")
+    result = table(_TURNS_FROM[run.turns_from], "turn", "requests", "input", "hit", "hit rate")
     for turn in run.turns[:_TURNS]:
         result.add_row(
             str(turn.turn),

@@ -15,14 +15,16 @@ from sim.engine.costs import CostModel
 from ..formats._jobs import Jobs
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.fitting import Skipped
+from ..replaying.load.trace import LoadedTrace
 from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
 from .advice import NEGLIGIBLE, device_pool, host_memory
-from .overload import Load, slower
+from .fleet import fleet_sentences
+from .overload import Load, eased
 from .refusals import for_pages, how_often
+from .slo import sentences as limits_kept
 from .stored import advice as storage_advice
 from .stored import served as storage_served
 
@@ -38,11 +40,39 @@ def conclusions(
     options: ReplayOptions, trace: Trace, settings: Settings, run: Run, load: Load | None
 ) -> list[str]:
     """The sentences. load: None in `hits` mode, which has no clock."""
-    return [*left_out(trace.jobs, settings.skipped), *_of_served(options, settings, run, load)]
+    limits = []
+    if settings.slo is not None and run.latency is not None:
+        limits = limits_kept(trace, settings.slo, run.latency)
+    served = _of_served(options, settings, run, load)
+    return [*left_out(trace.jobs, settings), *_closed(trace), *limits, *served]
 
 
-def left_out(jobs: Jobs, skipped: Skipped) -> list[str]:
-    """That requests were left out, with their share of the trace; nothing if none were."""
+def _closed(trace: Trace) -> list[str]:
+    """What --closed-loop made of the trace."""
+    if not isinstance(trace, LoadedTrace) or not trace.chained:
+        return []
+    why = {
+        "sessions": "the request before it in its session",
+        "prompts": "the request whose prompt it extends, since the trace names no sessions",
+    }
+    return [
+        f"{trace.chained:,} of {len(trace.jobs):,} requests wait for {why[trace.told_by]} "
+        "(--closed-loop)."
+    ]
+
+
+def left_out(jobs: Jobs, settings: Settings) -> list[str]:
+    """That requests were left out or not cached, with their share of the trace; nothing if none
+    were."""
+    skipped, uncached = settings.skipped, settings.uncached
+    if uncached.requests:
+        count = len(uncached.requests)
+        return [
+            f"{count:,} of {len(jobs):,} requests with "
+            f"{_percent(uncached.input_tokens / jobs.input_tokens)} of the prompt tokens "
+            f"{'is' if count == 1 else 'are'} larger than the device pool and computed without the "
+            "cache; --skip-too-large leaves such requests out."
+        ]
     count = len(skipped.requests)
     if not count:
         return []
@@ -66,6 +96,8 @@ def _of_served(
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
     sentences = [_memory(settings, run, share), *storage_served(share, run)]
+    if run.fleet is not None:
+        sentences += fleet_sentences(run.fleet, share)
     sentences += [*_load(options, settings, run, load), missed]
     advice = _advice(options, settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences
@@ -157,6 +189,8 @@ def _missed(share: Share, run: Run) -> str:
             "first time, so more memory cannot help."
         )
     lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
+    if run.fleet is not None and len(run.fleet.prefilling) > 1:
+        return f"{lost} and were on another replica, evicted, or still being computed."
     if not any(run.evicted):
         return f"{lost} and were still being computed by another request; nothing was evicted."
     return f"{lost} and were evicted, or still being computed, when they were asked for."
@@ -223,8 +257,7 @@ def _advice(
 def _slower(settings: Settings, load: Load) -> list[str]:
     if not load.overloaded:
         return []
-    speed = slower(load, settings.speed)
-    return [f"Try --speed {speed} to see the cache at a load that the machine can serve."]
+    return [f"Try {eased(load, settings)} to see the cache at a load that the machine can serve."]
 
 
 def _percent(rate: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from invariants.accounts import compare, figures
+from invariants.accounts import closed_loop, compare, figures
 from invariants.accounts.accounts import Accounts
 
 from ..formats.base import Paged
@@ -27,7 +27,11 @@ def judge(
     accounts = run.accounts
     if accounts is None or run.interrupted:
         return
-    core = settings.core
+    core, concurrency = settings.core, settings.load.concurrency
+    for index in settings.uncached.requests:
+        accounts.entries[index].finish_ns = 0  # it has no events
+    if concurrency:
+        closed_loop.apply(accounts.entries, paged.jobs, concurrency, settings.speed)
     timed = run.latency is not None
     ceiling = figures.ceilings(paged, whole_prompts=not timed)
     expected = figures.shares(accounts, ceiling, core.page_size)
@@ -36,6 +40,8 @@ def judge(
         expected |= figures.prefetches(accounts, core.page_size)
     if timed:
         expected |= figures.times(accounts)
+        if settings.slo is not None:
+            expected |= figures.limits(accounts, dict(settings.slo.limits))
     if len(core.components) > 1:
         expected["lookups"] = figures.lookups(accounts, core.components, ceiling, core.page_size)
     wrong = accounts.wrong or _of_requests(accounts, run)

@@ -5,8 +5,8 @@ Connects the other files of this folder. Does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO, TypeAlias
 
 from hicache import models
 from hicache.core.errors import CallerError
@@ -23,12 +23,15 @@ from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
+from .fleet import way_of
 from .judged import judge
 from .overload import load_of
 from .records import lines
 from .report import print_report
 from .results import document, head, load_document
 from .why import story
+
+File: TypeAlias = tuple[str, Iterable[str]]
 
 
 def check_files(options: ReplayOptions, **outputs: str | None) -> None:
@@ -51,10 +54,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    if options.json or options.requests or options.compare_eviction:
+    whole = (options.json, options.requests, options.html, options.plot, options.compare_eviction)
+    if any(whole):
         raise CallerError(
-            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
-            "replay, found one; give either"
+            "--why: expected no --json, --requests, --html, --plot or --compare-eviction, which "
+            "belong to a whole replay, found one; give either"
         )
     if options.why >= len(trace.jobs):
         raise CallerError(
@@ -69,10 +73,15 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
 
 
 def warn(trace: Trace, settings: Settings) -> list[str]:
-    """Prints the warnings about the arrival times, before the run that they may spare; returns
-    them."""
+    """Prints the warnings about the trace, before the run that they may spare; returns them."""
     timed = settings.mode == "timed"
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    warnings = [*trace.notes]
+    if not trace.identity:
+        warnings.append(
+            f"{trace.format} has lengths only: each prompt counts as unique, so the times are "
+            "those of a cache that never hits, and hit rates say nothing."
+        )
+    warnings += timestamps.warnings(trace.jobs, settings.speed, settings.load) if timed else []
     for warning in warnings:
         print_error(f"warning: {warning}")
     return warnings
@@ -93,13 +102,19 @@ def finish(
     command: str,
     warnings: list[str],
     out: TextIO,
+    more: Callable[[Sequence[str]], Sequence[File]] | None = None,
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    Before that, with all checks on, compares the figures with accounts that were counted twice.
+    more: further files, from the sentences of the report. Before all that, with all checks on,
+    compares the figures with accounts that were counted twice.
     """
     latency = run.latency
-    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    load = (
+        None
+        if latency is None
+        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
+    )
     told = conclusions(options, trace, settings, run, load)
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)
@@ -111,15 +126,19 @@ def finish(
         print_report(trace, settings, run, out)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
-    files: list[tuple[str, Iterable[str]]] = []
+    files: list[File] = []
     if options.requests:
-        files.append((options.requests, lines(trace, run)))
+        files.append((options.requests, lines(trace, run, settings.slo)))
     if options.json:
         files.append((options.json, as_json(found)))
+    if more is not None:
+        files += more(told)
     write_all(files)
 
 
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
     """Prints the story of one request, which was served."""
     head_, *rest = story(trace, paged, run, index)
+    if run.fleet is not None:
+        rest.insert(0, way_of(run.fleet, index))
     print_sentences(head_, rest, out)

@@ -20,6 +20,7 @@ from math import floor, log10
 from sim.engine.sequence import RequestResult
 
 from ..formats._jobs import Jobs
+from ..replaying.settings import Settings
 
 _MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
@@ -48,14 +49,15 @@ class Load:
         return not self.overloaded and self.queueing > _MOST_QUEUEING
 
 
-def load_of(jobs: Jobs, results: Sequence[RequestResult]) -> Load:
-    """The load of the requests that were served. jobs: of the trace, at least these."""
+def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) -> Load:
+    """The load of the requests that were served. jobs: of the trace, at least these. concurrency: a
+    fixed one, with which every request waits for another."""
     ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
     queue_ns = sum(one.queue_ns for one in results)
     compute_ns = sum(one.compute_ns for one in results)
     queueing = queue_ns / ttft_ns if ttft_ns else 0.0
     waits = queue_ns / compute_ns if compute_ns else 0.0
-    timed = jobs.afters < 0
+    timed = (jobs.afters < 0) & (not concurrency)
     served = [one for one in results if timed[one.request]]
     first = min((one.arrival_ns for one in served), default=0)
     span_ns = max((one.arrival_ns for one in served), default=0) - first
@@ -65,8 +67,16 @@ def load_of(jobs: Jobs, results: Sequence[RequestResult]) -> Load:
     return Load(answered_ns / span_ns, queueing, waits)
 
 
+def eased(load: Load, settings: Settings) -> str:
+    """The option with which the machine keeps up."""
+    rate = settings.load.request_rate
+    if rate is not None:
+        return f"--request-rate {slower(load, rate)}"
+    return f"--speed {slower(load, settings.speed)}"
+
+
 def slower(load: Load, speed: Fraction) -> str:
-    """The speed at which the machine keeps up: one digit, rounded down."""
+    """The speed or rate at which the machine keeps up: one digit, rounded down."""
     wanted = float(speed) * _ROOM / load.offered
     digits = -floor(log10(wanted))
     return f"{floor(wanted * 10**digits) / 10**digits:.{max(0, digits)}f}"

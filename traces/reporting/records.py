@@ -14,23 +14,30 @@ from sim.engine.sequence import RequestResult
 from ..formats.base import Trace
 from ..replaying.account import Row
 from ..replaying.following.history import EVICTED, History, Miss
+from ..replaying.load.slo import Slo
 from ..replaying.run import Run
+from .fleet import record_of
+from .slo import limits_missed
 
 Record = dict[str, object]
 
 
-def lines(trace: Trace, run: Run) -> Iterator[str]:
+def lines(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[str]:
     """The records as lines of JSON, in the order of the trace."""
-    for record in records(trace, run):
+    for record in records(trace, run, slo):
         yield json.dumps(record) + "\n"
 
 
-def records(trace: Trace, run: Run) -> Iterator[Record]:
+def records(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Record]:
     """One record for each request that was served. The run must have kept its history."""
     assert run.history is not None
     results = {} if run.latency is None else {one.request: one for one in run.latency.requests}
+    missed = None if slo is None or run.latency is None else limits_missed(slo, run.latency)
     for row in run.account.rows():
-        yield record(trace, run.history, row, results.get(row.request))
+        found = record(trace, run.history, row, results.get(row.request))
+        if missed is not None and "ttft_ns" in found:
+            found["slo_missed"] = missed.get(row.request, [])
+        yield found if run.fleet is None else found | record_of(run.fleet, row.request)
 
 
 def record(trace: Trace, history: History, row: Row, result: RequestResult | None) -> Record:
@@ -58,11 +65,18 @@ def record(trace: Trace, history: History, row: Row, result: RequestResult | Non
             "load_ns": result.load_ns,
             "compute_ns": result.compute_ns,
             "ttft_ns": result.first_token_ns - result.arrival_ns,
+            "tpot_ns": mean_gap_ns(result),
             "finish_ns": result.finish_ns,
             "refusals": result.refusals,
             "preemptions": result.retractions,
         }
     return found
+
+
+def mean_gap_ns(result: RequestResult) -> int | None:
+    """Time per output token after the first; None without such tokens."""
+    gaps = result.output_length - 1
+    return (result.finish_ns - result.first_token_ns) // gaps if gaps > 0 else None
 
 
 def _ended(miss: Miss, timed: bool) -> Record:

@@ -7,6 +7,7 @@ Every hit rate is printed with the name of its definition. Does not compute anyt
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import TextIO
 
 from rich.table import Table
@@ -19,8 +20,10 @@ from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .fleet import fleet_tables
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
+from .slo import limits_table
 from .stored import lost_table, prefetch_table, setting_rows, transfer_rows
 
 
@@ -40,6 +43,11 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
+    if (limits := limits_table(trace, settings, run)) is not None:
+        out.print(limits)
+    if run.fleet is not None:
+        for rows in fleet_tables(run.fleet):
+            out.print(rows)
     if (prefetches := prefetch_table(settings, run)) is not None:
         out.print(prefetches)
     if (lost := lost_table(run)) is not None:
@@ -125,24 +133,25 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
 
 def _latency(run: Run) -> Table:
     assert run.latency is not None
-    result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
+    result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
     for name, times, scale, unit in (
         ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
         ("  in the queue", spread(run.latency.queue_ns), 1.0, "s"),
         ("  waiting for loads", spread(run.latency.load_ns), 1.0, "s"),
         ("  computing", spread(run.latency.compute_ns), 1.0, "s"),
         ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
+        ("time between two tokens", run.latency.itl, 1e3, "ms"),
     ):
         result.add_row(f"{name} ({unit})", *_points(times, scale))
     seconds = run.latency.makespan_ns / NS_PER_S
     result.add_section()
-    result.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
-    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}", "", "", "")
+    result.add_row("makespan (s)", f"{seconds:,.1f}")
+    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}")
     return result
 
 
 def _points(times: Spread, scale: float) -> list[str]:
-    return [f"{value * scale:,.3f}" for value in (times.mean, times.p50, times.p90, times.p99)]
+    return [f"{value * scale:,.3f}" for value in astuple(times)]
 
 
 def _transfers(settings: Settings, run: Run) -> Table:

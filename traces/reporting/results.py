@@ -12,10 +12,12 @@ from hicache.version import VERSION
 
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, StorageUse, spread
+from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse, spread
 from ..replaying.settings import Settings
 from .components import describe
+from .fleet import fleet_document
 from .overload import Load
+from .slo import limits_document
 from .stored import lost_by_reason
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
@@ -43,22 +45,22 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "requests": len(trace.jobs),
             "input_tokens": trace.jobs.input_tokens,
             "block_size": trace.block_size,
+            "identity": trace.identity,
         },
         "skipped": {
             "requests": len(settings.skipped.requests),
             "input_tokens": settings.skipped.input_tokens,
+        },
+        "uncached": {
+            "requests": len(settings.uncached.requests),
+            "input_tokens": settings.uncached.input_tokens,
         },
         "config": settings.as_options(),
         "whole": _share(whole),
         "steady": _share(run.account.steady()),
     }
     if run.latency is not None:
-        result["latency_s"] = _latency(run.latency)
-        result["output"] = {
-            "tokens": run.latency.generated_tokens,
-            "tokens_per_s": run.latency.tokens_per_s,
-        }
-        result["preempted"] = run.preempted
+        result |= _of_clock(trace, settings, run, run.latency)
     result["refused"] = run.refused
     result["transfers"] = {
         way: {
@@ -78,6 +80,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
         result["lookups"] = list(_lookups(settings, run))
     if run.turns:
+        result["turns_from"] = run.turns_from
         result["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]
     if run.compared is not None:
         order, whole, steady = run.compared
@@ -86,20 +89,26 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "whole": _share(whole),
             "steady": _share(steady),
         }
-    result["checks"] = {
-        "level": run.checks.level,
-        "operations": run.checks.operations,
-        "incremental": run.checks.incremental,
-        "full": run.checks.full,
-        "violations": run.checks.violations,
-        "byte_checks": run.checks.byte_checks,
-        "access_checks": run.checks.access_checks,
-        "not_judged": run.checks.unjudged,
-        "excuses": run.checks.excuses,
-    }
+    result["checks"] = _checks(run.checks)
+    if run.fleet is not None:
+        result["fleet"] = fleet_document(run.fleet)
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def _checks(checks: Checks) -> dict[str, object]:
+    return {
+        "level": checks.level,
+        "operations": checks.operations,
+        "incremental": checks.incremental,
+        "full": checks.full,
+        "violations": checks.violations,
+        "byte_checks": checks.byte_checks,
+        "access_checks": checks.access_checks,
+        "not_judged": checks.unjudged,
+        "excuses": checks.excuses,
+    }
 
 
 def load_document(load: Load) -> dict[str, object]:
@@ -142,13 +151,25 @@ def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]
     }
 
 
+def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> dict[str, object]:
+    """The keys of a run with a clock."""
+    result: dict[str, object] = {
+        "latency_s": _latency(latency),
+        "output": {"tokens": latency.generated_tokens, "tokens_per_s": latency.tokens_per_s},
+    }
+    if settings.slo is not None:
+        result["slo"] = limits_document(trace, settings.slo, latency)
+    return result | {"preempted": run.preempted}
+
+
 def _latency(latency: Latency) -> dict[str, object]:
     return {
-        "ttft": _spread(spread(latency.ttft_ns)),
-        "queue": _spread(spread(latency.queue_ns)),
-        "load": _spread(spread(latency.load_ns)),
-        "compute": _spread(spread(latency.compute_ns)),
-        "tpot": _spread(spread(latency.tpot_ns)),
+        "ttft": asdict(spread(latency.ttft_ns)),
+        "queue": asdict(spread(latency.queue_ns)),
+        "load": asdict(spread(latency.load_ns)),
+        "compute": asdict(spread(latency.compute_ns)),
+        "tpot": asdict(spread(latency.tpot_ns)),
+        "itl": asdict(latency.itl),
         "makespan": latency.makespan_ns / NS_PER_S,
     }
 
@@ -209,7 +230,3 @@ def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:
             "capped_by": row.cap,
             "because": describe(settings, row),
         }
-
-
-def _spread(times: Spread) -> dict[str, float]:
-    return {"mean": times.mean, "p50": times.p50, "p90": times.p90, "p99": times.p99}

@@ -17,12 +17,17 @@ Row = tuple[str, str]
 def size_rows(trace: Trace, settings: Settings) -> list[Row]:
     """What was left out, then one row for each pool, window, states and the page size. The first
     component's rows have only the tier's name."""
-    core, pools, skipped = settings.core, settings.pools, settings.skipped
+    core, pools = settings.core, settings.pools
+    skipped, uncached = settings.skipped, settings.uncached
     rows = []
     if skipped.requests:
         count = len(skipped.requests)
         what = f"{count:,} request{'s' * (count > 1)} with {skipped.input_tokens:,} input tokens"
         rows.append(("skipped", f"{what}, too large for the device"))
+    if uncached.requests:
+        count = len(uncached.requests)
+        what = f"{count:,} request{'s' * (count > 1)} with {uncached.input_tokens:,} input tokens"
+        rows.append(("not cached", f"{what}, larger than the device pool: computed in full"))
     for tier, sizes, rules in (
         ("device", core.device_pages, pools.device_rules),
         ("host", core.host_pages, pools.host_rules),
@@ -53,8 +58,18 @@ def each_rank(settings: Settings) -> str:
 
 
 def hardware_row(settings: Settings) -> Row:
-    link = settings.hardware.reached_link_bytes_per_s / 1e9
-    return "hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"
+    """The link is that of one rank, in one direction, and what copies reach of it."""
+    profile, tp = settings.hardware, settings.tp
+    link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{each_rank(settings)}"
+    if settings.host_bandwidth.bytes_per_s:
+        source = "as given"
+    elif profile.curves:
+        source = "measured copies"
+    else:
+        factor = settings.host_bandwidth.factor
+        times = f"{float(factor):g} x " if factor != 1 else ""
+        source = f"{times}{profile.link_permille / 10:g}% of its peak"
+    return "hardware", f"{tp} x {profile.name}, {link} each way ({source})"
 
 
 def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:

@@ -13,6 +13,8 @@ import numpy as np
 from hicache.core.types import Pages
 
 from ..formats._jobs import Jobs
+from ..loads.base import RECORDED
+from ..replaying.load.options import LoadSettings
 
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
@@ -21,8 +23,50 @@ _CROWD = 4  # requests at one instant, on average
 _NS_PER_S = 1e9
 
 
-def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
-    """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`."""
+def warnings(jobs: Jobs, speed: Fraction, load: LoadSettings | None = None) -> list[str]:
+    """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`. load:
+    how requests arrive; times that it replaces or does not read are not judged."""
+    if jobs.sender is not None:
+        return []  # its client paces the requests
+    load = load or LoadSettings()
+    found = _thinking(jobs, speed)
+    if load.concurrency:
+        return found
+    if load.arrivals.name != RECORDED or load.request_rate is not None:
+        return [*found, *_too_fast(jobs)]
+    return [*found, *_recorded(jobs, speed)]
+
+
+def _thinking(jobs: Jobs, speed: Fraction) -> list[str]:
+    """Pauses before the next turn that nobody makes."""
+    delays = jobs.arrivals_ns[jobs.afters >= 0]
+    if len(delays) < _LEAST_REQUESTS:
+        return []
+    usual_s = float(np.median(delays)) / _NS_PER_S / float(speed)
+    if usual_s < _LONG_S:
+        return []
+    return [
+        f"Half of the {len(delays):,} requests that follow another one do so after "
+        f"{_seconds(usual_s)} or more; if the trace has other units than milliseconds, play it "
+        "faster with --speed, or give --think-time."
+    ]
+
+
+def _too_fast(jobs: Jobs) -> list[str]:
+    """Arrivals of a load model at a rate that is hardly meant."""
+    free = np.flatnonzero(jobs.afters < 0)
+    times = jobs.arrivals_ns[free]
+    span_s = float(times[-1] - times[0]) / _NS_PER_S
+    tokens = int(jobs.input_lengths[free].sum(dtype=np.int64))
+    if not span_s or tokens / span_s <= _MOST_TOKENS_PER_S:
+        return []
+    return [
+        f"The requests arrive within {_seconds(span_s)}: {tokens / span_s / 1e6:,.1f} million "
+        "input tokens a second. --request-rate is in requests a second."
+    ]
+
+
+def _recorded(jobs: Jobs, speed: Fraction) -> list[str]:
     indices = np.flatnonzero(jobs.afters < 0)
     times = jobs.arrivals_ns[indices]
     if len(times) < _LEAST_REQUESTS:
@@ -52,9 +96,14 @@ def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
     return found
 
 
+def is_coarse(jobs: Jobs) -> bool:
+    """Whether several requests arrive at each instant, on average."""
+    return bool(_coarse(jobs.arrivals_ns[jobs.afters < 0]))
+
+
 def _coarse(times: Pages) -> list[str]:
     instants, counts = np.unique(times, return_counts=True)
-    if len(times) < _CROWD * len(instants):
+    if len(instants) < 2 or len(times) < _CROWD * len(instants):
         return []
     apart_s = float(np.median(np.diff(instants))) / _NS_PER_S
     return [

@@ -21,7 +21,9 @@ from ..replaying.following.history import (
     FIRST_SEEN,
     NOT_LOADED,
     NOT_READY,
+    OTHER_REPLICA,
     TOGETHER,
+    TOO_LARGE,
     History,
     Miss,
 )
@@ -125,9 +127,12 @@ def _missing(
         return ["Nothing that it could reuse was missing."]
     if miss.ended_by == FIRST_SEEN:
         return [f"{which} {computed}: no earlier request has them."]
+    if miss.ended_by == TOO_LARGE:
+        return [f"{computed}: the device cannot hold it, so it did without the cache."]
     where = f"The page after token {miss.hit_pages * paged.page_size:,}"
     why = {
         NOT_READY: _not_ready(paged, job, miss),
+        OTHER_REPLICA: "was computed on other replicas only, to which the router sent it",
         NOT_LOADED: "is in host memory and was not loaded (--load-threshold, --load-quota)",
         TOGETHER: "is known, but no boundary there suits all components",
     }.get(miss.ended_by, f"is known, but {miss.ended_by} had nothing to continue from there")

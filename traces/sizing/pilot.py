@@ -25,8 +25,8 @@ REQUESTS = 1_500
 @dataclass(frozen=True, slots=True)
 class Pilot:
     """offered: multiples of what the machine can do, 0 if it cannot be told. served: the speed at
-    which it keeps up. running_tokens: of requests between admission and end, on average. complete:
-    not interrupted."""
+    which it keeps up. running_tokens: that requests between admission and end do not share
+    with the cache, on average. requests: that were tried."""
 
     offered: float
     served: Fraction
@@ -50,9 +50,10 @@ def pilot(options: ReplayOptions, traces: Callable[[ReplayOptions], Trace]) -> P
 
 
 def _running(latency: Latency) -> int:
-    """Tokens of running requests, by Little's law."""
+    """Tokens of running requests that they do not share with the cache, by Little's law."""
     held = sum(
-        (one.finish_ns - one.arrival_ns - one.queue_ns) * (one.input_length + one.output_length)
+        (one.finish_ns - one.arrival_ns - one.queue_ns)
+        * (one.input_length - one.device_tokens - one.host_tokens + one.output_length)
         for one in latency.requests
     )
     return held // latency.makespan_ns if latency.makespan_ns else 0

@@ -22,17 +22,21 @@ from typing import Any
 
 from hicache.core import registry
 
-from ..replaying.curve import Curve
+from ..curves.distances import Curve
 from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-MOST_SIZES = 6
+FEWEST_SIZES, MOST_SIZES = 4, 5
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
-_LENGTHS_ONLY = tuple(Fraction(load, 4) for load in (2, 3, 4, 5, 6, 8))
-_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth", "storage")
+_LENGTHS_ONLY = tuple(Fraction(load, 2) for load in (1, 2, 4, 8, 16, 32))
+_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
+_STORAGE = (
+    *("storage", "storage_size", "storage_bandwidth", "storage_latency", "prefetch"),
+    *("prefetch_threshold", "prefetch_budget", "prefetch_limit"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +47,12 @@ class Ladder:
     knee: int
 
 
-def ladder(
-    curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None
-) -> Ladder:
+def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None) -> Ladder:
     """page_bytes: of all ranks. given: sizes of the user, which may have 0."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
         top = enough_pages(curve) * page_bytes
-        sizes = _between(device_pages * page_bytes // 2, top)
+        sizes = _between(device_pages * page_bytes, top)
     if not sizes:
         return Ladder((), 0)
 
@@ -76,26 +78,23 @@ def enough_pages(curve: Curve) -> int:
 
 
 def _between(low: int, high: int) -> tuple[int, ...]:
-    """Round sizes from about `low` to at least `high`, evenly in powers of two; one below `low`
-    where nothing larger is needed."""
-    units = [1 << power for power in range(10)]
-    known = [unit * scale for scale in (10**9, 10**12, 10**15) for unit in units]
+    """Powers of two from at least `low` to at least `high`, evenly chosen, with smaller ones where
+    these are few."""
+    known = [scale << power for scale in (10**6, 10**9, 10**12, 10**15) for power in range(10)]
     top = next((place for place, size in enumerate(known) if size >= high), len(known) - 1)
     first = next((place for place, size in enumerate(known) if size >= low), top)
-    places = range(min(first, top), top + 1)
-    if len(places) > MOST_SIZES:
-        step = (len(places) - 1) / (MOST_SIZES - 1)
-        chosen = {places[round(index * step)] for index in range(MOST_SIZES)}
-        return tuple(known[place] for place in sorted(chosen))
-    return tuple(known[place] for place in places)
+    places = range(max(0, min(first, top + 1 - FEWEST_SIZES)), top + 1)
+    step = max(1.0, (len(places) - 1) / (MOST_SIZES - 1))
+    chosen = {places[round(index * step)] for index in range(min(MOST_SIZES, len(places)))}
+    return tuple(known[place] for place in sorted(chosen))
 
 
 def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[str, Point]]:
     """The points with their labels, in the order of the table. base: without host memory."""
-    storage, base = base.storage, _without_host(replace(base, speed=speed))
+    stored: dict[str, Any] = {name: getattr(base, name) for name in _STORAGE}
+    base = _without_host(replace(base, speed=speed, **dict.fromkeys(_STORAGE)))  # type: ignore[arg-type]
     found = [("no host memory", _at(base))]
-    for size in steps.sizes:
-        found.append((f"{_size(size)} host", _at(base, host_bytes=size)))
+    found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
     fixed = steps.knee
     if fixed:
         at = f"{_size(fixed)} host"
@@ -108,26 +107,47 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
         found.append((f"{at}, host link 2x", link))
     for load in LOADS:
         faster = speed * load
-        found.append((f"no host memory, {_load(load)}", _at(base, speed=faster)))
+        if load == LOADS[0] or not fixed:
+            found.append((f"no host memory, {_load(load)}", _at(base, speed=faster)))
         if fixed:
             point = _at(base, host_bytes=fixed, speed=faster)
             found.append((f"{_size(fixed)} host, {_load(load)}", point))
-    found.append((f"no host memory, {2 * base.tp} GPUs", _at(base, tp=2 * base.tp)))
-    if storage is not None:
+    found.append((f"no host memory, {gpus_of(2 * base.tp)}", _at(base, tp=2 * base.tp)))
+    if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
-            point = _at(base, host_bytes=size, storage=storage)
+            point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
             found.append((f"{_size(size)} host, storage", point))
     return found
 
 
+def followed(chosen: Sequence[tuple[str, Point]], steps: Ladder) -> set[str]:
+    """The labels of the points that are worth a longer replay, which tells why tokens were lost:
+    the first one, the knee and the largest size."""
+    sizes = {0, steps.knee, *steps.sizes[-1:]}
+    return {
+        label
+        for label, point in chosen
+        if set(point.varied) == {"host_bytes"} and point.varied["host_bytes"].value in sizes
+    }
+
+
 def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
-    """For a trace that has lengths only: nothing can be reused, so load and GPUs are what varies."""
+    """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
     base = _without_host(base)
     return [
-        (f"{gpus} GPUs, {_load(load)}", _at(replace(base, tp=gpus), speed=speed * load, tp=gpus))
+        (
+            f"{gpus_of(gpus)}, {_load(load)}",
+            _at(replace(base, tp=gpus), speed=speed * load, tp=gpus),
+        )
         for gpus in (base.tp, 2 * base.tp)
         for load in _LENGTHS_ONLY
     ]
+
+
+def bare(options: ReplayOptions) -> ReplayOptions:
+    """The options without host memory, and without what reads it."""
+    nothing: dict[str, Any] = dict.fromkeys((*_HOST, *_STORAGE))
+    return replace(_without_host(options), **{**nothing, "exclusive": False})
 
 
 def _without_host(options: ReplayOptions) -> ReplayOptions:
@@ -138,13 +158,11 @@ def _at(base: ReplayOptions, **varied: Any) -> Point:
     """A point that differs from the base. Its host memory is always named."""
     varied = {"host_bytes": 0} | varied
     texts = {name: Value(_text(value), value) for name, value in varied.items()}
-    if varied["host_bytes"]:
-        options = replace(base, **{"host_ratio": None} | varied)
-    else:
-        nothing: dict[str, Any] = dict.fromkeys(_HOST)
-        del varied["host_bytes"]
-        options = replace(base, **nothing | {"exclusive": False} | varied)
-    return Point(options, texts)
+    given: dict[str, Any] = {"host_ratio": None}
+    if not varied["host_bytes"]:
+        given = {**dict.fromkeys(_HOST), "exclusive": False}
+        varied = varied | {"host_bytes": None}
+    return Point(replace(base, **given | varied), texts)
 
 
 def _text(value: Any) -> str:
@@ -153,7 +171,11 @@ def _text(value: Any) -> str:
 
 def _size(size: int) -> str:
     unit, scale = ("TB", 10**12) if size >= 10**12 else ("GB", 10**9)
-    return f"{size / scale:g} {unit}"
+    return f"{size / scale:g} {unit}" if size >= 10**9 else f"{size / 10**6:g} MB"
+
+
+def gpus_of(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"
 
 
 def _load(load: Fraction) -> str:

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from ..curves.distances import Curve, lru_curve
 from ..formats._sample import sampled
 from ..formats.base import Trace
-from ..replaying.curve import Curve, lru_curve
 from ..sweeping.grid import Point
 
 _CAPACITIES = 50

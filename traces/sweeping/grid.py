@@ -15,13 +15,15 @@ from math import prod
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.version import VERSION
 
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
+from ..replaying.storage import SIMULATED
 from ..replaying.unread import Unread, flag
 from ..terminal.text import command_line
-from .identity import canonical, key_of, plain
+from .identity import canonical, decisions, key_of, plain, trace_digest
 from .work import Task
 
 MOST_POINTS = 10_000
@@ -142,6 +144,12 @@ def _read(
 ) -> tuple[Point, dict[str, str]]:
     """The point with the options that it reads, and why others are not read, by name."""
     left_out: dict[str, str] = {}
+    stored = point.options.storage
+    if stored is not None and not stored.startswith(f"{SIMULATED}:"):
+        raise CallerError(
+            f"--storage: expected {SIMULATED}:..., since a point would find what others have "
+            f"stored, found {stored}; give a simulated one"
+        )
     while True:
         try:
             resolve(point.options, opened(point.options))
@@ -171,6 +179,18 @@ def _told(faults: dict[str, list[str]], points: int) -> list[str]:
     more_faults = len(lines) - _SHOWN
     rest = [f"and {more_faults} more faults"] if more_faults > 0 else []
     return [*lines[:_SHOWN], *rest]
+
+
+def header_of(grid: Grid, command: str) -> dict[str, object]:
+    """What the file of a sweep begins with."""
+    return {
+        "hicache_version": VERSION,
+        "decisions": decisions(),
+        "command": command,
+        "trace": {"path": grid.base.trace, "sha256": trace_digest(grid.base.trace)},
+        "base": canonical(grid.base),
+        "grid": {axis.name: [plain(one.value) for one in axis.values] for axis in grid.axes},
+    }
 
 
 def tasks_of(

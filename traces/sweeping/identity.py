@@ -27,7 +27,7 @@ from ..replaying.builtin import NAME as BUILTIN
 from ..replaying.options import ReplayOptions
 
 # what a replay prints and writes, which changes no result
-_NOT_OF_A_POINT = ("trace", "json", "requests", "why")
+_NOT_OF_A_POINT = ("trace", "json", "requests", "why", "html", "plot")
 _DECIDING = ("hicache", "invariants", "sim", "traces.formats", "traces.generators")
 _DECIDING_TOO = ("traces.replaying", "traces.reporting")
 _SHORT = 16  # hexadecimal digits of a key and of a version

@@ -14,7 +14,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The figures of a point. None for what it does not have: times in `hits` mode, hits of a
-    trace that has lengths alone, goodput without `--slo`. host_bytes: of all pools and ranks."""
+    trace that has lengths alone, goodput without `--slo`. host_bytes: of all pools, ranks and
+    replicas."""
 
     label: str
     point: dict[str, object]
@@ -38,16 +39,19 @@ class Outcome:
 def outcome_of(point: Mapping[str, Any]) -> Outcome:
     """point: its document, see work."""
     whole, latency = point["whole"], point.get("latency_s")
-    hits, input_tokens = whole.get("hit_tokens"), whole["input_tokens"] or 1
+    hits = whole["hit_tokens"] if point["trace"]["identity"] else None
+    input_tokens = whole["input_tokens"] or 1
     ttft = latency["ttft"] if latency else None
+    replicas = len(point["fleet"]["replicas"]) if "fleet" in point else 1
     return Outcome(
         label=point["label"],
         point=point["point"],
         key=point["key"],
         digest=point["digest"],
-        gpus=point["config"]["tp"],
-        host_bytes=sum(use["pool_bytes_total"]["host"] for use in point["components"].values()),
-        hit_rate=whole.get("hit_rate"),
+        gpus=point["config"]["tp"] * replicas,
+        host_bytes=replicas
+        * sum(use["pool_bytes_total"]["host"] for use in point["components"].values()),
+        hit_rate=whole["hit_rate"] if hits else None,
         tier_rates=tuple(tokens / input_tokens for tokens in hits.values()) if hits else (),
         ttft_p50_s=ttft["p50"] if ttft else None,
         ttft_p90_s=ttft["p90"] if ttft else None,

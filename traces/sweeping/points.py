@@ -81,7 +81,11 @@ def measure(
     if run.interrupted:
         raise KeyboardInterrupt
     whole, latency = run.account.whole(), run.latency
-    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    load = (
+        None
+        if latency is None
+        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
+    )
     return Point(
         host_bytes=host_bytes,
         host_pages=settings.core.host_pages[0],

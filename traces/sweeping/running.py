@@ -1,43 +1,112 @@
-"""Runs tasks on an executor, and yields their documents as they arrive.
+"""Runs tasks on an executor, keeps each document in the sweep file as it arrives, and shows how far
+it is.
 
-Does not choose points (see grid) or keep what is done (see sweep_file).
+Does not choose points (see grid) or run one (see work).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..executors import base as executors
+from ..terminal.progress import progress
+from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import print_error
 from ..terminal.workers import cores
+from . import sweep_file
 from .board import Board, board
 from .work import PointWork, Task
 
 LOCAL = "local"
 
 
-def run(
+@dataclass(frozen=True, slots=True)
+class How:
+    """executor: its name. jobs: worker processes, 0 for one on each core. path: of the sweep file;
+    None to keep nothing. label: of the progress."""
+
+    executor: str
+    jobs: int
+    path: str | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """points: documents of those that are done, in the order of the tasks. code: the exit code.
+    error: what ended the run before all were done, other than Ctrl-C."""
+
+    points: Sequence[dict[str, Any]]
+    code: int
+    error: Exception | None
+
+    def ended(self) -> int:
+        """The exit code; raises the error. Call it when what is done was shown."""
+        if self.error is not None:
+            raise self.error
+        return self.code
+
+
+def measured(
     work: Callable[[Board], PointWork],
     tasks: Sequence[Task],
-    executor: str,
-    jobs: int,
+    how: How,
+    header: Mapping[str, object],
+    requests: int,
+) -> Measured:
+    """Runs the tasks that the sweep file does not have. header: of the file, see sweep_file.
+    requests: of one point."""
+    done: dict[str, dict[str, Any]] = {}
+    code, error = 0, None
+    with ExitStack() as stack:
+        file = None
+        if how.path is not None:
+            file = stack.enter_context(sweep_file.opened(how.path))
+            file.begin(header)
+            done = {task.key: file.done[task.key] for task in tasks if task.key in file.done}
+            if file.repaired:
+                print_error(f"{how.path}: the last line was cut off; its point runs again")
+        missing = [task for task in tasks if task.key not in done]
+        if done and missing:
+            print_error(f"{len(done)} of {len(tasks)} points are done already")
+        with progress(how.label, requests * len(missing)) as shown:
+            try:
+                for point in _run(work, missing, how, shown):
+                    done[point["key"]] = point
+                    if file is not None:
+                        file.add(point)
+            except KeyboardInterrupt:
+                code = INTERRUPTED
+            except Exception as raised:  # what is done is shown before it is raised again
+                error = raised
+        if len(done) < len(tasks):
+            again = "; the same command does the rest" if how.path else ""
+            why = "interrupted: " if code else ""
+            print_error(f"{why}{len(done)} of {len(tasks)} points are done{again}")
+    return Measured([done[task.key] for task in tasks if task.key in done], code, error)
+
+
+def _run(
+    work: Callable[[Board], PointWork],
+    tasks: Sequence[Task],
+    how: How,
     shown: Callable[[int], None],
 ) -> Iterator[dict[str, Any]]:
-    """The document of each task, in any order. jobs: worker processes, 0 for one on each core.
-    shown: takes the number of requests that all tasks have done so far.
-
-    A worker that is lost ends the run with WorkerLost, which names a point.
-    """
-    if executor == LOCAL:
+    """The document of each task, in any order. A lost worker ends the run with WorkerLost, which
+    names a point."""
+    jobs = how.jobs
+    if how.executor == LOCAL:
         jobs = min(jobs or cores(), len(tasks)) or 1
     with board(len(tasks)) as far:
         whole = work(far)
-        if executor == LOCAL and jobs == 1:  # nobody watches the board
-            whole = replace(whole, shown=lambda *_: shown(far.total()))
+        if how.executor == LOCAL and jobs == 1:  # nobody watches the board
+            whole = replace(whole, shown=lambda: shown(far.total()))
         manner = executors.Manner(_lost, ahead=1, watch=lambda: shown(far.total()))
-        played = executors.load(executor).run(whole, iter(tasks), jobs, manner)
+        numbered = (replace(task, number=number) for number, task in enumerate(tasks))
+        played = executors.load(how.executor).run(whole, numbered, jobs, manner)
         with closing(played) as results:
             yield from results
 

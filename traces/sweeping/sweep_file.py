@@ -38,10 +38,10 @@ class SweepFile:
         self._headers: list[dict[str, Any]] = []
         self._read()
 
-    def begin(self, given: dict[str, Any]) -> None:
+    def begin(self, given: Mapping[str, Any]) -> None:
         """Adds the header, unless the last grid was the same one. Raises CallerError if the file
         belongs to another trace or another version of this project."""
-        header: dict[str, Any] = {"schema": SCHEMA, "kind": KIND} | given
+        header: dict[str, Any] = {"schema": SCHEMA, "kind": KIND, **given}
         if self._headers:
             before = self._headers[0]
             self._same("the trace", before["trace"]["sha256"], header["trace"]["sha256"])

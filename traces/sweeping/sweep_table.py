@@ -24,13 +24,17 @@ _FIGURES = {
 
 
 def print_outcomes(
-    title: str, outcomes: Sequence[Outcome], stream: TextIO, names: Sequence[str] = ()
+    title: str,
+    outcomes: Sequence[Outcome],
+    stream: TextIO,
+    names: Sequence[str] = (),
+    ranked: bool = True,
 ) -> None:
-    """The table, best first. * marks the front. names: options with a column each; without any, a
-    point has its label."""
+    """The table. * marks the front. names: options with a column each; without any, a point has
+    its label. ranked: best first; otherwise in their order."""
     if not outcomes:
         return
-    rows = ordered(outcomes)
+    rows = ordered(outcomes) if ranked else outcomes
     kept = {one.key for one in front(outcomes)}
     timed = any(one.ttft_p90_s is not None for one in outcomes)
     served = any(one.goodput_requests_per_s is not None for one in outcomes)

@@ -12,7 +12,7 @@ from ..formats.base import Trace
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import NOTHING_REPEATS, left_out
-from ..reporting.overload import Load, slower
+from ..reporting.overload import Load, eased
 from ..terminal.tables import percent
 from .enough import LITTLE, base_rate, first_enough, recommended, wanted_rate
 from .points import Point, machine
@@ -20,7 +20,7 @@ from .points import Point, machine
 
 def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
-    return [*left_out(trace.jobs, settings.skipped), *_compared(settings, points)]
+    return [*left_out(trace.jobs, settings), *_compared(settings, points)]
 
 
 def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
@@ -103,11 +103,11 @@ def _load(settings: Settings, points: Sequence[Point]) -> list[str]:
     if not busy:
         return []
     most = max(point.offered or 0.0 for point in busy)
-    speed = slower(Load(most, 1.0), settings.speed)
+    option = eased(Load(most, 1.0), settings)
     which = "every size" if len(busy) == len(points) else f"{len(busy)} of {len(points)} sizes"
     return [
         f"With {which} the trace offers more than the machine can do (up to {most:.1f} x), so the "
-        f"times to first token are mostly queueing; try --speed {speed}."
+        f"times to first token are mostly queueing; try {option}."
     ]
 
 

@@ -18,7 +18,8 @@ from ..formats.base import Trace
 from ..html.collecting import collect
 from ..outside import entries
 from ..replaying import modes
-from ..replaying.builtin import opened
+from ..replaying.builtin import as_recorded
+from ..replaying.load.trace import loaded
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
@@ -28,14 +29,18 @@ from .board import Board
 from .identity import decisions, trace_digest
 
 KIND = "point"
-# the options that `opened` reads: points with the same ones replay the same trace
-_OF_THE_TRACE = ("trace", "format", "limit", "sample", "spread")
+# the options that decide which requests there are, and when they arrive
+_READ = ("trace", "format", "limit", "block_size", "tokenizer", "sample")
+_LOADED = (
+    *("arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "seed", "spread"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A point that a worker runs. number: its place among all tasks. point: the varied options as
-    JSON values. command: a `hicache replay` that does the same."""
+    JSON values. command: a `hicache replay` that does the same. follow: also find out why tokens
+    were lost, and when bytes moved, which takes a quarter more time."""
 
     number: int
     key: str
@@ -43,20 +48,29 @@ class Task:
     point: dict[str, object]
     options: ReplayOptions
     command: str
+    follow: bool = False
 
 
 class Traces:
-    """Opens traces, and keeps the last one."""
+    """Opens traces, and keeps the last one: as it was recorded, and with the last load."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[object, ...], Trace] | None = None
+        self._read: tuple[object, ...] = ()
+        self._loaded: tuple[object, ...] = ()
+        self._recorded: Trace | None = None
+        self._trace: Trace | None = None
 
     def __call__(self, options: ReplayOptions) -> Trace:
-        wanted = tuple(getattr(options, name) for name in _OF_THE_TRACE)
-        if self._last is None or self._last[0] != wanted:
-            self._last = None  # before the next one is read: there is room for one
-            self._last = wanted, opened(options)[1]
-        return self._last[1]
+        read = tuple(getattr(options, name) for name in _READ)
+        if self._recorded is None or read != self._read:
+            self._recorded = self._trace = (
+                None  # before the next one is read: there is room for one
+            )
+            self._recorded, self._read = as_recorded(options), read
+        load = tuple(getattr(options, name) for name in _LOADED)
+        if self._trace is None or load != self._loaded:
+            self._trace, self._loaded = loaded(options, self._recorded), load
+        return self._trace
 
 
 opened_once = Traces()  # of this process
@@ -67,16 +81,15 @@ _checked: set[tuple[str | None, str]] = set()
 class PointWork:
     """Everything that a worker needs beside the task. A call runs one point.
 
-    trace: the digest of the trace. follow: also find out why tokens were lost, and when bytes
-    moved. shown: takes how far the point is, where it runs in the command's process.
+    trace: the digest of the trace. shown: called when the board was written to, where nobody else
+    watches it.
     """
 
     trace: str
     decisions: str
     outside: entries.Outside
     board: Board
-    follow: bool = False
-    shown: Callable[[int, int], None] | None = None
+    shown: Callable[[], None] | None = None
 
     def __call__(self, task: Task) -> dict[str, Any]:
         entries.load(self.outside)
@@ -87,7 +100,7 @@ class PointWork:
         def far(done: int) -> None:
             progress(done)
             if self.shown is not None:
-                self.shown(task.number, done)
+                self.shown()
 
         @contextmanager
         def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -99,7 +112,7 @@ class PointWork:
         if settings.check != "off":
             watch = Watch(settings.check, replay_command=task.command)
         with story_on_error(watch):
-            run = modes.run(trace, paged, settings, watch, started, self.follow, shown=shown)
+            run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
         if run.interrupted:
             raise KeyboardInterrupt
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}

@@ -7,15 +7,19 @@ stays until then. Devices and pipes are written to and never replaced.
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import json
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
+
+import zstandard
 
 from hicache.core.errors import CallerError
 
@@ -36,12 +40,17 @@ class _Target(NamedTuple):
     special: bool
 
 
-def write_whole(path: str, pieces: Iterable[str]) -> None:
-    """Writes text to a file; `-` is standard output. Raises CallerError if it cannot be written."""
-    write_all([(path, pieces)])
+def write_whole(path: str, pieces: Iterable[str], pack: bool = False) -> None:
+    """Writes text to a file; `-` is standard output. Raises CallerError if it cannot be written.
+
+    pack: whether a name that ends in .gz or .zst is that of a packed file.
+    """
+    write_all([(path, pieces)], pack=pack)
 
 
-def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> None:
+def write_all(
+    files: Sequence[tuple[str, Iterable[str]]], folder: str = "", pack: bool = False
+) -> None:
     """Writes several files as `write_whole` writes one: all of them, or none.
 
     Standard output, devices and pipes, which cannot be taken back, come after all files. folder:
@@ -58,7 +67,7 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> N
                 draft = target.file.with_name(draft_name(len(drafts)))
                 remove_leftovers(target.file.parent)
                 drafts.append((target, draft))
-                _fill(target.name, draft, "w", pieces)
+                _fill(target.name, draft, "w", pieces, pack)
         for target, pieces in targets:
             if target.special:
                 _fill(target.name, target.file, "a", pieces)
@@ -79,12 +88,34 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> N
             stream.flush()
 
 
-def _fill(name: str, path: Path, mode: str, pieces: Iterable[str]) -> None:
+def _fill(name: str, path: Path, mode: str, pieces: Iterable[str], pack: bool = False) -> None:
     try:
-        with open(path, mode, encoding="utf-8") as stream:
+        with _opened(name, path, mode, pack) as stream:
             stream.writelines(pieces)
     except OSError as error:
         raise unwritable(name, error.strerror) from None
+
+
+@contextlib.contextmanager
+def _opened(name: str, path: Path, mode: str, pack: bool) -> Iterator[IO[str]]:
+    """The file as text, packed if its name says so. The time is not written into it."""
+    if pack and name.endswith(".gz"):
+        with (
+            open(path, f"{mode}b") as file,
+            gzip.GzipFile("", f"{mode}b", fileobj=file, mtime=0) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8") as stream,
+        ):
+            yield stream
+    elif pack and name.endswith(".zst"):
+        with (
+            open(path, f"{mode}b") as file,
+            zstandard.ZstdCompressor().stream_writer(file) as writer,
+            io.TextIOWrapper(writer, encoding="utf-8") as stream,
+        ):
+            yield stream
+    else:
+        with open(path, mode, encoding="utf-8") as stream:
+            yield stream
 
 
 def write_json(path: str, document: dict[str, object]) -> None:

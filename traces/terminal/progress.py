@@ -13,6 +13,35 @@ from .streams import ignore_broken_pipe
 from .tables import console
 
 _LINE_EVERY_S = 5.0
+_SHOWN_EVERY = 1000
+
+
+@contextmanager
+def counting(label: str, unit: str = "requests") -> Iterator[Callable[[int], None]]:
+    """As `progress`, where nobody knows how many units there will be."""
+    screen = console(sys.stderr)
+    if screen.is_terminal:
+        columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"))
+        with Progress(*columns, TextColumn(unit), console=screen, transient=True) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done: None if done % _SHOWN_EVERY else bar.update(task, completed=done)
+        return
+    line = _Line(label, unit)
+    yield line.show
+
+
+class _Line:
+    """Prints a line every few seconds. total: what is still to come, in words; may be empty."""
+
+    def __init__(self, label: str, unit: str, total: str = "") -> None:
+        self._label, self._end = label, f"{total} {unit}"
+        self._next = time.monotonic() + _LINE_EVERY_S
+
+    def show(self, done: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_EVERY_S
+            with ignore_broken_pipe():
+                print(f"{self._label}: {done}{self._end}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -30,13 +59,4 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
             task = bar.add_task(label, total=total)
             yield lambda done: bar.update(task, completed=done)
         return
-    next_line = time.monotonic() + _LINE_EVERY_S
-
-    def print_line(done: int) -> None:
-        nonlocal next_line
-        if time.monotonic() >= next_line:
-            next_line = time.monotonic() + _LINE_EVERY_S
-            with ignore_broken_pipe():
-                print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
-
-    yield print_line
+    yield _Line(label, unit, f" of {total}").show

@@ -10,6 +10,8 @@ the pages of every table. It tells what ended the hit of each request at its fir
                  waits for that
     not_loaded   host has more, and it was not loaded (`--load-threshold`, `--load-quota`)
     together     several components end there
+    too_large    the device cannot hold the request, so it was computed without the cache
+    other_replica  of several replicas, only others were sent a request with the next page
     swa, mamba   the component that ended it: its window was evicted, or it stored no state there
 
 With storage, `caps` says why each tier and pool did not have more. Where pages are is followed in
@@ -57,7 +59,8 @@ from .caps import Asked, Caps, Prefetch, caps_of
 from .page_fates import NEVER_NS, NOBODY, PageFates
 
 COMPLETE, FIRST_SEEN, EVICTED, NOT_READY = "complete", "first_seen", "evicted", "not_ready"
-NOT_LOADED, TOGETHER = "not_loaded", "together"
+NOT_LOADED, TOGETHER, TOO_LARGE = "not_loaded", "together", "too_large"
+OTHER_REPLICA = "other_replica"
 
 
 class Miss(NamedTuple):

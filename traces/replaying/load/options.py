@@ -22,6 +22,32 @@ class ThinkTime:
         return spelled(self.ns) if self.ns else "none"
 
 
+_RECORDED = Arrivals()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """When requests arrive. concurrency: 0 for arrivals at their times. request_rate: None for that
+    of the trace. think_time: None for the recorded one."""
+
+    arrivals: Arrivals = _RECORDED
+    request_rate: Fraction | None = None
+    concurrency: int = 0
+    closed_loop: bool = False
+    think_time: ThinkTime | None = None
+
+    def as_options(self) -> dict[str, object]:
+        """Every option of the load, by its name on the command line."""
+        rate = self.request_rate
+        return {
+            "arrivals": str(self.arrivals),
+            "request_rate": None if rate is None else float(rate),
+            "concurrency": self.concurrency or None,
+            "closed_loop": self.closed_loop,
+            "think_time": None if self.think_time is None else str(self.think_time),
+        }
+
+
 class LoadOptions(Protocol):
     """What decides when requests arrive. None: not given."""
 
@@ -39,3 +65,13 @@ class LoadOptions(Protocol):
     def seed(self) -> int | None: ...
     @property
     def spread(self) -> bool | None: ...
+
+
+def settings_of(options: LoadOptions) -> LoadSettings:
+    return LoadSettings(
+        arrivals=options.arrivals or _RECORDED,
+        request_rate=options.request_rate,
+        concurrency=options.concurrency or 0,
+        closed_loop=bool(options.closed_loop),
+        think_time=options.think_time,
+    )

@@ -1,0 +1,122 @@
+"""Every router in sim/fleet/routers: it chooses a replica whatever it is told, the same one each
+time, and it forgets what has ended."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from sim.fleet.options import RouterOptions
+from sim.fleet.routers.base import Asked, Router, make, reads_events
+
+NAMES = registry.names(registry.ROUTERS)
+PAGE = 4
+
+
+def test_the_built_in_entries_exist() -> None:
+    assert {"round-robin", "least-loaded", "prefix-aware", "session-sticky"} <= {*NAMES}
+    with pytest.raises(CallerError, match="expected one of"):
+        make(2, PAGE, RouterOptions("nearest"))
+
+
+def digests(request: int, pages: int) -> list[bytes]:
+    """Three prompts share their first two pages."""
+    return [f"{request // 3 if page < 2 else request}-{page}".encode() for page in range(pages)]
+
+
+def ask(router: Router, request: int, pages: int = 4, session: int = -1) -> int:
+    asked = Asked(request, session, pages * PAGE + 1, lambda: digests(request, pages))
+    chosen = router.choose(asked)
+    router.sent(asked, chosen)
+    return chosen
+
+
+def drawn(name: str, replicas: int, told: list[tuple[str, int, int]]) -> list[int]:
+    """The choices of a router that hears these events."""
+    router = make(replicas, PAGE, RouterOptions(name, Fraction(1, 2), 0, 20))
+    chosen: list[int] = []
+    left: list[int] = []
+    for kind, number, pages in told:
+        if kind == "ask":
+            left.append(len(chosen))
+            chosen.append(ask(router, len(chosen), pages, number - 1))
+        elif kind == "stored":
+            tier = Tier(number % 3)
+            router.stored(number % replicas, tier, digests(number, pages))
+        elif kind == "removed":
+            router.removed(number % replicas, Tier(number % 3), digests(number, pages))
+        elif left:
+            request = left[number % len(left)]
+            router.answered(request)
+            if kind == "ended":
+                left.remove(request)
+                router.ended(request)
+    for request in left:
+        router.ended(request)
+    assert router.loads.waiting == router.loads.held == [0] * replicas
+    return chosen
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ask", "ask", "stored", "removed", "answered", "ended"]),
+            st.integers(0, 12),
+            st.integers(1, 6),
+        ),
+        max_size=60,
+    ),
+)
+def test_a_router_chooses_a_replica_and_forgets_what_has_ended(
+    name: str, replicas: int, told: list[tuple[str, int, int]]
+) -> None:
+    chosen = drawn(name, replicas, told)
+    assert all(0 <= place < replicas for place in chosen)
+    assert chosen == drawn(name, replicas, told)
+
+
+def test_which_routers_read_events() -> None:
+    assert {name for name in NAMES if reads_events(name)} == {"prefix-aware"}
+
+
+def test_prefix_aware_costs_what_its_formula_says() -> None:
+    """cost = weight x (waiting + not cached) + held, in tokens."""
+    router = make(3, PAGE, RouterOptions("prefix-aware", Fraction(2)))
+    assert [ask(router, 90 + 3 * number) for number in range(3)] == [0, 1, 2]
+    router.ended(93)
+    # 17 tokens: replica 0 costs 2 x 34 + 17, replica 1 nothing but this one
+    assert ask(router, 0) == 1
+    for request in (90, 96, 0):
+        router.ended(request)
+    router.stored(2, Tier.HOST, digests(4, 2))
+    router.stored(0, Tier.DEVICE, digests(4, 1))
+    assert ask(router, 4) == 2  # two pages of four, one on replica 0
+    # on 2: 2 x (9 + 9) + 17 = 53; on 0: 2 x 13 = 26; on 1: 2 x 17 = 34
+    assert ask(router, 5) == 0
+    router.answered(4)
+    # on 2: 2 x 9 + 17 = 35; on 0: 2 x (13 + 13) + 17; on 1: 34
+    assert ask(router, 3) == 1
+    router.removed(2, Tier.HOST, digests(4, 2))
+    router.ended(4)
+    assert ask(router, 3 + 90) == 2
+
+
+def test_a_page_counts_while_it_is_on_either_tier() -> None:
+    router = make(2, PAGE, RouterOptions("prefix-aware"))
+    for tier in (Tier.DEVICE, Tier.HOST):
+        router.stored(1, tier, digests(0, 4))
+    router.removed(1, Tier.DEVICE, digests(0, 4))
+    assert ask(router, 0) == 1
+    router.ended(0)
+    router.removed(1, Tier.HOST, digests(0, 4))
+    router.stored(1, Tier.STORAGE, digests(0, 4))  # any replica could fetch it
+    assert ask(router, 1) == 0

@@ -1,0 +1,88 @@
+"""Small fleets for tests, on the workloads of tests/sim/rig."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hicache.runtime.driver import Observer
+from invariants.simulator.workloads import Prompts
+from invariants.watch import Watch
+from sim.fleet.fleet import Fleet, FleetResult
+from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
+from sim.options import EngineOptions, WorldOptions
+from sim.workload import Job
+from tests.configs import configured
+from tests.sim.rig import MODEL, PROFILE
+
+PAGE_BYTES = 1 << 19
+INSTANT = KvLinkOptions(10**18, 0)
+EVERY = WorldOptions(checks="every")
+
+
+def make(
+    workload: Prompts,
+    members: tuple[int, int] = (2, 0),
+    router: str | RouterOptions = "round_robin",
+    *,
+    device: int = 24,
+    host: int = 40,
+    link: KvLinkOptions | None = None,
+    engine: EngineOptions | None = None,
+    options: WorldOptions = EVERY,
+    observers: Sequence[Sequence[Observer]] | None = None,
+    **settings: Any,
+) -> Fleet:
+    """members: replicas, and decode replicas. Every core is watched, if observers are not given."""
+    config = configured(workload.page_size, (device,), (host,), ("full",), **settings)
+    named = RouterOptions(router) if isinstance(router, str) else router
+    fleet = FleetOptions(*members, named, link or KvLinkOptions())
+    if observers is None:
+        observers = [[Watch("every")] for _ in range(fleet.members)]
+    return Fleet(
+        workload,
+        config,
+        MODEL,
+        PROFILE,
+        fleet,
+        page_bytes=PAGE_BYTES,
+        engine=engine,
+        options=options,
+        observers=observers,
+    )
+
+
+def run(workload: Prompts, *args: Any, **rest: Any) -> FleetResult:
+    return make(workload, *args, **rest).run()
+
+
+def reused(result: FleetResult) -> int:
+    return sum(one.device_tokens + one.host_tokens for one in result.requests)
+
+
+class Part(Prompts):
+    """Some of the jobs of a workload, with their numbers."""
+
+    def __init__(self, whole: Prompts, numbers: Sequence[int]) -> None:
+        super().__init__([whole.jobs[number] for number in numbers], whole._prompts)
+        self.page_size = whole.page_size
+
+
+def prefill_only(workload: Prompts) -> Prompts:
+    """The same requests with one token to generate each."""
+    jobs = [replace(job, output_length=1) for job in workload.jobs]
+    return Prompts(jobs, workload._prompts, workload.page_size)
+
+
+def conversations(clients: int, turns: int, first: int = 24, more: int = 12) -> Prompts:
+    """Open-loop conversations: each prompt begins with the one before it of its client."""
+    jobs: list[Job] = []
+    prompts: list[list[int]] = []
+    for turn in range(turns):
+        for client in range(clients):
+            length = first + turn * more
+            prompts.append([client * 100_000 + number for number in range(length)])
+            index = len(jobs)
+            jobs.append(Job(index, index * 200_000_000, length, 3, -1, client))
+    return Prompts(jobs, prompts)

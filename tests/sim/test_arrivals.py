@@ -1,0 +1,96 @@
+"""A fixed concurrency: never more requests in flight, and never fewer while one may arrive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from invariants.accounts.closed_loop import arrivals_ns
+from invariants.simulator.workloads import Prompts, shared_prefixes
+from sim.arrivals import Arrivals
+from sim.engine.sequence import RequestResult
+from sim.options import EngineOptions, WorldOptions
+from sim.workload import Job
+from tests.sim.rig import run
+
+
+def _in_flight(results: tuple[RequestResult, ...], now_ns: int) -> int:
+    """Requests that had arrived and had not ended just after this time."""
+    return sum(one.arrival_ns <= now_ns < one.finish_ns for one in results)
+
+
+def _could_arrive(workload: Prompts, results: Any, now_ns: int, speed: Fraction) -> bool:
+    """Whether a request has not arrived at this time although nothing keeps it from doing so."""
+    for job, one in zip(workload.jobs, results, strict=True):
+        may_from = 0
+        if job.after >= 0:
+            may_from = results[job.after].finish_ns + int(Fraction(job.arrival_ns) / speed)
+        if may_from <= now_ns < one.arrival_ns:
+            return True
+    return False
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    count=st.integers(1, 24),
+    concurrency=st.integers(1, 6),
+    speed=st.sampled_from([Fraction(1), Fraction(5, 2)]),
+    gap_ns=st.sampled_from([1, 10**6, 10**9]),
+)
+def test_as_many_are_in_flight_as_shall_be(
+    seed: int, count: int, concurrency: int, speed: Fraction, gap_ns: int
+) -> None:
+    workload = shared_prefixes(seed, count, gap_ns=gap_ns)
+    options = WorldOptions(checks="off", concurrency=concurrency, speed=speed)
+    results = run(workload, 60, 0, options=options).requests
+    assert [one.request for one in results] == list(range(count))
+    for now_ns in {time for one in results for time in (one.arrival_ns, one.finish_ns)}:
+        flying = _in_flight(results, now_ns)
+        assert flying <= concurrency
+        if flying < concurrency:
+            assert not _could_arrive(workload, results, now_ns, speed)
+    for job, one in zip(workload.jobs, results, strict=True):
+        if job.after >= 0:
+            ended_ns = results[job.after].finish_ns
+            assert one.arrival_ns >= ended_ns + int(Fraction(job.arrival_ns) / speed)
+    ended = {one.request: one.finish_ns for one in results}
+    found = {one.request: one.arrival_ns for one in results}
+    assert found == arrivals_ns(workload.jobs, ended, concurrency, speed)
+    again = run(workload, 60, 0, options=replace(options, checks="every"))
+    assert again.requests == results
+
+
+def test_a_place_goes_to_the_first_request_of_the_workload_that_may_arrive() -> None:
+    """The second turn of the first request comes before the third request, but not before its
+    delay has passed."""
+    for delay_ns, expected in ((0, [0, 1, 2, 3]), (10**12, [0, 2, 3, 1])):
+        jobs = [Job(0, 0, 9, 2), Job(1, delay_ns, 9, 2, after=0), Job(2, 0, 9, 2), Job(3, 0, 9, 2)]
+        prompts = [list(range(100 * n, 100 * n + 9)) for n in range(4)]
+        options = WorldOptions(checks="off", concurrency=1)
+        results = run(Prompts(jobs, prompts), 60, 0, options=options).requests
+        came = sorted(range(4), key=[one.arrival_ns for one in results].__getitem__)
+        assert came == expected
+
+
+def test_a_loop_with_more_places_than_there_shall_be_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Arrivals.__init__
+
+    def one_more(self: Arrivals, *given: Any) -> None:
+        *others, concurrency = given
+        made(self, *others, concurrency + bool(concurrency))
+
+    workload = shared_prefixes(3, 12, gap_ns=1)
+    options = WorldOptions(checks="off", concurrency=2)
+    monkeypatch.setattr(Arrivals, "__init__", one_more)
+    results = run(workload, 60, 0, engine=EngineOptions(), options=options).requests
+    ended = {one.request: one.finish_ns for one in results}
+    found = {one.request: one.arrival_ns for one in results}
+    assert found != arrivals_ns(workload.jobs, ended, 2, Fraction(1))

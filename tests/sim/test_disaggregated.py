@@ -1,0 +1,231 @@
+"""Prefill and decode replicas: what the KV link may change and what not, and a fleet whose
+transfers are lost, torn or made twice is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from invariants.simulator.workloads import PAGE, Prompts, shared_prefixes
+from sim.device.simulated import SimDevice
+from sim.engine.engine import Engine
+from sim.errors import HazardError, SimError, StuckError, WrongBytesError
+from sim.fleet.fleet import FleetResult
+from sim.fleet.handoff import Handoff
+from sim.fleet.kv_link import KvLink
+from sim.fleet.ledger import Ledger
+from sim.fleet.options import KvLinkOptions
+from sim.options import EngineOptions
+from sim.workload import Job
+
+from . import rig
+from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run
+
+_SLOW = KvLinkOptions(200_000_000, 1_000_000)
+_ROOM = {"device": 400, "host": 0}
+
+
+def alone(count: int, gap_ns: int, tokens: int = 22, outputs: int = 5) -> Prompts:
+    jobs = [Job(index, index * gap_ns, tokens, outputs) for index in range(count)]
+    return Prompts(jobs, [[1000 * index + n for n in range(tokens)] for index in range(count)])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.sampled_from([13, 20, 40]),
+    st.sampled_from([0, 9, 60]),
+    st.sampled_from([INSTANT, KvLinkOptions(), _SLOW]),
+    st.sampled_from([16, 8192]),
+)
+def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
+    seed: int,
+    members: tuple[int, int],
+    device: int,
+    host: int,
+    link: KvLinkOptions,
+    token_budget: int,
+) -> None:
+    workload = shared_prefixes(seed, 24)
+    rest: dict[str, Any] = {"engine": EngineOptions(token_budget=token_budget), "link": link}
+    first, again = (run(workload, members, device=device, host=host, **rest) for _ in range(2))
+    assert first.digest == again.digest
+    assert [one.request for one in first.requests] == list(range(24))
+    for one, job in zip(first.requests, workload.jobs, strict=True):
+        assert one.output_length == job.output_length
+        assert (one.request in first.trips) == (job.output_length > 1)
+        assert one.queue_ns >= 0
+        assert (one.finish_ns > one.first_token_ns) == (job.output_length > 1)
+    for trip in first.trips.values():
+        assert trip.left_ns <= trip.admitted_ns <= trip.began_ns <= trip.arrived_ns
+        length = workload.jobs[trip.request].input_length
+        assert trip.pages + trip.cached == -(-length // PAGE)
+    assert first.link.bytes == sum(trip.pages for trip in first.trips.values()) * PAGE_BYTES
+    decoded = [one.request for member in first.members[members[0] :] for one in member.requests]
+    assert sorted(decoded) == sorted(first.trips)
+
+
+def test_the_time_to_the_first_token_is_that_of_a_replica_that_only_prefills() -> None:
+    """With room for everything, whatever the link does."""
+    workload = conversations(5, 4)
+    workload.jobs = [
+        replace(job, arrival_ns=job.index * 3_000_000, output_length=9) for job in workload.jobs
+    ]
+    single = rig.run(prefill_only(workload), 400, 0)
+    for link in (INSTANT, _SLOW):
+        found = run(workload, (1, 3), link=link, **_ROOM)
+        for one, other in zip(found.requests, single.requests, strict=True):
+            assert one[5:9] == other[5:9]  # computed, arrival, admission, first token
+            assert (one.load_ns, one.compute_ns) == (other.load_ns, other.compute_ns)
+
+
+def test_an_instant_link_delays_a_lone_request_by_nothing() -> None:
+    """It ends when it would on one replica, but for the rounding of the transfer's time."""
+    workload = alone(1, 0)
+    whole, divided = rig.run(workload, 400, 0), run(workload, (1, 1), link=INSTANT, **_ROOM)
+    last = divided.requests[0]
+    assert last == whole.requests[0]._replace(finish_ns=last.finish_ns)
+    assert last.finish_ns == whole.requests[0].finish_ns + 1
+    slow = run(workload, (1, 1), link=_SLOW, **_ROOM)
+    pages = -(-22 // PAGE)
+    late_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)
+    assert slow.requests[0].finish_ns == whole.requests[0].finish_ns + late_ns
+    assert slow.requests[0].first_token_ns == whole.requests[0].first_token_ns
+
+
+@pytest.mark.parametrize("members", [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_the_link_bounds_the_throughput(members: tuple[int, int]) -> None:
+    found = run(alone(16, 1000), members, link=_SLOW, **_ROOM)
+    pages = -(-22 // PAGE)
+    assert found.link.bytes == 16 * pages * PAGE_BYTES
+    each_ns = 1_000_000 + -(-pages * PAGE_BYTES * 10**9 // 200_000_000)
+    assert found.link.busy_ns == 16 * each_ns
+    least_ns = 16 * each_ns // min(members)
+    assert least_ns <= found.makespan_ns <= least_ns * 1.5
+    waits = [trip.began_ns - trip.admitted_ns for trip in found.trips.values()]
+    assert max(waits) >= (16 // min(members) - 2) * each_ns  # the first is alone
+
+
+def test_pages_that_the_decode_replica_has_are_not_moved() -> None:
+    """The second turn finds the pages of the first, and its answer, where it decodes."""
+    jobs = [Job(0, 0, 24, 9), Job(1, 10**9, 40, 3)]
+    workload = Prompts(jobs, [list(range(24)), list(range(40))])
+    found = run(workload, (1, 1), link=_SLOW, **_ROOM)
+    assert [(trip.cached, trip.pages) for trip in found.trips.values()] == [(0, 6), (6, 4)]
+    same = Prompts([jobs[0], Job(1, 10**9, 24, 3)], [list(range(24))] * 2)
+    again = run(same, (1, 1), link=_SLOW, **_ROOM).trips[1]
+    assert (again.cached, again.pages, again.bytes) == (6, 0, 0)
+    assert again.arrived_ns == again.admitted_ns
+
+
+def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
+    """Their pages stay there, and the wait is no part of the time to first token."""
+    workload = alone(8, 1000, outputs=40)
+    room, tight = (run(workload, (1, 1), device=device, host=0) for device in (400, 16))
+    waits = [
+        max(trip.admitted_ns - trip.left_ns for trip in one.trips.values()) for one in (room, tight)
+    ]
+    assert waits[1] > 10 * waits[0]
+    assert tight.requests[0].first_token_ns == room.requests[0].first_token_ns
+
+
+def test_only_pages_that_can_move_are_divided() -> None:
+    workload = alone(1, 0)
+    fleet = make(workload, (1, 1))
+    config = replace(
+        fleet.members[0].core.view.config,
+        components=("full", "mamba"),
+        device_pages=(24, 9),
+        host_pages=(0, 0),
+    )
+    with pytest.raises(CallerError, match="expected full attention alone"):
+        type(fleet)(workload, config, rig.MODEL, rig.PROFILE, fleet._fleet)
+
+
+def _broken(monkeypatch: pytest.MonkeyPatch, **rest: Any) -> FleetResult:
+    return run(alone(6, 2_000_000, outputs=30), (1, 1), link=_SLOW, **{**_ROOM, **rest})
+
+
+def test_a_transfer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KvLink, "send", lambda *_: None)
+    with pytest.raises(StuckError, match="requests are left") as caught:
+        _broken(monkeypatch)
+    assert caught.value.__notes__ == ["replica: 0"]
+
+
+def test_bytes_that_do_not_arrive_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "arrived", lambda *_: None)
+    with pytest.raises(SimError, match=r"arrives-once.*none on the other end"):
+        _broken(monkeypatch)
+    monkeypatch.undo()
+    publish = SimDevice.publish
+
+    def torn(self: SimDevice, stream: Any, touch: Any, tags: Any) -> None:
+        if "transfer of request 3" not in touch.why:
+            publish(self, stream, touch, tags)
+
+    monkeypatch.setattr(SimDevice, "publish", torn)
+    with pytest.raises(WrongBytesError, match="request 3"):
+        _broken(monkeypatch)
+
+
+def test_a_transfer_that_ends_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived = Ledger.arrived
+
+    def twice(self: Ledger, *told: int) -> None:
+        arrived(self, *told)
+        arrived(self, *told)
+
+    monkeypatch.setattr(Ledger, "arrived", twice)
+    with pytest.raises(SimError, match="arrives-once"):
+        _broken(monkeypatch)
+
+
+def test_bytes_on_the_wrong_replica_are_caught() -> None:
+    ledger = Ledger()
+    ledger.sent(0, 1)
+    ledger.left(0, 0, 1, 100)
+    with pytest.raises(SimError, match="expected 100 bytes on replica 1, found 100 on replica 2"):
+        ledger.arrived(0, 2, 100)
+    with pytest.raises(SimError, match="moves-once"):
+        ledger.left(0, 0, 1, 100)
+    ledger.arrived(0, 1, 100)
+    ledger.ended(0, 1)
+    with pytest.raises(SimError, match="ends-once"):
+        ledger.ended(0, 1)
+    with pytest.raises(SimError, match="expected 100 bytes in all, found 90"):
+        ledger.close(1, 90)
+    ledger.close(1, 100)
+
+
+def test_pages_that_are_given_back_before_they_were_read_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Handoff._begin
+
+    def early(self: Handoff, trip: Any, sequence: Any, prefill: Any) -> None:
+        begin(self, trip, sequence, prefill)
+        source = self.members[trip.prefill].engine
+        source.release(self._computed[trip.request])
+
+    monkeypatch.setattr(Handoff, "_begin", early)
+    monkeypatch.setattr(
+        Engine,
+        "release",
+        lambda self, sequence: _once(self, sequence),
+    )
+    with pytest.raises(HazardError, match="transfer of request"):
+        _broken(monkeypatch, device=13)
+
+
+def _once(engine: Engine, sequence: Any) -> None:
+    """`Engine.release` that takes a second call for nothing."""
+    if sequence.job.index in engine._running.leaving and sequence not in engine._released:
+        engine._released.append(sequence)
+        engine.wake()

@@ -1,0 +1,139 @@
+"""The client of a benchmark: what it sends next, when, and how many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from hicache.core.errors import CallerError
+from invariants.accounts.accounts import Accounts
+from sim.clock import Clock
+from sim.sender import Sender, SenderOptions
+from sim.workload import Job
+
+SECOND = 1_000_000_000
+
+
+def chats(clients: int, rounds: int) -> list[Job]:
+    """Turn r of client c has the index r * clients + c and waits for the turn before it."""
+    return [
+        Job(index, 0, 64, 8, index - clients if index >= clients else -1)
+        for index in range(clients * rounds)
+    ]
+
+
+def sent(
+    options: SenderOptions,
+    jobs: Sequence[Job],
+    service_ns: int = SECOND,
+    speed: Fraction = Fraction(1),
+) -> list[tuple[int, int]]:
+    """(index, time) of each request as it is sent. Each takes `service_ns` times its index plus
+    1, so that they end in another order than they began."""
+    clock = Clock()
+    found: list[tuple[int, int]] = []
+    followers = {job.after: job for job in jobs if job.after >= 0}
+
+    def send(job: Job) -> None:
+        found.append((job.index, clock.now_ns))
+        clock.after(service_ns + job.index, lambda: end(job))
+
+    def end(job: Job) -> None:
+        sender.ended(job)
+        if job.index in followers:
+            follower = followers[job.index]
+            clock.after(follower.arrival_ns, lambda: sender.ready(follower))
+
+    sender = Sender(options, jobs, clock, speed, send)
+    for job in jobs:
+        if job.after < 0:
+            sender.ready(job)
+    while clock.next_ns() >= 0:
+        clock.step()
+    return found
+
+
+def test_a_barrier_ends_a_round_before_the_next_begins() -> None:
+    options = SenderOptions(SECOND // 4, "poisson", 3, "random", barrier=True, pause_ns=SECOND)
+    found = sent(options, chats(5, 4))
+    assert [sorted(index for index, _ in found[at : at + 5]) for at in range(0, 20, 5)] == [
+        list(range(at, at + 5)) for at in range(0, 20, 5)
+    ]
+    for turn in range(1, 4):
+        ends = [time + SECOND + index for index, time in found if index // 5 == turn - 1]
+        begins = [time for index, time in found if index // 5 == turn]
+        assert min(begins) >= max(ends) + SECOND
+
+
+def test_without_a_barrier_a_client_goes_on_when_its_turn_has_ended() -> None:
+    found = sent(SenderOptions(SECOND // 4, "poisson", 0, "random"), chats(5, 4))
+    turns = [index // 5 for index, _ in found]
+    assert sorted(turns) != turns
+    at = dict(found)
+    assert all(at[index] >= at[index - 5] + SECOND for index in at if index >= 5)
+
+
+def test_the_order_is_drawn_from_the_seed() -> None:
+    def orders(policy: str) -> list[list[int]]:
+        options = [SenderOptions(policy=policy, seed=seed) for seed in (1, 1, 2)]
+        return [[index for index, _ in sent(one, chats(20, 1))] for one in options]
+
+    first, again, other = orders("random")
+    assert first == again != other
+    assert sorted(first) == sorted(other) == list(range(20))
+    assert orders("fifo") == [list(range(20))] * 3
+
+
+@pytest.mark.parametrize("gap_ns", [0, SECOND // 100])
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_more_are_in_progress_than_allowed(gap_ns: int, most: int) -> None:
+    found = sent(SenderOptions(gap_ns, max_parallel=most), chats(30, 1))
+    assert len(found) == 30
+    for index, time in found:
+        running = sum(begin <= time < begin + SECOND + one for one, begin in found)
+        assert running <= most, index
+    assert max(time for _, time in found) >= (30 // most - 1) * SECOND
+
+
+@pytest.mark.parametrize("distribution", ["poisson", "uniform"])
+def test_pauses_have_the_mean_that_was_asked_for(distribution: str) -> None:
+    found = sent(SenderOptions(SECOND, distribution), chats(2000, 1), service_ns=1)
+    times = [time for _, time in found]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert 0.93 < sum(gaps) / len(gaps) / SECOND < 1.07
+    assert (max(gaps) <= 2 * SECOND) == (distribution == "uniform")
+
+
+def test_pauses_pass_while_nothing_is_ready() -> None:
+    """The turn that follows a long one waits for the next look, not for a whole pause."""
+    found = sent(SenderOptions(SECOND // 10, "uniform"), chats(1, 200))
+    waits = [after - before - SECOND - index for (index, before), (_, after) in pairwise(found)]
+    assert min(waits) >= 0
+    assert max(waits) < SECOND // 5
+    assert sum(waits) / len(waits) < SECOND // 11
+
+
+def test_times_pass_at_the_speed_of_the_run() -> None:
+    options = SenderOptions(SECOND // 4, barrier=True, pause_ns=10 * SECOND)
+    slow, fast = (sent(options, chats(4, 3), 1000, Fraction(speed)) for speed in (1, 4))
+    assert [index for index, _ in slow] == [index for index, _ in fast]
+    assert abs(slow[-1][1] - 4 * fast[-1][1]) < 100_000
+
+
+def test_a_request_that_is_sent_too_early_is_noticed() -> None:
+    """The accounts of `--check every` know when a request is ready, and are told when it goes."""
+    first, second, third = Job(0, 50, 64, 8), Job(1, 90, 64, 8), Job(2, 0, 64, 8, after=0)
+    accounts = Accounts((first, second, third), 64, now_ns=lambda: 70)
+    for job in (first, second, third):
+        accounts.sent(job)
+    assert accounts.wrong == [f"request {index} was sent before it was ready" for index in (1, 2)]
+
+
+def test_an_unknown_policy_or_distribution_is_refused() -> None:
+    with pytest.raises(CallerError, match="policy: expected one of random, fifo, found 'lifo'"):
+        SenderOptions(policy="lifo")
+    with pytest.raises(CallerError, match="distribution: expected one of poisson, uniform"):
+        SenderOptions(distribution="normal")

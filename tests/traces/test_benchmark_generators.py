@@ -1,0 +1,212 @@
+"""The generators of public benchmarks: lengths, order, arrivals, and how the header says it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.errors import CallerError
+from sim.sender import SenderOptions
+from traces.cli import main
+from traces.formats._open import parse
+from traces.formats.base import Lines
+from traces.generators import base
+
+from .rig import HEADER, as_lines, native, read
+
+
+def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and records. words: a generator and its options."""
+    name, *rest = words.split()
+    generator, parser = base.load(name), argparse.ArgumentParser()
+    generator.add_options(parser)
+    options = generator.Options.read(parser.parse_args(rest))
+    header, *records = map(json.loads, base.text(name, generator, options))
+    parse(Lines(name, as_lines([header, *records])))
+    return header, records
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "count", "prompts", "answers"),
+    [
+        (1000, 1000, 10, 6101, 4220),
+        (1000, 1000, 80, 39668, 40805),
+        (1000, 1000, 500, 249831, 252662),
+        (8000, 1000, 10, 41941, 4220),
+        (8000, 1000, 80, 300020, 41669),
+        (8000, 1000, 320, 1273893, 170000),
+    ],
+)
+def test_the_seed_gives_the_totals_that_bench_serving_prints(
+    prompt: int, answer: int, count: int, prompts: int, answers: int
+) -> None:
+    """Printed in the SGLang cookbook, with the script's default seed 1."""
+    lengths = f"--random-input-tokens {prompt} --random-output-tokens {answer}"
+    _, records = made(f"serving-random --num-prompts {count} {lengths}")
+    assert sum(record["input"][0][1] for record in records) == prompts
+    assert sum(record["output"][1] for record in records) == answers
+    assert len({record["input"][0][0] for record in records}) == count
+
+
+def test_a_range_ratio_bounds_lengths_from_below() -> None:
+    _, records = made("serving-random --random-range-ratio 0.8 --random-output-tokens 200")
+    prompts = [record["input"][0][1] for record in records]
+    answers = [record["output"][1] for record in records]
+    assert 819 <= min(prompts) < 830
+    assert 1014 < max(prompts) <= 1024
+    assert (min(answers), max(answers)) == (160, 200)
+
+
+def test_requests_come_at_the_rate_or_at_once() -> None:
+    _, at_once = made("serving-random --num-prompts 50")
+    assert {record["timestamp"] for record in at_once} == {0}
+    _, spread = made("serving-random --num-prompts 4000 --request-rate 20")
+    times = np.array([record["timestamp"] for record in spread])
+    gaps = np.diff(times)
+    assert times[0] == 0
+    assert 48 < gaps.mean() < 52
+    assert 0.9 < gaps.std() / gaps.mean() < 1.1  # exponential
+
+
+def test_a_limit_of_concurrency_is_in_the_header() -> None:
+    header, _ = made("serving-random --num-prompts 3")
+    assert "sender" not in header
+    assert header["made_by"]["request_rate"] == "inf"
+    header, records = made("serving-random --num-prompts 3 --max-concurrency 2")
+    trace = parse(Lines("trace", as_lines([header, *records])))
+    assert trace.jobs.sender == SenderOptions(max_parallel=2)
+
+
+def test_conversations_grow_by_an_answer_and_a_question() -> None:
+    shape = "--num-clients 7 --num-rounds 4 --request-tokens 300 --sub-question-tokens 40"
+    header, records = made(f"bench-multiturn {shape} --output-tokens 9 --enable-round-barrier")
+    assert header["sender"] == {
+        "request_rate": 1.0,
+        "distribution": "poisson",
+        "max_parallel": 128,
+        "ready_queue_policy": "random",
+        "round_barrier": True,
+        "barrier_pause_ms": 10000.0,
+        "seed": 1,
+    }
+    for number, record in enumerate(records):
+        turn = number // 7
+        assert sum(tokens for _, tokens in record["input"]) == 300 + turn * (9 + 40)
+        if turn:
+            before = records[record["after"]]
+            assert record["after"] // 7 == turn - 1
+            assert record["input"][:-1] == [*before["input"], before["output"]]
+    orders = [[record["output"][0] for record in records[at : at + 7]] for at in range(0, 28, 7)]
+    clients = [[name.split(".")[0] for name in order] for order in orders]
+    assert all(sorted(order) == sorted(clients[0]) for order in clients)
+    assert len({tuple(order) for order in clients}) > 1
+
+
+def test_order_and_lengths_of_conversations_follow_the_seed() -> None:
+    words = "bench-multiturn --num-clients 9 --num-rounds 3 --range-ratio 0.5"
+    first, again, other = (made(f"{words} --seed {seed}")[1] for seed in (1, 1, 2))
+    assert first == again != other
+    lengths = Counter(record["output"][1] for record in first)
+    assert len(lengths) > 9
+    assert min(lengths) >= 32
+    assert max(lengths) <= 64
+    _, plain = made("bench-multiturn --num-clients 9 --num-rounds 3 --ready-queue-policy fifo")
+    assert [record["output"][0] for record in plain[9:12]] == ["a0.1", "a1.1", "a2.1"]
+
+
+def test_runs_of_shared_prefixes_ask_the_same_in_the_same_order() -> None:
+    shape = "--gsp-num-groups 5 --gsp-prompts-per-group 4 --runs 3"
+    header, records = made(f"serving-shared-prefix {shape}")
+    assert len(records) == 60
+    runs = [[record["input"] for record in records[at : at + 20]] for at in (0, 20, 40)]
+    assert runs[0] == runs[1] == runs[2]
+    groups = Counter(prompt[0][0] for prompt in runs[0])
+    assert set(groups.values()) == {4}
+    assert runs[0] != sorted(runs[0])
+    assert [record.get("after") for record in records[18:22]] == [None, None, 0, 0]
+    assert header["sender"]["round_barrier"] is True
+
+
+def test_lengths_of_conversations_are_given_or_drawn(tmp_path: Path) -> None:
+    _, drawn = made("serving-sharegpt --num-prompts 4000")
+    prompts = [record["input"][0][1] for record in drawn]
+    answers = [record["output"][1] for record in drawn]
+    assert abs(np.mean(prompts) - 161.31) < 10
+    assert abs(np.mean(answers) - 337.99) < 20
+    assert max(prompts) <= 1024
+    assert min(*prompts, *answers) >= 2
+    file = tmp_path / "lengths.txt"
+    file.write_text("10 20\n1 50\n2000 9\n30,40\n")
+    _, given = made(f"serving-sharegpt --num-prompts 2 --lengths {file}")
+    assert {(r["input"][0][1], r["output"][1]) for r in given} == {(10, 20), (30, 40)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("bench-multiturn --request-rate 0", "expected requests per second such as 16"),
+        ("bench-multiturn --range-ratio 2", "expected a number from 0 to 1, found '2'"),
+        ("bench-multiturn --distribution normal", "expected one of poisson, uniform"),
+        ("bench-multiturn --range-ratio 0.5 --num-clients 1M", "4000000 requests whose lengths"),
+        ("serving-random --seed 5G", "--seed: expected less than 2^32, found 5000000000"),
+        ("serving-shared-prefix --runs 2 --request-rate 3", "expected --request-rate inf, found 3"),
+        ("serving-sharegpt --lengths lengths.txt", "lengths.txt:1: expected two whole numbers"),
+        ("serving-sharegpt --lengths short.txt", "expected 1000 usable conversations, found 1"),
+        ("serving-sharegpt --lengths nothing.txt", "expected a text file, found: No such file"),
+        ("serving-sharegpt --lengths bytes.txt", "found: bytes that are no UTF-8"),
+        ("serving-sharegpt --lengths short.txt -o short.txt", "another file than the file of len"),
+    ],
+)
+def test_bad_options_are_one_line(
+    words: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lengths.txt").write_text("12\n")
+    Path("short.txt").write_text("12 34\n")
+    Path("bytes.txt").write_bytes(b"\xff\xfe")
+    before = sorted(tmp_path.iterdir())
+    assert main(["generate", *words.split(), *([] if "-o" in words else ["-o", "out"])]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("sender", "said"),
+    [
+        (7, "sender: an object with no fields but barrier_pause_ms"),
+        ({"rate": 1}, "sender: an object with no fields but barrier_pause_ms"),
+        ({"request_rate": 0}, "request_rate: requests per second, 1e-06 to 1e+06, found 0"),
+        ({"request_rate": True}, "request_rate: requests per second"),
+        ({"request_rate": "inf"}, "request_rate: requests per second"),
+        ({"distribution": "normal"}, "distribution: one of poisson, uniform"),
+        ({"ready_queue_policy": ["fifo"]}, "ready_queue_policy: one of random, fifo"),
+        ({"max_parallel": -1}, "max_parallel: an integer from 0 to 2147483647, found -1"),
+        ({"round_barrier": 1}, "round_barrier: true or false, found 1"),
+        ({"barrier_pause_ms": -5}, "barrier_pause_ms: milliseconds from 0"),
+        ({"seed": 1.5}, "seed: an integer from 0"),
+    ],
+)
+def test_a_wrong_sender_is_named_with_its_line(sender: object, said: str) -> None:
+    with pytest.raises(CallerError, match=r"^trace:1: expected ") as caught:
+        read({**HEADER, "sender": sender}, native(("a", 9), output=("b", 1)))
+    assert said in str(caught.value)
+
+
+def test_a_sender_is_read_as_it_was_written() -> None:
+    options = SenderOptions(62_500_000, "uniform", 7, "random", True, 2_500_000, 9)
+    header = base.header({}, options)
+    assert read(header, native(("a", 9), output=("b", 1))).jobs.sender == options
+    assert math.isclose(header["sender"]["request_rate"], 16)

@@ -1,0 +1,108 @@
+"""`hicache convert`: what it writes, packs, refuses and leaves behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from hicache.core import registry
+from tests.conversation import beside
+from traces.cli import main
+from traces.commands import convert
+from traces.formats._open import FORMATS, open_trace
+from traces.replaying.account import ceiling_of
+
+from .rig import mooncake, write
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])
+def test_a_name_says_how_the_file_is_packed(ending: str) -> None:
+    write(Path("in.jsonl"), mooncake([1, 2, 9], 1100), mooncake([1, 2, 3], 1500, 5))
+    assert main(["convert", "in.jsonl", "-o", f"out.{ending}"]) == 0
+    content = Path(f"out.{ending}").read_bytes()
+    unpack = {
+        "jsonl.gz": gzip.decompress,
+        "jsonl.zst": zstandard.ZstdDecompressor().decompressobj().decompress,
+    }
+    header, *requests = unpack.get(ending, bytes)(content).decode().splitlines()
+    assert json.loads(header) == {
+        "format": "hicache-trace",
+        "version": 2,
+        "made_by": {"command": "hicache convert", "source": "in.jsonl"},
+        "requests": "blocks",
+        "block_size": 512,
+        "partial_blocks": True,
+        "output_blocks": False,
+    }
+    assert [json.loads(line)["blocks"] for line in requests] == [[[1, 2], 9], [[1, 3]]]
+    assert sorted(os.listdir()) == sorted(["in.jsonl", f"out.{ending}"])
+
+
+def test_a_limit_and_a_proved_block_size() -> None:
+    write(Path("in.jsonl"), mooncake([1, 2, 3], 33), mooncake([1, 2, 4], 40), mooncake([9], 9))
+    assert main(["convert", "in.jsonl", "--limit", "2", "-o", "out.jsonl"]) == 0
+    trace = open_trace("out.jsonl")
+    assert trace.block_size == 16
+    assert len(trace.jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("in.jsonl -o in.jsonl", "expected another file than the trace"),
+        ("in.jsonl -o out.jsonl", "in.jsonl:2: expected each of a request's hash_ids once"),
+        ("native -o out.jsonl", "expected a trace in another format, found one in the native"),
+        ("in.jsonl -o no/out.jsonl", "no directory there"),
+        ("in.jsonl", "the following arguments are required: -o/--output"),
+    ],
+)
+def test_a_fault_leaves_nothing_behind(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(Path("in.jsonl"), mooncake([1, 2], 600), mooncake([4, 4], 600))
+    Path("native").write_text(registry.load(FORMATS, "native").SAMPLE)
+    assert main(["convert", *words.split()]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+    assert sorted(os.listdir()) == ["in.jsonl", "native"]
+
+
+def test_an_interrupt_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> object:
+        yield "half\n"
+        raise KeyboardInterrupt
+
+    write(Path("in.jsonl"), mooncake([1, 2], 600))
+    monkeypatch.setattr(convert, "native_texts", interrupted)
+    assert main(["convert", "in.jsonl", "-o", "out.jsonl"]) == 130
+    assert os.listdir() == ["in.jsonl"]
+
+
+def test_what_was_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    run = {"input_lens": [5, 6, 7], "output_lens": [1, 0, 2], "start_times": [1, 2, 3]}
+    Path("run.json").write_text(json.dumps(run))
+    assert main(["convert", "run.json", "-o", "-"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 3
+    assert printed.err == "hicache: note: 1 requests without output were left out; they failed.\n"
+
+
+def test_converted_sessions_of_agents_hit_the_same() -> None:
+    sessions = str(beside("weka"))
+    assert main(["convert", sessions, "-o", "out.jsonl.zst"]) == 0
+    source, made = open_trace(sessions), open_trace("out.jsonl.zst")
+    assert list(source.jobs) == list(made.jobs)
+    for size in (16, 64, 256):
+        hits = [ceiling_of(trace.paged(size), True).tolist() for trace in (source, made)]
+        assert hits[0] == hits[1]

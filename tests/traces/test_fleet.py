@@ -1,0 +1,222 @@
+"""`hicache replay` with several replicas: options that belong together, the report, the records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.fleet.fleet import Fleet
+from sim.fleet.ledger import Ledger
+from traces.cli import main
+
+DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
+SMALL = ["--device-pages", "60", "--host-pages", "60"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    made = ["generate", "multiturn", "--clients", "5", "--rounds", "6"]
+    assert main([*made, "--input-tokens", "256", "-o", path]) == 0
+    return path
+
+
+def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any], list[Any]]:
+    out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
+    files = ["--json", str(out), "--requests", str(rows)]
+    assert main(["replay", trace, *options, *files]) == 0
+    return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--replicas", "2", *DIVIDED],
+            "--prefill-replicas: expected replicas that serve whole requests, or prefill and "
+            "decode replicas, found --replicas and --prefill-replicas; give one kind",
+        ),
+        (["--prefill-replicas", "2"], "--prefill-replicas: expected --decode-replicas beside it"),
+        (["--decode-replicas", "2"], "--decode-replicas: expected --prefill-replicas beside it"),
+        (["--router", "least-loaded"], "--router: expected replicas to choose from, found one"),
+        (["--router-delay", "1ms"], "--router-delay: expected replicas to choose from"),
+        (["--replicas", "2", "--kv-link", "1GB/s"], "--kv-link: expected decode replicas"),
+        (
+            ["--replicas", "2", "--router-overlap-weight", "2"],
+            "--router-overlap-weight: expected --router prefix-aware, found round-robin",
+        ),
+        (
+            ["--replicas", "2", "--router", "least-loaded", "--router-index-pages", "9"],
+            "--router-index-pages: expected a router that reads KV events, found least-loaded",
+        ),
+        ([*DIVIDED, "--mode", "hits"], "--decode-replicas: expected --mode timed, found hits"),
+        (
+            [
+                "--replicas",
+                "2",
+                "--router",
+                "prefix-aware",
+                "--router-delay",
+                "1s",
+                "--mode",
+                "hits",
+            ],
+            "--router-delay: expected --mode timed, found hits mode",
+        ),
+        (
+            [*DIVIDED, "--components", "full,swa"],
+            "--decode-replicas: expected full attention alone, whose pages can be moved, found "
+            "full,swa",
+        ),
+        ([*DIVIDED, "--storage", "sim:"], "--storage: expected replicas that serve whole requests"),
+        (
+            ["--replicas", "2", "--flush-host-every-round"],
+            "--flush-host-every-round: expected one replica, found several",
+        ),
+        (["--replicas", "0"], "--replicas: expected 1 to 1024"),
+        (["--replicas", "2", "--router", "prefix"], "expected one of least-loaded, prefix-aware"),
+        ([*DIVIDED, "--kv-link", "fast"], "--kv-link"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_one_line(
+    turns: str, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["replay", turns, *options]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    (line,) = err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_one_replica_behind_a_router_is_the_plain_replay(
+    turns: str, tmp_path: Path, mode: str
+) -> None:
+    plain, rows = replayed(tmp_path, turns, *SMALL, "--mode", mode)
+    for router in ("round-robin", "prefix-aware"):
+        fleet = ["--replicas", "1", "--router", router]
+        found, routed = replayed(tmp_path, turns, *SMALL, *fleet, "--mode", mode)
+        differing = {name for name in plain if found[name] != plain[name]}
+        assert differing <= {"config", "command", "wall_s"}
+        assert [{**row, "replica": 0} for row in rows] == routed
+        assert found["fleet"]["replicas"][0]["digest"] == plain["digest"]
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+@pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
+@pytest.mark.parametrize("router", ["round-robin", "prefix-aware", "least-loaded"])
+def test_the_parts_are_the_whole(
+    turns: str, tmp_path: Path, mode: str, components: str, router: str
+) -> None:
+    pools = [] if components == "full" else ["--components", components, "--mamba-states", "60"]
+    fleet = ["--replicas", "3", "--router", router, "--check", "every"]
+    found, rows = replayed(tmp_path, turns, *SMALL, *pools, *fleet, "--mode", mode)
+    replicas, whole = found["fleet"]["replicas"], found["whole"]
+    assert sum(one["requests"] for one in replicas) == whole["requests"] == len(rows)
+    assert sum(one["input_tokens"] for one in replicas) == whole["input_tokens"]
+    assert sum(one["hit_tokens"] for one in replicas) == sum(whole["hit_tokens"].values())
+    assert sum(one["checked_operations"] for one in replicas) == found["checks"]["operations"] > 0
+    for tier in ("device", "host"):
+        evicted = sum(one["evicted_pages"][tier] for one in replicas)
+        assert evicted == found["evicted_pages"][tier]
+    assert Counter(row["replica"] for row in rows) == {
+        one["replica"]: one["requests"] for one in replicas
+    }
+    counts = [one["requests"] for one in replicas]
+    assert found["fleet"]["imbalance"]["requests"] == max(counts) * 3 / sum(counts)
+    assert found["components"]["full"]["capacity"] == {"device": 180, "host": 180}
+
+
+def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
+    found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
+    replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
+    assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
+    assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30
+    assert sum(one["output_tokens"] for one in replicas) == found["output"]["tokens"]
+    assert sum(row["link_bytes"] for row in rows) == link["bytes_total"]
+    assert link["bytes_total"] == (
+        link["moved_pages"] * found["components"]["full"]["page_bytes_total"]
+    )
+    for row in rows:
+        assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
+        moved_ns = row["decode_wait_ns"] + row["link_wait_ns"] + row["link_ns"]
+        assert row["arrival_ns"] + row["ttft_ns"] + moved_ns < row["finish_ns"]
+        assert row["decode_replica"] in (2, 3)
+        # what the answers of earlier turns are is known to decode replicas only
+        assert row["hit_ended_by"] in ("complete", "first_seen", "other_replica", "evicted")
+
+
+def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path) -> None:
+    roomy = ["--device-pages", "900", "--host-ratio", "0", "--mode", "hits"]
+    found, rows = replayed(tmp_path, turns, *roomy, "--replicas", "4")
+    elsewhere = found["fleet"]["elsewhere_tokens"]
+    assert elsewhere == found["whole"]["lost_tokens"] > 0
+    assert elsewhere == sum(row["lost_tokens"] for row in rows)
+    ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
+    assert ended == {"other_replica"}
+    assert any("other replicas only" in one for one in found["conclusions"])
+    aware = ["--replicas", "4", "--router", "prefix-aware", "--router-overlap-weight", "1000"]
+    found, _ = replayed(tmp_path, turns, *roomy, *aware)
+    assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
+
+
+def test_why_says_that_another_replica_has_it(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--device-pages", "900", "--replicas", "4", "--why", "29"]
+    assert main(["replay", turns, *options]) == 0
+    assert "other replicas only" in " ".join(capsys.readouterr().out.split())
+    assert main(["replay", turns, *options[:2], *DIVIDED, "--why", "29"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The router sent it to replica 1 of 4; it decoded on replica " in told
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) -> None:
+    """What one replica stored, another one fetches."""
+    store = ["--storage", "sim:", "--prefetch-threshold", "0", "--check", "every", "--mode", mode]
+    found, rows = replayed(tmp_path, turns, *SMALL, "--replicas", "4", *store)
+    assert found["whole"]["hit_tokens"]["storage"] > 0
+    ended = found["storage"]["prefetches"]["ended"].values()
+    assert sum(one["fetched_tokens"] for one in ended) > 0
+    alone, _ = replayed(tmp_path, turns, *SMALL, "--replicas", "4", "--mode", mode)
+    assert found["whole"]["hit_rate"] > alone["whole"]["hit_rate"]
+    assert found["whole"]["hit_tokens"]["storage"] == sum(
+        row["hit_tokens"]["storage"] for row in rows
+    )
+
+
+def test_a_violation_names_the_replica(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = Fleet._ended
+
+    def wrong(self: Fleet, place: int, served: Any) -> None:
+        ended(self, 1 - place, served)
+
+    monkeypatch.setattr(Fleet, "_ended", wrong)
+    assert main(["replay", turns, "--replicas", "2"]) == 10
+    told = capsys.readouterr().err
+    assert "ends-where-sent" in told
+    assert "\nreplica: " in told
+    assert told.count("story:") == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(Ledger, "left", lambda *_: None)
+    assert main(["replay", turns, *DIVIDED]) == 10
+    assert "arrives-once" in capsys.readouterr().err
+
+
+def test_the_report_has_a_row_for_each_replica(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", turns, *SMALL, *DIVIDED, "--router", "prefix-aware"]) == 0
+    out = capsys.readouterr().out
+    for words in ("0  prefill", "3  decode", "largest / mean", "waiting for the link (s)"):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits"]) == 0
+    assert "1  mixed" in capsys.readouterr().out

@@ -1,0 +1,165 @@
+"""The HTML report in a real browser, at two widths, light and dark: drawn, in bounds, offline.
+
+Chromium is started twice, without a display. Each time it shows a page with the report in two
+frames, one as wide as a telephone; a probe in each frame tells what was drawn there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from traces.html.render import render
+
+from .test_html_report import folder, hostile, whole
+
+__all__ = ["folder", "whole"]
+
+WIDTHS = (390, 1280)
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr"),
+    "--virtual-time-budget=5000",
+)
+PROBE = """
+addEventListener("load", () => {
+  const told = () => {
+    const charts = [...document.querySelectorAll(".chart")];
+    const shown = (one) => one.querySelectorAll(
+      ".scatterlayer .trace, .barlayer .trace, .iciclelayer .trace").length;
+    const rest = document.documentElement;
+    const seen = {
+      width: innerWidth,
+      drawn: rest.dataset.drawn || "",
+      traces: Object.fromEntries(charts.map((one) => [one.id, shown(one)])),
+      heights: charts.map((one) => one.getBoundingClientRect().height),
+      overflow: rest.scrollWidth - innerWidth,
+      background: getComputedStyle(document.body).backgroundColor,
+      ink: getComputedStyle(document.body).color,
+      paper: document.querySelector(".chart .main-svg").style.background,
+      loaded: performance.getEntriesByType("resource").map((one) => one.name),
+      forged: document.querySelectorAll("img").length,
+    };
+    dispatchEvent(new Event("beforeprint"));
+    setTimeout(() => {
+      seen.printed = document.querySelector(".chart .main-svg").style.background;
+      parent.postMessage(JSON.stringify(seen), "*");
+    }, 300);
+  };
+  const wait = (left) => document.documentElement.dataset.drawn || !left
+    ? setTimeout(told, 50) : setTimeout(() => wait(left - 1), 50);
+  wait(200);
+});
+"""
+FRAMES = """<!DOCTYPE html><body style="margin:0"><pre id="told"></pre>
+{frames}
+<script>
+addEventListener("message", (event) => {{
+  document.getElementById("told").textContent += event.data + "\\n";
+}});
+</script></body>"""
+
+
+def browser() -> str:
+    """Chromium's path; without one the test is left out, and fails where CI is true."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    say = "no chromium on PATH (apt-get install chromium): the report is not opened in a browser"
+    if os.environ.get("CI") == "true":
+        pytest.fail(say)
+    pytest.skip(say)
+
+
+def probed(text: str) -> str:
+    """The page with the probe, which its policy then allows."""
+    digest = base64.b64encode(hashlib.sha256(PROBE.encode()).digest()).decode()
+    text = text.replace("script-src ", f"script-src &#x27;sha256-{digest}&#x27; ", 1)
+    return text.replace("</body></html>", f"<script>{PROBE}</script></body></html>")
+
+
+def looked_at(folder: Path, text: str, *flags: str) -> tuple[list[dict[str, Any]], str, list[str]]:
+    """What the probes told, the lines of the console, and the addresses that pages asked for."""
+    (folder / "report.html").write_text(probed(text))
+    frames = "\n".join(
+        f'<iframe src="report.html" width="{width}" height="900" style="border:0"></iframe>'
+        for width in WIDTHS
+    )
+    (folder / "frames.html").write_text(FRAMES.format(frames=frames))
+    log = folder / "net.json"
+    done = subprocess.run(
+        [
+            *(browser(), *FLAGS, *flags, "--window-size=1700,1900"),
+            *(f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}"),
+            *("--dump-dom", (folder / "frames.html").as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert told is not None, done.stderr[-2000:]
+    plain = told[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")
+    found = [json.loads(line) for line in plain.splitlines()]
+    console = "\n".join(line for line in done.stderr.splitlines() if ":CONSOLE" in line)
+    return sorted(found, key=lambda one: one["width"]), console, requests_of_pages(log)
+
+
+def requests_of_pages(log: Path) -> list[str]:
+    """The addresses on a network that a page asked for. The browser asks for some of its own, which
+    have no origin."""
+    events = json.loads(log.read_text(errors="replace"))["events"]
+    given = [event["params"] for event in events if "url" in event.get("params", {})]
+    return [
+        one["url"]
+        for one in given
+        if one.get("initiator", "not an origin") != "not an origin"
+        and not one["url"].startswith(("file:", "data:", "blob:"))
+    ]
+
+
+def luminance(colour: str) -> float:
+    """Of `rgb(r, g, b)`, as WCAG defines it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(
+    ("theme", "flags"),
+    [("light", ()), ("dark", ("--blink-settings=preferredColorScheme=0",))],
+)
+def test_the_report_is_drawn_in_a_browser(
+    theme: str, flags: tuple[str, ...], whole: dict[str, Any], tmp_path: Path
+) -> None:
+    document = whole if theme == "light" else hostile(whole)
+    found, console, asked = looked_at(tmp_path, render(document), *flags)
+    assert [one["width"] for one in found] == list(WIDTHS)
+    for page in found:
+        assert page["drawn"] == "all"
+        assert {name: count for name, count in page["traces"].items() if not count} == {}
+        assert page["traces"]["curve"] == 5
+        assert page["traces"]["cdf"] == 3
+        assert min(page["heights"]) > 100
+        assert page["overflow"] <= 0
+        assert page["forged"] == 0
+        assert page["loaded"] == []
+        lights = sorted(map(luminance, (page["ink"], page["background"])))
+        assert (lights[1] + 0.05) / (lights[0] + 0.05) > 7
+        assert (luminance(page["background"]) < 0.2) == (theme == "dark")
+        assert page["paper"] == page["background"]
+        assert page["printed"] == "rgb(255, 255, 255)"
+    assert not console
+    assert not asked

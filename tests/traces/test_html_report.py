@@ -1,0 +1,291 @@
+"""The HTML report as a text: whole, the same bytes each time, and text in it is never markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces.cli import main
+from traces.html.markup import chart_text, data, escaped, tag
+from traces.html.reading import checked
+from traces.html.render import render
+
+from .rig import mooncake, write
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<!--"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes, and the headings in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def of(self, *names: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name in names]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report")
+    tree = ["generate", "random-tree", "--requests", "80", "-o", str(path / "tree.jsonl")]
+    assert main(tree) == 0
+    small = ["replay", str(path / "tree.jsonl"), "--device-pages", "60", "--check", "off"]
+    stored = ["--storage", "sim:", "--prefetch-threshold", "0"]
+    for name, options in (
+        ("one", ["--host-pages", "70"]),
+        ("two", ["--host-pages", "40", *stored]),
+    ):
+        assert main([*small, *options, "--html", str(path / f"{name}.html")]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> dict[str, Any]:
+    """A document with everything that a report can have."""
+    out = folder / "whole.json"
+    files = [str(folder / f"{name}.html") for name in ("one", "two")]
+    assert main(["report", *files, "--json", str(out), "--title", "Everything"]) == 0
+    document: dict[str, Any] = json.loads(out.read_text())
+    capacities = [512 << place for place in range(12)]
+    rates = [place / 30 for place in range(12)]
+    document["curve"] = {
+        "capacities_tokens": capacities,
+        "capacities_bytes": [size * 1000 for size in capacities],
+        "working_set_tokens": 300_000,
+        "policies": {
+            name: {"hit_rates": [min(1, rate * factor) for rate in rates]}
+            for name, factor in (("lru", 1.0), ("fifo", 0.9), ("optimum", 1.2), ("bound", 1.3))
+        },
+    }
+    document["slo"] = {"ttft_s": 0.02, "tpot_s": None}
+    for variant in document["variants"]:
+        variant["slo"] = {"attained_rate": 0.75, "goodput_requests_per_s": 3.5}
+    evidence = [
+        {"name": "hit rate", "value": 0.5, "unit": "rate", "label": "one"},
+        {"name": "memory", "value": 5e9, "unit": "B", "label": "one"},
+        {"name": "time", "value": 0.25, "unit": "s", "label": None},
+        {"name": "word", "value": "many", "unit": None, "label": None},
+    ]
+    document["verdict"] = {
+        "sentences": ["Host memory of 1 GB is enough.", "What binds: More hits more."],
+        "limits": [{"resource": "capacity", "sentence": "More hits more.", "evidence": evidence}],
+        "buys": [{"resource": "gpu", "sentence": "One more GPU buys nothing."}],
+        "best": document["variants"][1]["label"],
+        "break_even": {"sentence": "Loading pays above 3 GB/s."},
+    }
+    document["warnings"], document["estimates"] = ["The clock is coarse."], ["A tenth was sampled."]
+    return checked("whole", document)
+
+
+def test_a_report_is_rendered_again_to_the_same_bytes(folder: Path) -> None:
+    first = (folder / "one.html").read_bytes()
+    assert main(["report", str(folder / "one.html"), "-o", str(folder / "again.html")]) == 0
+    assert (folder / "again.html").read_bytes() == first
+    assert main(["report", str(folder / "one.html"), "--json", str(folder / "one.json")]) == 0
+    assert main(["report", str(folder / "one.json"), "-o", str(folder / "again.html")]) == 0
+    assert (folder / "again.html").read_bytes() == first
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts(whole: dict[str, Any]) -> None:
+    text = render(whole)
+    page = Elements(text)
+    assert not [one for _, one in page.found if one.keys() & {"src", "srcset", "data", "onerror"}]
+    assert not page.of("link", "iframe", "object", "embed", "base", "form", "img")
+    assert all((one["href"] or "").startswith("#") for one in page.of("a"))
+    policy = next(one["content"] for one in page.of("meta") if "http-equiv" in one) or ""
+    assert "default-src 'none'" in policy
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = [
+        "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
+        for script in scripts
+    ]
+    assert re.search(r"script-src ([^;]*);", policy)[1].split() == hashes  # type: ignore[index]
+    assert len(scripts) == 2
+    assert "@import" not in text[: text.index("</style>")]
+
+
+def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
+    text = render(whole)
+    page = Elements(text)
+    for said in ("Host memory of 1 GB is enough.", "One more GPU buys nothing.", "50.0 %", "5 GB"):
+        assert said in text
+    for said in ("The clock is coarse.", "A tenth was sampled.", whole["variants"][0]["digest"]):
+        assert said in text
+    assert text[: text.index('id="charts"')].count("More hits more.") == 1  # with its evidence
+    ids = [one["id"] for _, one in page.found if "id" in one]
+    assert len(ids) == len(set(ids))
+    charts = [one for one in page.of("div") if one.get("class") == "chart"]
+    assert [one["id"] for one in charts] == [
+        *("curve", "tokens", "cdf", "parts", "timeline", "moved", "tree")
+    ]
+    for one in charts:
+        assert one["role"] == "img"
+        assert one["aria-label"]
+        assert one["aria-describedby"] in ids
+    headings = [int(name[1]) for name, _ in page.found if re.fullmatch("h[1-6]", name)]
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    assert len(page.of("table")) >= len(charts)
+    assert len(page.of("dl")) == 1
+    assert page.of("html") == [{"lang": "en"}]
+
+
+def test_both_themes_have_every_colour_of_the_charts(whole: dict[str, Any]) -> None:
+    """A colour that a chart names is in both themes."""
+    text = render(whole)
+    charts, script = text[text.index('id="charts"') :], text[text.rindex('"use strict"') :]
+    used = set(re.findall(r'"@(\w+)"', charts[: charts.index("</script>")]))
+    themes = re.findall(r"(?:light|dark): \{(.*?)\},\n", script, re.DOTALL)
+    assert len(themes) == 2
+    assert all(used <= set(re.findall(r"(\w+): \"#", theme)) for theme in themes)
+
+
+def hostile(value: Any) -> Any:
+    """The document with every text replaced by a hostile one, but for what means something."""
+    if isinstance(value, dict):
+        kept = {"kind", "axis", "schema"}
+        return {name: one if name in kept else hostile(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [hostile(one) for one in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_text_of_a_document_is_never_markup(whole: dict[str, Any]) -> None:
+    spoiled = hostile(whole)
+    spoiled["curve"]["policies"][HOSTILE] = spoiled["curve"]["policies"]["lru"]
+    for variant in spoiled["variants"]:
+        variant["lost_by_reason"] = {HOSTILE: 5}
+        variant["timeline"]["series"][f"lost:{HOSTILE}"] = [5]
+        variant["config"][HOSTILE] = HOSTILE
+    text = render(checked("spoiled", spoiled))
+    page, plain = Elements(text), Elements(render(whole))
+    assert not page.of("img")
+    assert len(page.of("script")) == len(plain.of("script")) == 4
+    assert "\u202e" not in text
+    assert not [one for _, one in page.found if any(key.startswith("on") for key in one)]
+    charts = re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)
+    assert charts is not None
+    assert "<" not in charts[1]
+    assert "<img" not in json.dumps(json.loads(charts[1]))  # plotly reads tags in labels
+
+
+def test_building_blocks_escape() -> None:
+    assert tag("p", "<b>", class_='"x"') == '<p class="&quot;x&quot;">&lt;b&gt;</p>'
+    assert tag("p", tag("b", "x"), hidden=True, title=None) == "<p hidden><b>x</b></p>"
+    assert escaped("\x1b\ud800") == "\\x1b\\ud800"
+    assert chart_text("<a href='x'>&amp;") == "&lt;a href='x'&gt;&amp;amp;"
+    assert len(chart_text("x" * 500)) < 70
+    assert data("x", {"</script>": "<!--"}).count("<") == 2
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        data("x", float("nan"))
+
+
+def test_names_from_a_file_are_text_in_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "<img src=x onerror=alert(1)>.jsonl"
+    write(tmp_path / name, mooncake([1, 2]), mooncake([1, 2]))
+    assert main(["replay", name, "--html", "out.html"]) == 0
+    text = Path("out.html").read_text()
+    assert "&lt;img src=x" in text
+    assert not Elements(text).of("img")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.update(kind="curve"), "found a document of kind 'curve'"),
+        (lambda d: d.update(schema=9), "expected schema 1 of a report, found 9"),
+        (lambda d: d.pop("variants"), "variants: expected this key, found nothing"),
+        (lambda d: d["variants"][0].update(label=3), "variants[0].label: expected a text, found 3"),
+        (lambda d: d["variants"][0]["timeline"].update(bucket=0), "buckets wider than 0"),
+        (lambda d: d["variants"][0].update(ttft_quantiles_s=[1]), "101 quantiles, found 1"),
+        (lambda d: d["variants"][0]["whole"].update(hit_rate=1e400), "a finite number"),
+        (lambda d: d["curve"]["policies"]["lru"].update(hit_rates=[1]), "12 values in each list"),
+        (lambda d: d["prefixes"]["edges"][0].update(parent=5), "an edge behind its parent"),
+        (lambda d: d["verdict"].update(limits={}), "limits: expected a list, found an object"),
+    ],
+)
+def test_a_document_that_is_wrong_is_one_line(
+    whole: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    said: str,
+) -> None:
+    document = json.loads(json.dumps(whole))
+    change(document)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(document))
+    assert main(["report", str(path), "-o", str(tmp_path / "out.html")]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_files_that_are_no_report_are_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.html"
+    small = ["--limit", "10", "--device-pages", "90", "--check", "off", "--html", str(other)]
+    assert main(["replay", str(folder / "tree.jsonl"), *small]) == 0
+    (tmp_path / "text.html").write_text("<p>no report</p>")
+    capsys.readouterr()
+    for files, said in (
+        ([str(tmp_path / "none.json")], "No such file"),
+        ([str(tmp_path / "text.html")], "found no JSON"),
+        ([str(folder / "tree.jsonl")], "report"),
+        ([str(folder / "one.html"), str(other)], "expected a report of the same trace"),
+    ):
+        assert main(["report", *files, "-o", str(tmp_path / "out.html")]) == 2
+        _, err = capsys.readouterr()
+        assert said in err
+        assert err.count("\n") == 1
+    assert main(["report", str(folder / "one.html")]) == 2
+    assert "say what to make" in capsys.readouterr().err
+    assert main(["report", str(folder / "one.html"), "-o", str(folder / "one.html")]) == 2
+    assert "which it would replace" in capsys.readouterr().err
+
+
+def test_variants_of_several_reports_stand_side_by_side(whole: dict[str, Any]) -> None:
+    labels = [one["label"] for one in whole["variants"]]
+    assert len(set(labels)) == len(labels) == 2
+    assert whole["title"] == "Everything"
+    assert "hicache report" in whole["command"]
+
+
+def test_hits_mode_makes_a_report(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", mooncake([1, 2]), mooncake([1, 2]), mooncake([3]))
+    out = tmp_path / "out.html"
+    assert main(["replay", str(path), "--mode", "hits", "--html", str(out)]) == 0
+    page = Elements(out.read_text())
+    charts = [one["id"] for one in page.of("div") if one.get("class") == "chart"]
+    assert charts == ["tokens", "timeline", "tree"]
+
+
+def test_a_trace_with_lengths_alone_says_so(tmp_path: Path) -> None:
+    path, out = tmp_path / "lengths.csv", tmp_path / "out.html"
+    rows = [f"2023-11-16 18:15:{46 + at}.6805900,{600 + at},20" for at in range(4)]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    assert main(["replay", str(path), "--html", str(out)]) == 0
+    text = out.read_text()
+    assert "has lengths only" in text
+    assert 'id="tree"' not in text

@@ -1,0 +1,255 @@
+"""Loads: what the options do to the times of a trace, and closed loops from sessions or prompts."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from traces.cli import main, parse
+from traces.formats.base import Paged, Trace
+from traces.replaying.load.trace import loaded
+from traces.replaying.load.turns import MOST_BRANCHES, by_prompt, numbered
+from traces.replaying.options import ReplayOptions
+
+from .rig import HEADER, mooncake, native, read, write
+
+Ids = list[list[int]]
+
+
+def options(*given: str) -> ReplayOptions:
+    _, found = parse(["replay", *given])
+    assert isinstance(found, ReplayOptions)
+    return found
+
+
+def times(trace: Trace) -> list[tuple[int, int]]:
+    return [(job.after, job.arrival_ns // 10**6) for job in trace.jobs]
+
+
+def talk(*records: dict[str, Any]) -> Trace:
+    return read(HEADER, *records)
+
+
+SESSIONS = (
+    native(("a", 32), output=("x", 4), session="one", timestamp=0),
+    native(("b", 32), output=("y", 4), session="two", timestamp=500),
+    native(("a", 32), ("x", 4), ("c", 9), output=("z", 4), session="one", timestamp=3000),
+    native(("d", 32), output=("v", 4), session="one", timestamp=3000),
+    native(("e", 32), output=("w", 4), after=1, delay=70),
+)
+
+
+def test_a_closed_loop_takes_turns_from_sessions_and_pauses_from_the_times() -> None:
+    """The last one names no session, so it is in that of the request it follows."""
+    trace = talk(*SESSIONS)
+    before = times(trace)
+    closed = loaded(options("--closed-loop"), trace)
+    assert times(closed) == [(-1, 0), (-1, 500), (0, 3000), (2, 0), (1, 70)]
+    assert times(trace) == before, "the trace stays as it is"
+    assert times(closed)[:2] == times(trace)[:2]
+    pages, other = closed.paged(4), trace.paged(4)
+    assert [job.after for job in pages.jobs] == [-1, -1, 0, 2, 1]
+    for job in pages.jobs:
+        assert (pages.chain(job) == other.chain(job)).all()
+
+
+def test_think_times_are_replaced_where_a_request_follows_another() -> None:
+    closed = loaded(options("--closed-loop", "--think-time", "2s"), talk(*SESSIONS))
+    assert times(closed) == [(-1, 0), (-1, 500), (0, 2000), (2, 2000), (1, 2000)]
+    none = loaded(options("--think-time", "none"), talk(*SESSIONS))
+    assert times(none)[4] == (1, 0)
+    assert times(none)[:4] == times(talk(*SESSIONS))[:4]
+
+
+def blocks(*prompts: list[int]) -> Trace:
+    return read(*(mooncake(ids, timestamp=100 * n) for n, ids in enumerate(prompts)))
+
+
+def test_without_sessions_a_prompt_that_extends_an_earlier_one_is_its_next_turn() -> None:
+    trace = blocks([1], [1, 2], [3], [1, 2, 4], [1, 2, 4], [1, 5], [3, 6])
+    closed = loaded(options("--closed-loop"), trace)
+    assert [job.after for job in closed.jobs] == [-1, 0, -1, 1, 1, 0, 2]
+    assert [job.arrival_ns // 10**6 for job in closed.jobs] == [0, 100, 200, 200, 300, 500, 400]
+
+
+def test_a_text_that_many_conversations_share_is_no_turn_before_them() -> None:
+    many = [[1], *([1, n] for n in range(2, 3 + MOST_BRANCHES))]
+    assert by_prompt(blocks(*many).paged(512)).tolist() == [-1] * len(many)
+    fewer = many[:-1]
+    assert by_prompt(blocks(*fewer).paged(512)).tolist() == [-1] + [0] * (len(fewer) - 1)
+
+
+def brute(paged: Paged) -> list[int]:
+    """The request that each one continues, by comparing it with every earlier one."""
+    jobs, size = paged.jobs, paged.page_size
+    chains = [paged.chain(job)[: job.input_length // size].tolist() for job in jobs]
+    branches: dict[int, set[int]] = {}
+    for chain in chains:
+        for page, following in pairwise(chain):
+            branches.setdefault(page, set()).add(following)
+    found = []
+    for index, chain in enumerate(chains):
+        best = (0, -1)
+        for other in range(index):
+            whole = chains[other]
+            if not whole or len(branches.get(whole[-1], ())) > MOST_BRANCHES:
+                continue
+            if chain[: len(whole)] == whole and jobs[index].input_length > jobs[other].input_length:
+                best = max(best, (len(whole), other))
+        found.append(best[1])
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 512)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_turns_equal_those_of_comparing_every_pair(drawn: list[tuple[list[int], int]]) -> None:
+    records = []
+    for walk, tokens in drawn:
+        ids = [
+            sum((step + 1) * 4**at for at, step in enumerate(walk[: n + 1]))
+            for n in range(len(walk))
+        ]
+        records.append(mooncake(ids, 512 * (len(ids) - 1) + tokens))
+    paged = read(*records).paged(512)
+    with patch("traces.replaying.load.turns._MOST_LOOKS", len(drawn)):
+        before = by_prompt(paged)
+    assert before.tolist() == brute(paged)
+    for index, earlier in enumerate(before.tolist()):
+        turn = numbered(before)[index]
+        assert turn == (0 if earlier < 0 else numbered(before)[earlier] + 1)
+
+
+def test_turns_are_found_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = blocks(*([n % 7, *range(100 + n % 3, 100 + n % 3 + n % 5)] for n in range(60)))
+    paged = trace.paged(128)
+    whole = by_prompt(paged).tolist()
+    monkeypatch.setattr("traces.replaying.load.turns._PART", 50)
+    assert by_prompt(paged).tolist() == whole
+    assert max(whole) > 0
+
+
+def test_arrivals_replace_times_and_nothing_else() -> None:
+    trace = talk(*SESSIONS)
+    found = loaded(options("--arrivals", "poisson", "--request-rate", "10"), trace)
+    again = loaded(options("--arrivals", "poisson", "--request-rate", "10"), trace)
+    other = loaded(options("--arrivals", "poisson", "--request-rate", "10", "--seed", "5"), trace)
+    assert times(found) == times(again) != times(other)
+    assert times(found)[4] == (1, 70)
+    assert [job.input_length for job in found.jobs] == [job.input_length for job in trace.jobs]
+    assert loaded(options(), trace) is trace
+    half = loaded(options("--request-rate", "0.5"), trace)
+    assert times(half)[:4] == [(-1, 0), (-1, 1000), (-1, 6000), (-1, 6000)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--think-time 2s", "add --closed-loop"),
+        ("--closed-loop", "give --concurrency"),
+        ("--arrivals poisson", "give --request-rate"),
+        ("--request-rate 3", "--arrivals poisson"),
+        ("--arrivals on-off:on=0s --request-rate 3", "such as on=5s"),
+    ],
+)
+def test_options_that_the_trace_has_no_use_for_are_one_line(given: str, said: str) -> None:
+    trace = read(mooncake([1]), mooncake([2]), mooncake([3]))
+    with pytest.raises(CallerError, match=r"expected .*, found ") as found:
+        loaded(options(*given.split()), trace)
+    assert said in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "on-off:on=2", "gamma:2"]
+)
+def test_arrivals_that_cannot_be_read_are_one_line(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "--arrivals", text]) == 2
+    assert "--arrivals: " in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.fixture
+def conversations(tmp_path: Path) -> Path:
+    """Conversations with times and session names; none waits for another."""
+    records: list[object] = [HEADER]
+    for turn in range(4):
+        for client in range(5):
+            history = [(f"{side}{client}.{n}", 40) for n in range(turn) for side in "qa"]
+            at = {"session": f"s{client}", "timestamp": 700 * turn + 10 * client}
+            prompt = [*history, (f"q{client}.{turn}", 40)]
+            records.append(native(*prompt, output=(f"a{client}.{turn}", 40), **at))
+    return write(tmp_path / "talk.jsonl", *records)
+
+
+@pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once", "--think-time none"])
+def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
+    conversations: Path, tmp_path: Path, load: str
+) -> None:
+    out = str(tmp_path / "each.jsonl")
+    command = ["replay", str(conversations), "--closed-loop", *load.split(), "--check", "every"]
+    digests = []
+    for _ in range(2):
+        document = tmp_path / "all.json"
+        assert main([*command, "--requests", out, "--json", str(document)]) == 0
+        digests.append(json.loads(document.read_text())["digest"])
+    assert digests[0] == digests[1]
+    said = " ".join(json.loads(document.read_text())["conclusions"])
+    assert "15 of 20 requests wait for the request before it in its session" in said
+    rows = [json.loads(line) for line in Path(out).read_text().splitlines()]
+    for client in range(5):
+        turns = [rows[5 * turn + client] for turn in range(4)]
+        for before, after in pairwise(turns):
+            pause_ns = after["arrival_ns"] - before["finish_ns"]
+            assert pause_ns >= (0 if "none" in load else 700 * 10**6)
+    if "concurrency" in load:
+        for row in rows:
+            now = row["arrival_ns"]
+            assert sum(one["arrival_ns"] <= now < one["finish_ns"] for one in rows) <= 3
+
+
+def test_open_loops_have_hits_by_turn_from_sessions_or_prompts(
+    conversations: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "all.json"
+    sizes = ["--mode", "hits", "--device-pages", "unbounded", "--page-size", "8"]
+    assert main(["replay", str(conversations), *sizes, "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found["turns_from"] == "session"
+    assert [turn["requests"] for turn in found["turns"]] == [5] * 4
+    trace = write(
+        tmp_path / "b.jsonl", *(mooncake(list(range(1, 2 + n)), timestamp=n) for n in range(3))
+    )
+    assert main(["replay", str(trace), *sizes, "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found["turns_from"] == "prompt"
+    assert [turn["hit_tokens"] for turn in found["turns"]] == [0, 512, 1024]
+
+
+def test_rates_that_are_hardly_meant_are_warned_of(
+    conversations: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(*given: str) -> str:
+        file = tmp_path / "all.json"
+        assert main(["replay", str(conversations), *given, "--json", str(file)]) == 0
+        return " ".join(json.loads(file.read_text())["warnings"])
+
+    assert "--request-rate is in requests a second" in warned("--request-rate", "90000")
+    assert not warned("--request-rate", "2")
+    assert not warned("--arrivals", "at-once")
+    assert "give --think-time" in warned("--closed-loop", "--think-time", "7200s")
+    capsys.readouterr()

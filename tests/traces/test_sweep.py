@@ -1,0 +1,387 @@
+"""`hicache sweep`: a point is a replay; the file is resumed, mended or refused."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from traces.cli import main
+from traces.commands import _grid_options, replay
+from traces.sweeping import identity, work
+from traces.sweeping.outcome import Outcome, best, front, ordered
+from traces.terminal.options import Names
+
+ROOT = str(Path(work.__file__).parents[2])
+SMALL = ["--device-pages", "40", "--page-size", "16,64"]
+MANY = ",".join(map(str, range(1, 102)))
+GRID = [*SMALL, "--host-ratio", "0,2", "--write-policy", "write_back,write_through"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    sizes = ["--clients", "4", "--rounds", "3", "--input-tokens", "32", "--output-tokens", "32"]
+    assert main(["generate", "multiturn", *sizes, "--system-tokens", "64", "-o", path]) == 0
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def sweep(*words: str, code: int = 0, jobs: int = 1) -> dict[str, Any]:
+    if "ray" not in words:
+        words = (*words, "--jobs", str(jobs))
+    assert main(["sweep", *words, "--json", "out.json"]) == code
+    found: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return found
+
+
+def lines(path: str = "s.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def keys(path: str = "s.jsonl") -> list[str]:
+    return [line["key"] for line in lines(path) if line["kind"] == "point"]
+
+
+def digests(found: dict[str, Any]) -> dict[str, str]:
+    return {point["label"]: point["digest"] for point in found["points"]}
+
+
+def test_a_point_is_what_its_command_replays(turns: str) -> None:
+    found = sweep(turns, *GRID, "--slo", "ttft=10ms,tpot=5ms", "-o", "s.jsonl")
+    assert found["complete"]
+    assert found["grid"] == {
+        "page_size": [16, 64],
+        "host_ratio": [0, 2],
+        "write_policy": ["write_back", "write_through"],
+    }
+    # without host memory the write policies are one point
+    points = [line for line in lines() if line["kind"] == "point"]
+    assert len(points) == len({point["label"] for point in points}) == 6
+    assert [point["label"] for point in found["points"]] == [one["label"] for one in points]
+    for point in points[:3]:
+        command = shlex.split(point["command"])
+        assert main([*command[1:], "--json", "one.json", "--check", "every"]) == 0
+        one = json.loads(Path("one.json").read_text())
+        same = ("digest", "whole", "steady", "latency_s", "transfers", "output", "slo")
+        assert {key: point.get(key) for key in same} == {key: one.get(key) for key in same}
+        assert point["variant"]["digest"] == one["digest"]
+
+
+def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
+    assert digests(sweep(turns, *GRID)) == digests(sweep(turns, *GRID, jobs=2))
+
+
+def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        """Answers at once, the newest first."""
+
+        is_initialized = staticmethod(lambda: True)
+        cluster_resources = staticmethod(lambda: {"CPU": 2.0})
+        wait = staticmethod(lambda refs, num_returns, timeout: (refs[-1:], refs[:-1]))
+        get = staticmethod(lambda ref: ref())
+        shutdown = staticmethod(lambda: None)
+        exceptions = SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=ZeroDivisionError)
+
+        @staticmethod
+        def remote(function: Callable[..., Any]) -> SimpleNamespace:
+            return SimpleNamespace(remote=lambda *args: lambda: function(*args))
+
+    one = digests(sweep(turns, *GRID))
+    monkeypatch.setitem(sys.modules, "ray", Ray)
+    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
+    assert digests(sweep(turns, *GRID, "--executor", "ray")) == one
+    monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
+
+
+def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    # Ray listens on every address of the machine, so it gets a network of its own
+    alone = ["unshare", "-rn", "bash", "-c", 'ip link set lo up && exec "$@"', "-"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespace can be made here")
+    words = [turns, *GRID, "--executor", "ray", "--jobs", "2", "--json", "ray.json"]
+    done = subprocess.run(
+        [*alone, sys.executable, "-m", "traces", "sweep", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )
+    assert done.returncode == 0, done.stderr
+    assert digests(json.loads(Path("ray.json").read_text())) == digests(sweep(turns, *GRID))
+
+
+def test_a_second_run_does_only_what_is_missing(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = sweep(turns, *SMALL, "--host-ratio", "0,2", "-o", "s.jsonl")
+    before = Path("s.jsonl").read_text()
+
+    def never(*_: object) -> None:
+        raise AssertionError("a point that is done runs again")
+
+    plain = work.PointWork.__call__
+    monkeypatch.setattr(work.PointWork, "__call__", never)
+    again = sweep(turns, *SMALL, "--host-ratio", "0.0,2.0", "-o", "s.jsonl")
+    assert [point["digest"] for point in again["points"]] == [
+        point["digest"] for point in first["points"]
+    ]
+    assert Path("s.jsonl").read_text() == before
+    monkeypatch.setattr(work.PointWork, "__call__", plain)
+    more = sweep(turns, *SMALL, "--host-ratio", "0,2,4", "-o", "s.jsonl")
+    assert "4 of 6 points are done already" in capsys.readouterr().err
+    assert len(more["points"]) == 6
+    assert len(keys()) == len({*keys()}) == 6
+    kinds = [line["kind"] for line in lines()]
+    assert kinds == ["sweep", *["point"] * 4, "sweep", *["point"] * 2]
+
+
+@pytest.mark.parametrize("left", [0.02, 0.5, 0.99])
+def test_a_line_that_was_cut_off_is_mended_and_told(
+    left: float, turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
+    whole = sweep(*grid)
+    text = Path("s.jsonl").read_bytes()
+    start = text.rindex(b"\n", 0, len(text) - 1) + 1
+    Path("s.jsonl").write_bytes(text[: start + int(left * (len(text) - start))])
+    mended = sweep(*grid)
+    assert "the last line was cut off; its point runs again" in capsys.readouterr().err
+    assert digests(mended) == digests(whole)
+    assert len(keys()) == 2
+
+
+def test_a_header_that_was_cut_off_is_mended(turns: str) -> None:
+    Path("s.jsonl").write_text('{"schema": 1, "kind": "swe')
+    sweep(turns, *SMALL, "-o", "s.jsonl")
+    assert [line["kind"] for line in lines()] == ["sweep", "point", "point"]
+
+
+def test_another_trace_another_version_and_another_file_are_refused(
+    turns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = [*SMALL, "-o", "s.jsonl", "--jobs", "1"]
+    assert main(["sweep", turns, *grid]) == 0
+    before = Path("s.jsonl").read_text()
+    Path("other.jsonl").write_text(f"{Path(turns).read_text()}\n")
+
+    def refused(trace: str) -> str:
+        capsys.readouterr()
+        assert main(["sweep", trace, *grid]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        return said
+
+    assert "s.jsonl: expected a sweep of the trace (" in refused("other.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "decisions", lambda: "0" * 16)
+        patch.setattr("traces.sweeping.grid.decisions", lambda: "0" * 16)
+        assert "s.jsonl: expected a sweep of this version (" in refused(turns)
+    with Path("s.jsonl").open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        assert "expected that nobody else writes to it" in refused(turns)
+    assert Path("s.jsonl").read_text() == before
+    Path("s.jsonl").write_text("my letters")
+    assert "s.jsonl:1: expected the header of a sweep, found 'my letters'" in refused(turns)
+    assert Path("s.jsonl").read_text() == "my letters"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--write-policy", "write_back,write_trough"], "found 'write_trough'; did you mean"),
+        (["--host-ratio", "1,,2"], "--host-ratio: expected a number such as 2 or 0.5, found ''"),
+        (["--host-ratio", "all"], "--host-ratio: expected a number such as 2 or 0.5, found 'all'"),
+        (["--page-size", "16,7,0"], "--page-size: expected at least 1, found '0'"),
+        (["--device-pages", "1,60"], "(point device-pages=1)"),
+        (["--mode", "hits", "--scheduler", "fcfs,priority"], "--scheduler: expected --mode timed"),
+        (["--executor", "rey"], "--executor: expected one of local, ray, found 'rey'"),
+        (["--host-ratio", "1", "--storage", "file:there"], "--storage: expected sim:"),
+        (["--seed", MANY, "--max-running", MANY], "expected at most 10,000 points, found 10,201"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_grid_with_a_mistake_runs_nothing(
+    words: list[str],
+    said: str,
+    turns: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delattr(work.PointWork, "__call__")
+    assert main(["sweep", turns, *words, "-o", "s.jsonl"]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("s.jsonl").exists()
+
+
+def test_all_mistakes_of_a_grid_are_told_with_their_points(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ["--device-pages", "1,40,2", "--load-groups", "4,64"]
+    assert main(["sweep", turns, *grid]) == 2
+    found = capsys.readouterr().err.splitlines()
+    assert len(found) == 3
+    assert all(line.startswith("hicache: ") for line in found)
+    assert "(point device-pages=1 load-groups=4)" in found[0]
+    assert "--load-groups: expected at most the 32 layers" in "".join(found)
+
+
+def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) -> None:
+    given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
+    found = sweep(*given, "--exclusive", "--load-threshold", "1,3", "-o", "s.jsonl")
+    assert [point["point"] for point in found["points"]] == [
+        {"host_ratio": 0},
+        {"host_ratio": 2, "load_threshold": 1},
+        {"host_ratio": 2, "load_threshold": 3},
+    ]
+    assert found["conclusions"][0].startswith("4 combinations are 3 different points")
+    commands = [line["command"] for line in lines() if line["kind"] == "point"]
+    assert "--exclusive" not in commands[0]
+    assert "--exclusive" in commands[1]
+
+
+def test_all_and_repeated_options(turns: str) -> None:
+    found = sweep(turns, "--device-pages", "60", "--host-ratio", "1", "--write-policy", "all")
+    assert [point["point"]["write_policy"] for point in found["points"]] == [
+        *("write_back", "write_through", "write_through_selective"),
+    ]
+    twice = ["--components", "full", "--components", "full,swa", "--swa-window", "64"]
+    found = sweep(turns, "--device-pages", "60", *twice)
+    assert found["grid"] == {"components": [["full"], ["full", "swa"]]}
+    assert len(digests(found)) == 2
+
+
+def test_ctrl_c_keeps_the_points_that_are_done(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = work.PointWork.__call__
+
+    def once(self: work.PointWork, task: work.Task) -> dict[str, Any]:
+        if task.number:
+            raise KeyboardInterrupt
+        return plain(self, task)
+
+    monkeypatch.setattr(work.PointWork, "__call__", once)
+    found = sweep(turns, *SMALL, "-o", "s.jsonl", code=130)
+    assert not found["complete"]
+    assert len(found["points"]) == len(keys()) == 1
+    said = capsys.readouterr().err
+    assert "interrupted: 1 of 2 points are done; the same command does the rest" in said
+    monkeypatch.setattr(work.PointWork, "__call__", plain)
+    assert len(sweep(turns, *SMALL, "-o", "s.jsonl")["points"]) == 2
+
+
+def test_a_point_that_fails_is_told_after_those_that_are_done(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = work.PointWork.__call__
+
+    def failing(self: work.PointWork, task: work.Task) -> dict[str, Any]:
+        if task.number:
+            raise ZeroDivisionError("told")
+        return plain(self, task)
+
+    monkeypatch.setattr(work.PointWork, "__call__", failing)
+    assert main(["sweep", turns, *SMALL, "-o", "s.jsonl", "--jobs", "1"]) == 10
+    said = capsys.readouterr()
+    assert "1 of 2 points" in said.out
+    assert "ZeroDivisionError: told" in said.err
+    assert len(keys()) == 1
+
+
+def test_a_lost_worker_is_named_with_its_point(turns: str) -> None:
+    Path("program.py").write_text(
+        f"""
+import os, sys
+from traces.cli import main
+from traces.commands import sweep
+from traces.sweeping.work import PointWork
+class Dying(PointWork):
+    def __call__(self, task):
+        return os._exit(7) if task.number else super().__call__(task)
+if __name__ == "__main__":
+    sweep.PointWork = Dying
+    sys.exit(main({["sweep", turns, *SMALL, "--jobs", "2"]!r}))
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env=os.environ | {"PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 17
+    assert re.search(r"a worker was lost within the point page-size=\d+", done.stderr)
+    assert "it ended with exit code 7" in done.stderr
+
+
+def test_a_key_changes_with_the_trace_the_code_and_every_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def options(*words: str) -> Any:
+        parser = argparse.ArgumentParser()
+        replay.add_options(parser)
+        return replay.Options.read(parser.parse_args(["t", *words]))
+
+    plain = identity.key_of(options("--host-ratio", "2"), "a")
+    assert identity.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
+    assert identity.key_of(options("--host-ratio", "2"), "b") != plain
+    assert identity.key_of(options("--host-ratio", "2", "--seed", "0"), "a") != plain
+    monkeypatch.setattr(identity, "decisions", lambda: "other")
+    assert identity.key_of(options("--host-ratio", "2"), "a") != plain
+
+
+def test_the_options_with_commas_in_a_value_are_those_that_must_be_repeated() -> None:
+    """An option of `hicache replay` takes a list here; where its one value may have a comma, the
+    rule has to say so."""
+    parser = argparse.ArgumentParser()
+    replay.add_options(parser)
+    commas = {
+        action.dest
+        for action in parser._actions
+        if action.option_strings
+        and not isinstance(action.type, Names)
+        and re.search(r"LIST|,", str(action.metavar))
+    }
+    assert commas <= {*_grid_options.WITH_COMMAS}
+    assert {*_grid_options.WITH_COMMAS} <= {action.dest for action in parser._actions}
+
+
+def outcome(label: str, **figures: Any) -> Outcome:
+    given: dict[str, Any] = {"gpus": 1, "host_bytes": 0, "hit_rate": 0.5, "ttft_p90_s": 1.0}
+    given |= {"ttft_p50_s": 0.5, "output_tokens_per_s": 1.0, "goodput_requests_per_s": None}
+    given |= {"overloaded": False, "wall_s": 1.0, "tier_rates": ()}
+    return Outcome(label=label, point={}, key=label, digest=label, **given | figures)
+
+
+def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None:
+    small, large = outcome("small"), outcome("large", host_bytes=9, hit_rate=0.7)
+    waste = outcome("waste", host_bytes=12, hit_rate=0.7)
+    fast = outcome("fast", host_bytes=9, hit_rate=0.6, ttft_p90_s=0.5)
+    points = [waste, large, fast, small]
+    assert [one.label for one in front(points)] == ["large", "fast", "small"]
+    assert {name: one.label for name, one in best(points).items()} == {
+        "hit_rate": "large",
+        "ttft_p90_s": "fast",
+    }
+    assert [one.label for one in ordered(points)] == ["fast", "large", "waste", "small"]

@@ -1,0 +1,308 @@
+"""The verdict on points whose answer is known by construction."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sim.hardware.profile as hardware
+from traces.deciding.buys import HOST, amount_for, line
+from traces.deciding.measured import measured
+from traces.deciding.prices import Prices, read_prices
+from traces.deciding.verdict import Verdict, decide
+
+TOKENS = 1_000_000
+CEILING = 0.5
+
+
+def point(
+    label: str,
+    host: float = 0,
+    hits: float = 0.2,
+    times: tuple[float, float, float] | None = (0.2, 0.1, 0.7),
+    goodput: float | None = None,
+    attained: float | None = None,
+    busy: float = 0.1,
+    **config: Any,
+) -> dict[str, Any]:
+    """A point with `host` GB, a share of hits, and the parts of the time to first token: queue,
+    load and compute."""
+    settings = {
+        "tp": 1,
+        "speed": 1.0,
+        "hardware": "h100",
+        "host_bandwidth": "1x",
+        "device_tokens": 100_000,
+        "host_tokens": int(host * 10_000),
+        "host_pages": int(host * 100),
+        "write_policy": "write_through",
+        "exclusive": False,
+    }
+    found: dict[str, Any] = {
+        "label": label,
+        "config": settings | config,
+        "whole": {
+            "input_tokens": TOKENS,
+            "hit_tokens": {"device": int(hits * TOKENS), "host": 0, "storage": 0},
+            "ceiling_tokens": int(CEILING * TOKENS),
+        },
+        "components": {"full": {"pool_bytes_total": {"device": 80e9, "host": host * 1e9}}},
+        "transfers": {"h2d": {"busy_s": busy * 100}, "d2h": {"busy_s": 1.0}},
+    }
+    if times is not None:
+        queue, load, compute = times
+        ttft = {"mean": sum(times), "p90": 2 * sum(times)}
+        parts = {"queue": queue, "load": load, "compute": compute}
+        found["latency_s"] = {
+            "ttft": ttft,
+            **{name: {"mean": value} for name, value in parts.items()},
+            "makespan": 100.0,
+        }
+        found["load"] = {"offered": 1.5 if queue > 0.5 else 1.0}
+        found["output"] = {"tokens_per_s": 100.0}
+    if goodput is not None:
+        found["slo"] = {"goodput_requests_per_s": goodput, "attained_rate": attained}
+    return found
+
+
+def curve(optimum: float, working_set: int = 6_000_000) -> dict[str, Any]:
+    """A curve whose optimum hits this share at one million tokens, and all that repeats at two."""
+    hits = [int(optimum * TOKENS), int(CEILING * TOKENS)]
+    return {
+        "policies": {"lru": {"hit_tokens": [0, 0]}, "optimum": {"hit_tokens": hits}},
+        "capacities_tokens": [1_000_000, 2_000_000],
+        "input_tokens": TOKENS,
+        "working_set_tokens": working_set,
+        "bytes_per_token": 100_000,
+    }
+
+
+def top(verdict: Verdict) -> str:
+    return verdict.limits[0].resource
+
+
+HITS_ONLY = [point("none", 0, 0.1, times=None), point("some", 100, 0.2, times=None)]
+
+
+def test_working_set_binds_where_all_that_repeats_is_hit() -> None:
+    points = [point("none", 0, 0.1, times=None), point("all", 100, CEILING, times=None)]
+    found = decide(points, curve(CEILING))
+    assert [limit.resource for limit in found.limits] == ["working_set"]
+    assert found.limits[0].evidence[-1].value == pytest.approx(600)
+    assert found.sentences[0] == (
+        "100 GB of host memory: hit rate 10 -> 50 %; nothing larger was tried; limit: working set "
+        "600 GB."
+    )
+
+
+def test_capacity_binds_where_the_optimum_hits_no_more_with_this_memory() -> None:
+    found = decide(HITS_ONLY, curve(0.21))
+    assert (top(found), found.best) == ("capacity", "some")
+    assert found.limits[0].strength == pytest.approx(0.29 / 0.5)
+
+
+def test_policy_binds_where_the_optimum_hits_more_with_this_memory() -> None:
+    found = decide(HITS_ONLY, curve(0.45))
+    assert top(found) == "policy"
+    assert found.limits[0].strength == pytest.approx(0.25 / 0.5)
+    assert "would hit 45.0 % and not 20.0 %" in found.limits[0].sentence
+
+
+def test_without_an_optimum_all_that_was_lost_is_capacity() -> None:
+    assert [limit.resource for limit in decide(HITS_ONLY).limits] == ["capacity"]
+    below = {**curve(0.45), "capacities_tokens": [1_000_001, 2_000_000]}
+    assert [limit.resource for limit in decide(HITS_ONLY, below).limits] == ["capacity"]
+
+
+@pytest.mark.parametrize(
+    ("times", "busy", "resource"),
+    [
+        ((0.1, 0.8, 0.1), 0.2, "tier_bandwidth"),
+        ((0.1, 0.1, 0.8), 0.98, "tier_bandwidth"),
+        ((0.1, 0.1, 0.8), 0.2, "compute"),
+        ((0.8, 0.1, 0.1), 0.2, "load"),
+    ],
+)
+def test_the_largest_part_of_the_time_to_first_token_binds(
+    times: tuple[float, float, float], busy: float, resource: str
+) -> None:
+    found = decide([point("one", 100, CEILING - 0.1, times, busy=busy)])
+    assert top(found) == resource
+    assert found.limits[0].strength == pytest.approx(busy if busy > 0.9 else 0.8)
+    told = json.loads(json.dumps(found.document()))
+    assert told["limits"][0]["evidence"][0]["label"] == "one"
+    assert all(one in told["evidence"] for limit in told["limits"] for one in limit["evidence"])
+
+
+def ladder() -> list[dict[str, Any]]:
+    """Hits and times improve up to 200 GB; 400 GB add nothing."""
+    return [
+        point("none", 0, 0.10, (1.0, 0.1, 1.4), goodput=2.0, attained=0.6),
+        point("100 GB", 100, 0.30, (0.5, 0.1, 1.0), goodput=2.8, attained=0.8),
+        point("200 GB", 200, 0.40, (0.2, 0.1, 0.7), goodput=3.0, attained=0.97),
+        point("400 GB", 400, 0.405, (0.2, 0.1, 0.69), goodput=3.0, attained=0.97),
+        point("400 GB, 2x", 400, 0.405, (0.2, 0.0, 0.69), goodput=3.2, host_bandwidth="2x"),
+        point("none, 2 GPUs", 0, 0.10, (0.1, 0.0, 0.7), goodput=4.4, attained=0.99, tp=2),
+        point("none, fast", 0, 0.10, (3.0, 0.1, 1.4), goodput=1.5, speed=2.0),
+        point("200 GB, fast", 200, 0.40, (0.6, 0.1, 0.9), goodput=4.5, speed=2.0),
+    ]
+
+
+def test_the_best_point_is_the_least_memory_that_is_nearly_as_good() -> None:
+    found = decide(ladder(), slo={"ttft_s": 2.0, "tpot_s": 0.05})
+    assert found.best == "200 GB"
+    # goodput is compared over the loads that both have: 4.5 against 2.0
+    assert found.sentences[0].startswith(
+        "200 GB of host memory: hit rate 10 -> 40 %, p90 TTFT 5.0 -> 2.0 s, 2.2 x goodput; beyond "
+        "200 GB hardly anything, up to 400 GB; limit: "
+    )
+    assert "97.0 % of the requests keep TTFT 2 s and TPOT 0.05 s" in " ".join(found.sentences)
+
+
+def test_each_step_around_the_best_point_is_divided_by_its_size() -> None:
+    told = decide(ladder()).document()["buys"]
+    bought = {(one["from"]["label"], one["to"]["label"]): one for one in told}
+    assert set(bought) == {
+        ("100 GB", "200 GB"),
+        ("200 GB", "400 GB"),
+        ("400 GB", "400 GB, 2x"),
+        ("none", "none, 2 GPUs"),
+    }
+    host = bought["100 GB", "200 GB"]
+    assert host["resource"] == "host_gigabyte"
+    assert host["per_unit"]["hit_rate"] == pytest.approx(0.001)
+    assert host["per_unit"]["ttft_p90_s"] == pytest.approx(-0.012)
+    assert host["per_unit"]["goodput_requests_per_s"] == pytest.approx(0.002)
+    link = bought["400 GB", "400 GB, 2x"]
+    reached = hardware.get("h100").reached_link_bytes_per_s / 1e9
+    assert link["to"]["amount"] == pytest.approx(2 * reached)
+    assert link["per_unit"]["goodput_requests_per_s"] == pytest.approx(0.2 / reached)
+    gpu = bought["none", "none, 2 GPUs"]
+    assert (gpu["unit"], gpu["per_unit"]["goodput_requests_per_s"]) == ("GPU", pytest.approx(2.4))
+    assert "hardly anything changes" in bought["200 GB", "400 GB"]["sentence"]
+    assert "each GPU brings" in gpu["sentence"]
+
+
+def test_prices_choose_the_point_with_the_most_goodput_for_its_cost() -> None:
+    cheap_gpus = decide(ladder(), prices=Prices({"gpu": 0.1, "host": 1.0}))
+    assert cheap_gpus.best == "none, 2 GPUs"
+    cheap_memory = decide(ladder(), prices=Prices({"gpu": 10.0, "host": 0.001}))
+    assert cheap_memory.best == "200 GB"
+    step = cheap_memory.document()["buys"][0]
+    assert step["price_per_hour"] == 0.001
+    assert step["goodput_per_cost"] == pytest.approx(3.0 * 3600 / 10.2)
+    assert "costs 10.2 an hour (prices of gpu, host) and serves 1,059" in " ".join(
+        cheap_memory.sentences
+    )
+    assert "Prices need goodput" in " ".join(decide(HITS_ONLY, prices=Prices({"gpu": 1})).sentences)
+
+
+def test_no_figure_is_given_outside_of_the_points() -> None:
+    found = [measured(one) for one in ladder()[:4]]
+    ordered = line(found, found[0], HOST)
+    assert [one.label for one in ordered] == ["none", "100 GB", "200 GB", "400 GB"]
+    at = amount_for(ordered, HOST, 0.2, lambda one: one.hit_rate)
+    assert at is not None
+    amount, low, high = at
+    assert amount == pytest.approx(50)
+    assert (low.label, high.label) == ("none", "100 GB")
+    assert amount_for(ordered, HOST, 0.41, lambda one: one.hit_rate) is None
+    assert amount_for(ordered[:1], HOST, 0.1, lambda one: one.hit_rate) == (0, found[0], found[0])
+
+
+def test_nothing_was_replayed() -> None:
+    found = decide([])
+    assert found.sentences == ("No point was replayed to its end.",)
+    assert (found.best, found.limits, found.buys) == (None, (), ())
+
+
+def test_of_prompts_that_never_repeat_memory_is_not_said_to_bind() -> None:
+    alone = point("2 GPUs", 0, 0.0, (0.1, 0.0, 0.7), goodput=3.0, attained=1.0, tp=2)
+    alone["whole"]["ceiling_tokens"] = 0
+    found = decide([alone])
+    assert found.sentences[0] == (
+        "2 GPUs: hit rate 0 %, p90 TTFT 1.6 s, goodput 3 requests/s. No prompt begins like an "
+        "earlier one."
+    )
+    assert [limit.resource for limit in found.limits] == ["compute", "load"]
+
+
+def test_no_memory_is_enough_where_memory_brings_nothing() -> None:
+    found = decide([point("none", 0, 0.1), point("more", 100, 0.105)])
+    assert found.best == "none"
+    assert found.sentences[0].startswith(
+        "No host memory is enough: hit rate 10 %, p90 TTFT 2.0 s; beyond that hardly anything, up "
+        "to 100 GB"
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_figures_that_only_improve_never_give_a_loss(
+    gains: list[tuple[int, int]], timed: bool
+) -> None:
+    """More memory, never fewer hits, never more time: no step costs hits, time or goodput."""
+    points, hits, saved = [], 0, 0
+    for place, (more, less) in enumerate(gains):
+        hits, saved = min(500, hits + more), saved + less
+        times = (1.0 - saved / 1000, 0.0, 1.0) if timed else None
+        goodput = float(saved) if timed else None
+        points.append(point(str(place), 10.0 * place, hits / 1000, times, goodput, 1.0))
+    found = decide(points)
+    for step in found.document()["buys"]:
+        per_unit = step["per_unit"]
+        assert per_unit["hit_rate"] >= 0
+        assert (per_unit["ttft_p90_s"] or 0) <= 0
+        assert (per_unit["goodput_requests_per_s"] or 0) >= 0
+    shares = [limit.strength for limit in found.limits]
+    assert all(0 <= share <= 1 for share in shares)
+    assert shares == sorted(shares, reverse=True)
+    assert found.best in {one["label"] for one in points}
+
+
+@given(st.floats(0, 1), st.floats(0.2, 0.5))
+def test_the_parts_of_what_repeats_add_up(optimum: float, hits: float) -> None:
+    found = decide([point("one", 100, hits, times=None)], curve(min(optimum, CEILING)))
+    known = {limit.resource: limit.strength for limit in found.limits}
+    lost = 1 - int(hits * TOKENS) / (CEILING * TOKENS)
+    if "working_set" in known:
+        assert known == {"working_set": pytest.approx(1 - lost)}
+    else:  # a limit below a twentieth is not named
+        assert sum(known.values()) == pytest.approx(lost, abs=0.1)
+
+
+def test_prices_are_read_with_their_units() -> None:
+    found = read_prices("gpu=2.5/h,host=3/GB,storage=0.1/GB/h,link=40/GBps,years=2")
+    hours = 2 * 365 * 24
+    assert found.per_hour == {
+        "gpu": 2.5,
+        "host": pytest.approx(3 / hours),
+        "storage": 0.1,
+        "link": pytest.approx(40 / hours),
+    }
+    assert found.cost_per_hour({"gpu": 2, "storage": 10, "link": 0}) == pytest.approx(6)
+    assert read_prices("gpu=35040").per_hour == {"gpu": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu", "expected prices of gpu, host, storage, link such as"),
+        ("ram=3/GB", "found 'ram=3/GB'"),
+        ("gpu=1/h,gpu=2/h", "expected one price of gpu, found two"),
+        ("host=3", "expected host=AMOUNT/GB or host=AMOUNT/GB/h, found host=3"),
+        ("gpu=-1/h", "expected gpu=AMOUNT or gpu=AMOUNT/h"),
+        ("gpu=1/h,years=0", "expected years above 0 such as 4, found '0'"),
+    ],
+)
+def test_bad_prices_are_refused(text: str, said: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        read_prices(text)
+    assert said in str(refused.value)

@@ -1,0 +1,58 @@
+"""`hicache convert`: writes a trace of any format as a native one.
+
+Does not read or write a format; see traces/formats.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from ..formats._converting import native_texts
+from ..formats._rows import About
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_outputs, write_whole
+from ..terminal.progress import counting
+from ..terminal.streams import print_error
+from ._options import add_trace
+
+SUMMARY = "write a trace of any supported format in the native one"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """limit: 0 for all. format, block_size: None if not given."""
+
+    trace: str
+    format: str | None
+    block_size: int | None
+    tokenizer: str | None
+    limit: int
+    output: str
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_trace(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=read.output,
+        required=True,
+        metavar="FILE",
+        help="write here; a name that ends in .gz or .zst is packed; - is stdout",
+    )
+
+
+def run(options: Options, command: str) -> int:
+    check_outputs({"trace": options.trace}, output=options.output)
+    about = About(options.block_size or 0, options.tokenizer)
+    made_by = {"command": "hicache convert", "source": options.trace}
+    with counting("convert") as shown:
+        texts = native_texts(
+            options.trace, options.format or "auto", about, options.limit, made_by, shown
+        )
+        write_whole(options.output, texts, pack=True)
+    for note in about.sentences():
+        print_error(f"note: {note}")
+    return 0

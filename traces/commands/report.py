@@ -1,0 +1,89 @@
+"""`hicache report`: makes the HTML report again from a document, or one of several.
+
+Reads reports as JSON, or as HTML files, which have their document inside. Does not measure (see
+`hicache size` and `hicache replay --html`) or draw (see traces/html).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+from hicache.core.errors import CallerError
+
+from ..html.reading import joined, read_report
+from ..html.render import render
+from ..plots.charts import print_curve, print_variants
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import print_sentences
+
+SUMMARY = "make the HTML report again from its document, or one report of several"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    reports: tuple[str, ...]
+    output: str | None
+    json: str | None
+    title: str | None
+    plot: bool
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "reports",
+        nargs="+",
+        type=read.name,
+        metavar="REPORT",
+        help="a report, as JSON or HTML; of several, the variants stand side by side",
+    )
+    add("-o", "--output", type=read.output, metavar="FILE", help="write the HTML file here")
+    add("--json", type=read.output, metavar="FILE", help="write the document; - is stdout")
+    add("--title", type=read.name, metavar="TEXT", help="the title (default: that of the first)")
+    add("--plot", action="store_true", help="draw the charts on the terminal")
+
+
+def run(options: Options, command: str) -> int:
+    if not (options.output or options.json or options.plot):
+        raise CallerError(
+            "report: expected --output, --json or --plot, found none; say what to make"
+        )
+    if options.output == options.json == "-":
+        raise CallerError("--json: expected a file, since --output has stdout, found -; name one")
+    inputs = {f"report {number}": path for number, path in enumerate(options.reports, 1)}
+    check_outputs(inputs, output=options.output, json=options.json)
+    reports = [read_report(path) for path in options.reports]
+    for path, report in zip(options.reports[1:], reports[1:], strict=True):
+        _check_trace(path, report["trace"], options.reports[0], reports[0]["trace"])
+    whole = joined(reports, options.title, command)
+    out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    if options.plot:
+        with ignore_broken_pipe():
+            if whole["curve"]:
+                print_curve(whole["curve"], out)
+            print_variants(whole["variants"], out, whole["slo"])
+            print_sentences("In words", (whole["verdict"] or {}).get("sentences", []), out)
+    files = []
+    if options.output:
+        files.append((options.output, [render(whole)]))
+    if options.json:
+        files.append((options.json, as_json(whole)))
+    write_all(files)
+    return 0
+
+
+def _check_trace(
+    path: str, found: dict[str, object], first_path: str, first: dict[str, object]
+) -> None:
+    """Raises CallerError for a report of other requests than the first report's."""
+    for key in ("requests", "input_tokens"):
+        if found[key] != first[key]:
+            raise CallerError(
+                f"{path}: expected a report of the same trace as {first_path} ({first[key]:,} "
+                f"{key.replace('_', ' ')}), found {found[key]:,}; make a report of each"
+            )

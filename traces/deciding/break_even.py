@@ -1,0 +1,105 @@
+"""The bandwidth at which loading a cached prefix takes as long as computing it again.
+
+    bandwidth = bytes of the prefix in the cache / time to compute the prefix
+
+The time is the one of the simulator (sim/engine/costs), of one pass with the prefix alone, without
+the fixed part of a pass. A link that is slower makes hits of that length late; one that is faster
+saves time with every hit. Longer prefixes take more compute for each token, so they need less.
+
+`closed_form` is the estimate of Qin et al., "Mooncake: Trading More Storage for Less Computation",
+FAST 2025, Eq. 1 and 2, for dense models with grouped-query attention:
+
+    flops(p) = l (a p^2 d + b p d^2)        l layers, d hidden size, p tokens of the prefix
+    bytes(p) = l p 2 d / gqa * s            s bytes of an element
+    load if B / G > 2 d s / (gqa (a p d + b d^2))       B bytes per second, G flop per second
+
+with a = 4 (attention without the causal mask) and b = 22 for LLaMA 3 70B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from sim.engine.costs import CostModel
+from sim.hardware.profile import HardwareProfile
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """bytes_per_token: of the cache, all ranks. bandwidth_bytes_per_s: at which both take the same
+    time, all ranks. link_bytes_per_s: what the host links reach together."""
+
+    model: str
+    hardware: str
+    tp: int
+    prefix_tokens: int
+    bytes_per_token: int
+    compute_s_per_token: float
+    bandwidth_bytes_per_s: float
+    link_bytes_per_s: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether loading is faster than computing again."""
+        return self.link_bytes_per_s > self.bandwidth_bytes_per_s
+
+    def sentence(self) -> str:
+        even, link = self.bandwidth_bytes_per_s / 1e9, self.link_bytes_per_s / 1e9
+        verb = "pays" if self.pays else "does not pay"
+        ratio = link / even if self.pays else even / link
+        side = "more" if self.pays else "less"
+        gpus = f"{self.tp} x {self.hardware}"
+        return (
+            f"Loading a prefix of {self.prefix_tokens:,} tokens of {self.model} on {gpus} takes as "
+            f"long as computing it again at {even:,.3g} GB/s; the host link reaches {link:,.3g} "
+            f"GB/s, {ratio:.2g} times {side}, so loading {verb}."
+        )
+
+    def document(self) -> dict[str, object]:
+        return asdict(self) | {"pays": self.pays, "sentence": self.sentence()}
+
+
+def break_even(
+    model: ModelDescription,
+    profile: HardwareProfile,
+    tp: int,
+    prefix_tokens: int,
+    link_bytes_per_s: float | None = None,
+) -> BreakEven:
+    """link_bytes_per_s: of all ranks; by default what the profile's links reach.
+
+    Raises CallerError for a prefix without tokens, and if the model does not fit.
+    """
+    if prefix_tokens < 1:
+        raise CallerError(f"prefix: expected at least 1 token, found {prefix_tokens}")
+    costs = CostModel(model, profile, tp)
+    seconds = costs.layers * costs.layer_ns([(0, prefix_tokens)], 0, 0) / 1e9 / prefix_tokens
+    each = model.bytes_per_token(tp) * tp
+    reached = profile.reached_link_bytes_per_s * tp
+    return BreakEven(
+        model=model.name,
+        hardware=profile.name,
+        tp=tp,
+        prefix_tokens=prefix_tokens,
+        bytes_per_token=each,
+        compute_s_per_token=seconds,
+        bandwidth_bytes_per_s=each / seconds,
+        link_bytes_per_s=reached if link_bytes_per_s is None else link_bytes_per_s,
+    )
+
+
+def closed_form(
+    hidden: int,
+    gqa: float,
+    element_bytes: float,
+    prefix_tokens: int,
+    flops_per_s: float,
+    a: float = 4,
+    b: float = 22,
+) -> float:
+    """Bytes per second of the break-even, as Mooncake estimates it. gqa: query heads for each head
+    of keys and values."""
+    work = gqa * (a * prefix_tokens * hidden + b * hidden**2)
+    return 2 * hidden * element_bytes / work * flops_per_s

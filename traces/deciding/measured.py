@@ -1,0 +1,155 @@
+"""One point of a sweep as the figures that a verdict needs, read from its JSON document.
+
+Amounts are totals: gigabytes of host memory of all GPUs of a replica's server times the replicas,
+and so on. A figure that the document does not have is None and is left out of the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sim.hardware.profile as hardware
+
+Document = Mapping[str, Any]
+
+# settings that say nothing where there is no host memory
+OF_HOST = frozenset(
+    {
+        *("write_policy", "exclusive", "exchange_pages", "load_threshold", "load_quota"),
+        *("load_groups", "host_bandwidth"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds. queue, load and compute are the parts of the mean time to first token."""
+
+    ttft_mean: float
+    ttft_p90: float
+    queue: float
+    load: float
+    compute: float
+
+    @property
+    def parts(self) -> float:
+        return self.queue + self.load + self.compute
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """See the module. cache_tokens: what both tiers hold together, each token counted once; None
+    with storage, which has no size here. link_gb_per_s: one direction of the host links of all
+    ranks. busy: shares of the makespan, by name of the link. tokens_per_s: of output."""
+
+    label: str
+    config: Mapping[str, Any]
+    host_gb: float
+    gpus: int
+    link_gb_per_s: float | None
+    storage_gb_per_s: float | None
+    cache_tokens: int | None
+    input_tokens: int
+    hit_tokens: int
+    ceiling_tokens: int
+    times: Times | None
+    busy: Mapping[str, float]
+    offered: float | None
+    goodput: float | None
+    attained: float | None
+    tokens_per_s: float | None
+
+    @property
+    def hit_rate(self) -> float:
+        return self.hit_tokens / self.input_tokens if self.input_tokens else 0.0
+
+    @property
+    def ceiling_rate(self) -> float:
+        return self.ceiling_tokens / self.input_tokens if self.input_tokens else 0.0
+
+    @property
+    def computed_tokens(self) -> int:
+        return self.input_tokens - self.hit_tokens
+
+    @property
+    def speed(self) -> Any:
+        """How fast arrivals are, whatever the load model is."""
+        names = ("speed", "arrivals", "request_rate", "concurrency", "think_time")
+        return tuple(str(self.config.get(name)) for name in names)
+
+
+def measured(document: Document) -> Measured:
+    """The figures of a point, or of any replay's document."""
+    config, whole = document["config"], document["whole"]
+    replicas = _replicas(config)
+    pools = document.get("components", {}).values()
+    host = sum((one.get("pool_bytes_total") or {}).get("host", 0) for one in pools) * replicas
+    latency, slo = document.get("latency_s"), document.get("slo") or {}
+    makespan = (latency or {}).get("makespan") or 0.0
+    return Measured(
+        label=document.get("label") or "",
+        config=config,
+        host_gb=host / 1e9,
+        gpus=config.get("tp", 1) * replicas,
+        link_gb_per_s=_link(config, replicas),
+        storage_gb_per_s=_gb(config.get("storage_bandwidth_read")),
+        cache_tokens=_cache_tokens(config, replicas),
+        input_tokens=whole["input_tokens"],
+        hit_tokens=sum(whole["hit_tokens"].values()),
+        ceiling_tokens=whole["ceiling_tokens"],
+        times=None if latency is None else _times(latency),
+        busy=_busy(document, makespan * replicas),
+        offered=(document.get("load") or {}).get("offered"),
+        goodput=slo.get("goodput_requests_per_s"),
+        attained=slo.get("attained_rate"),
+        tokens_per_s=(document.get("output") or {}).get("tokens_per_s"),
+    )
+
+
+def _replicas(config: Mapping[str, Any]) -> int:
+    divided = (config.get("prefill_replicas") or 0) + (config.get("decode_replicas") or 0)
+    return int(divided or config.get("replicas") or 1)
+
+
+def _link(config: Mapping[str, Any], replicas: int) -> float | None:
+    """A multiple counts where the profile is one of the project's own."""
+    text = str(config.get("host_bandwidth", ""))
+    ranks = int(config.get("tp", 1)) * replicas
+    if text.endswith(" B/s"):
+        return float(text.removesuffix(" B/s")) * ranks / 1e9
+    name = config.get("hardware")
+    if text.endswith("x") and name in hardware.names():
+        reached = hardware.get(str(name)).reached_link_bytes_per_s
+        return float(text[:-1]) * reached * ranks / 1e9
+    return None
+
+
+def _gb(bytes_per_s: float | None) -> float | None:
+    return None if bytes_per_s is None else float(bytes_per_s) / 1e9
+
+
+def _cache_tokens(config: Mapping[str, Any], replicas: int) -> int | None:
+    if config.get("storage"):
+        return None
+    device, host = config.get("device_tokens") or 0, config.get("host_tokens") or 0
+    both = device + host if config.get("exclusive") else max(device, host)
+    return int(both) * replicas
+
+
+def _times(latency: Document) -> Times:
+    ttft = latency["ttft"]
+    parts = (float(latency[name]["mean"]) for name in ("queue", "load", "compute"))
+    return Times(float(ttft["mean"]), float(ttft["p90"]), *parts)
+
+
+def _busy(document: Document, total_s: float) -> dict[str, float]:
+    ways = {
+        "host link, to the device": document.get("transfers", {}).get("h2d", {}),
+        "host link, to the host": document.get("transfers", {}).get("d2h", {}),
+        "storage, reading": (document.get("storage") or {}).get("read", {}),
+        "storage, writing": (document.get("storage") or {}).get("written", {}),
+    }
+    busy = {name: one.get("busy_s") for name, one in ways.items()}
+    return {name: one / total_s for name, one in busy.items() if one is not None and total_s}

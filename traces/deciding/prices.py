@@ -1,0 +1,66 @@
+"""What memory, bandwidth and GPUs cost, as the command line writes it: `gpu=2.5/h,host=3/GB`.
+
+A price ends with what it is for, and with `/h` if it is a rent. Without `/h` it is paid once, and
+spread over the years that the thing is used (`years=4`). No currency: any, the same for all.
+
+    gpu=2.5/h           a GPU for an hour              gpu=30000        a GPU
+    host=3/GB           a gigabyte of host memory      host=0.002/GB/h  a gigabyte for an hour
+    storage=0.1/GB      a gigabyte of storage          link=40/GBps     a GB/s of the host link
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, field
+
+UNITS = {"gpu": "", "host": "GB", "storage": "GB", "link": "GBps"}
+YEARS = 4
+_HOURS = 365 * 24
+_PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)((?:/[A-Za-z]+)*)", re.ASCII)
+_EXAMPLE = "gpu=2.5/h,host=3/GB,years=4"
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """per_hour: of a GPU, a gigabyte or a gigabyte per second, by name; only those that are
+    known."""
+
+    per_hour: dict[str, float] = field(default_factory=dict)
+
+    def cost_per_hour(self, amounts: dict[str, float]) -> float:
+        """amounts: of each thing, in its unit. A thing without a price costs nothing."""
+        return sum(self.per_hour.get(name, 0.0) * amount for name, amount in amounts.items())
+
+
+def read_prices(text: str) -> Prices:
+    """Raises ArgumentTypeError for a text that is no list of prices."""
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name not in (*UNITS, "years"):
+            raise argparse.ArgumentTypeError(
+                f"expected prices of {', '.join(UNITS)} such as {_EXAMPLE}, found {part.strip()!r}"
+            )
+        if name in given:
+            raise argparse.ArgumentTypeError(f"expected one price of {name}, found two")
+        given[name] = value
+    years = _years(given.pop("years", str(YEARS)))
+    return Prices({name: _per_hour(name, value, years) for name, value in given.items()})
+
+
+def _years(text: str) -> float:
+    if not re.fullmatch(r"\d{1,2}(\.\d{1,3})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"expected years above 0 such as 4, found {text!r}")
+    return float(text)
+
+
+def _per_hour(name: str, text: str, years: float) -> float:
+    unit = f"/{UNITS[name]}" if UNITS[name] else ""
+    match = _PRICE.fullmatch(text)
+    if not match or match[2] not in (unit, f"{unit}/h"):
+        raise argparse.ArgumentTypeError(
+            f"expected {name}=AMOUNT{unit} or {name}=AMOUNT{unit}/h, found {name}={text}"
+        )
+    amount = float(match[1])
+    return amount if match[2].endswith("/h") else amount / (years * _HOURS)

@@ -1,0 +1,184 @@
+"""A trace with the arrivals of a load: a model's times, a closed loop, think times.
+
+The requests, their order and what they ask for stay as they are. docs/load.md explains the options.
+Does not know when a request ends: delays after the end of another one are in its job, and the
+simulator does the rest (sim/arrivals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key, Pages
+from sim.workload import Job
+
+from ...formats._jobs import Jobs
+from ...formats.base import Paged, Trace
+from ...loads.base import NS_PER_S, RECORDED, Arrivals, load
+from . import turns
+from .options import LoadOptions, ThinkTime
+
+_PAGE = 16  # tokens; to compare prompts of a trace that has no blocks
+
+
+def loaded(options: LoadOptions, trace: Trace) -> Trace:
+    """The trace as these options let it arrive; the trace itself if they change nothing.
+
+    Raises CallerError for an option that this trace has no use for.
+    """
+    jobs, chained, told_by = trace.jobs, 0, ""
+    if jobs.sender is not None:
+        _check_sender(options, trace)
+    if options.spread:
+        jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
+        jobs.spread()
+    if options.closed_loop:
+        jobs, chained, told_by = _closed(trace, jobs)
+    if options.think_time is not None:
+        jobs = _thinking(trace, jobs, options.think_time)
+    if options.arrivals is not None or options.request_rate is not None:
+        jobs = _arriving(trace, jobs, options)
+    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by)
+
+
+def _check_sender(options: LoadOptions, trace: Trace) -> None:
+    """Raises CallerError for an option that the client of the trace would not read."""
+    for name in ("concurrency", "arrivals", "request_rate"):
+        if getattr(options, name) is not None:
+            raise CallerError(
+                f"--{name.replace('_', '-')}: expected a trace whose requests arrive at their "
+                f"times, found {trace.path}, which says how its client sends them; leave it out, "
+                "or generate the trace with another rate"
+            )
+
+
+def _closed(trace: Trace, jobs: Jobs) -> tuple[Jobs, int, str]:
+    """Each turn follows the turn before it, after the time between their arrivals. Returns how many
+    requests do that did not before, and what tells so."""
+    afters, times = jobs.afters.copy(), jobs.arrivals_ns.copy()
+    free = afters < 0
+    before, told_by = turns.by_session(jobs), "sessions"
+    if trace.identity and not (free & (before >= 0)).any():
+        before, told_by = turns.by_prompt(trace.paged(trace.block_size or _PAGE)), "prompts"
+    # a request that follows another one has no time of its own, and the next turn no gap to it
+    chained = free & (before >= 0)
+    if not chained.any() and not (~free).any():
+        raise CallerError(
+            f"--closed-loop: expected a trace with sessions, or prompts that extend earlier ones, "
+            f"found neither in {trace.path}; leave it out, or give --concurrency"
+        )
+    earlier = before[chained]
+    known = free[earlier]
+    gaps = np.where(known, jobs.arrivals_ns[chained] - jobs.arrivals_ns[earlier], 0)
+    afters[chained], times[chained] = earlier, np.maximum(gaps, 0)
+    return jobs.retimed(times, afters), int(chained.sum()), told_by
+
+
+def _thinking(trace: Trace, jobs: Jobs, think_time: ThinkTime) -> Jobs:
+    following = jobs.afters >= 0
+    if not following.any():
+        raise CallerError(
+            f"--think-time: expected a request that follows another one, found none in "
+            f"{trace.path}; add --closed-loop, or leave it out"
+        )
+    if think_time.ns is None:
+        return jobs
+    return jobs.retimed(np.where(following, think_time.ns, jobs.arrivals_ns), jobs.afters)
+
+
+def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
+    """The requests that follow no other arrive as a load model says."""
+    arrivals = options.arrivals or Arrivals()
+    model = load(arrivals.name)
+    free = np.flatnonzero(jobs.afters < 0)
+    recorded = jobs.arrivals_ns[free]
+    rate = float(options.request_rate or 0)
+    span_ns = int(recorded[-1] - recorded[0])
+    if not span_ns and (not rate if model.NEEDS_RATE else arrivals.name == RECORDED):
+        raise CallerError(
+            f"{trace.path}: expected requests that arrive at different times, found one time for "
+            f"{len(free)}; give --request-rate and --arrivals poisson, or another model"
+        )
+    if model.NEEDS_RATE and not rate:
+        rate = (len(free) - 1) * NS_PER_S / span_ns
+    given = {name: one.default for name, one in model.PARAMETERS.items()}
+    draw = np.random.Generator(np.random.PCG64([options.seed or 0, len(free)]))
+    times = jobs.arrivals_ns.copy()
+    times[free] = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+    return jobs.retimed(times, jobs.afters)
+
+
+class LoadedTrace:
+    """A trace with other jobs. chained: requests that --closed-loop lets follow another one, as
+    told_by says: sessions or prompts."""
+
+    def __init__(self, trace: Trace, jobs: Jobs, chained: int, told_by: str) -> None:
+        self._trace = trace
+        self.jobs = jobs
+        self.chained = chained
+        self.told_by = told_by
+
+    @property
+    def path(self) -> str:
+        return self._trace.path
+
+    @property
+    def format(self) -> str:
+        return self._trace.format
+
+    @property
+    def identity(self) -> bool:
+        return self._trace.identity
+
+    @property
+    def block_size(self) -> int | None:
+        return self._trace.block_size
+
+    @property
+    def line_numbers(self) -> Sequence[int]:
+        return self._trace.line_numbers
+
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        return self._trace.tenants
+
+    @property
+    def tenant_names(self) -> Sequence[str]:
+        return self._trace.tenant_names
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._trace.notes
+
+    def paged(self, page_size: int) -> Paged:
+        return WithJobs(self._trace.paged(page_size), self.jobs)
+
+
+class WithJobs:
+    """A trace in pages with other jobs: some of them, or with other times."""
+
+    def __init__(self, paged: Paged, jobs: Jobs) -> None:
+        self._paged = paged
+        self.jobs = jobs
+        self.prompt_pages = paged.prompt_pages
+
+    @property
+    def page_size(self) -> int:
+        return self._paged.page_size
+
+    @property
+    def knows_output(self) -> bool:
+        return self._paged.knows_output
+
+    def key(self, job: Job, tokens: int) -> Key:
+        return self._paged.key(job, tokens)
+
+    def prompt_key(self, job: Job) -> Key:
+        return self._paged.prompt_key(job)
+
+    def chain(self, job: Job) -> Pages:
+        return self._paged.chain(job)

@@ -1,0 +1,185 @@
+"""Limits that requests must keep, and goodput: the table, the sentences and the keys of the JSON.
+
+docs/load.md defines everything. Does not decide which request keeps a limit; see
+traces/replaying/load/slo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from ..formats.base import Trace
+from ..replaying.load.slo import NAMES, Kept, Slo, kept, spelled
+from ..replaying.run import NS_PER_S, Latency, Run
+from ..replaying.settings import Settings
+from ..terminal.tables import percent, table
+
+_BOUNDS = (2_048, 8_192, 32_768)  # tokens of a prompt, between two classes
+_LEAST_REQUESTS = 10  # in a class, to say something about it
+_APART = 0.1  # rates of two classes that differ by less are not worth a sentence
+_MOST_TENANTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Requests that have something in common. by: what, such as `prompt_tokens`."""
+
+    by: str
+    name: str
+    requests: int
+    attained: int
+
+    @property
+    def rate(self) -> float:
+        return self.attained / self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """missed: requests that miss each limit, by its name. attained: requests that keep all of
+    them; tokens: their output."""
+
+    requests: int
+    attained: int
+    tokens: int
+    missed: dict[str, int]
+    makespan_s: float
+    classes: list[Class]
+
+    @property
+    def rate(self) -> float:
+        return self.attained / self.requests if self.requests else 0.0
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.attained / self.makespan_s if self.makespan_s else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.makespan_s if self.makespan_s else 0.0
+
+
+def goodput(trace: Trace, slo: Slo, latency: Latency) -> Goodput:
+    served = latency.served
+    each = kept(slo, served)
+    attained = _all_kept(each, len(latency.requests))
+    return Goodput(
+        requests=len(attained),
+        attained=int(attained.sum()),
+        tokens=int(served.output_tokens[attained].sum()),
+        missed={name: int((~one).sum()) for name, one in each.items()},
+        makespan_s=latency.makespan_ns / NS_PER_S,
+        classes=list(_classes(trace, latency, attained)),
+    )
+
+
+def _all_kept(each: dict[str, Kept], requests: int) -> Kept:
+    attained = np.ones(requests, dtype=np.bool_)
+    for one in each.values():
+        attained &= one
+    return attained
+
+
+def _classes(trace: Trace, latency: Latency, attained: Kept) -> Iterator[Class]:
+    """By the length of the prompt, and by tenant if there are several and not too many."""
+    lengths = np.array([one.input_length for one in latency.requests], dtype=np.int64)
+    for least, most in zip((0, *_BOUNDS), (*_BOUNDS, None), strict=True):
+        chosen = (lengths >= least) & (lengths < (most or 1 << 62))
+        if chosen.any():
+            name = f"{least:,} to {most - 1:,}" if most else f"{least:,} or more"
+            yield Class("prompt_tokens", name, int(chosen.sum()), int(attained[chosen].sum()))
+    if 1 < len(trace.tenant_names) <= _MOST_TENANTS:
+        tenants = trace.tenants[[one.request for one in latency.requests]]
+        for number, name in enumerate(trace.tenant_names):
+            chosen = tenants == number
+            if chosen.any():
+                yield Class("tenant", name, int(chosen.sum()), int(attained[chosen].sum()))
+
+
+def limits_missed(slo: Slo, latency: Latency) -> dict[int, list[str]]:
+    """The limits that each request misses, by its number; none for those that keep all."""
+    found: dict[int, list[str]] = {}
+    for name, one in kept(slo, latency.served).items():
+        for place in np.flatnonzero(~one).tolist():
+            found.setdefault(latency.requests[place].request, []).append(name)
+    return found
+
+
+def limits_document(trace: Trace, slo: Slo, latency: Latency) -> dict[str, object]:
+    """The `slo` of the JSON document."""
+    found = goodput(trace, slo, latency)
+    given = dict(slo.limits)
+    return {
+        **{f"{name}_s": given[name] / NS_PER_S if name in given else None for name in NAMES},
+        "attained_requests": found.attained,
+        "attained_rate": found.rate,
+        "goodput_requests_per_s": found.requests_per_s,
+        "goodput_tokens_per_s": found.tokens_per_s,
+        "missed": {name: found.missed.get(name) for name in NAMES},
+        "classes": [
+            {
+                "by": one.by,
+                "name": one.name,
+                "requests": one.requests,
+                "attained_requests": one.attained,
+            }
+            for one in found.classes
+        ],
+    }
+
+
+def limits_table(trace: Trace, settings: Settings, run: Run) -> Table | None:
+    """The limits and the goodput; None without limits or without a clock."""
+    if settings.slo is None or run.latency is None:
+        return None
+    found = goodput(trace, settings.slo, run.latency)
+    result = table("Limits (--slo)", "", "limit", "requests that keep it", "")
+    for name, limit in settings.slo.limits:
+        keep = found.requests - found.missed[name]
+        share = keep / found.requests if found.requests else 0.0
+        result.add_row(name, spelled(limit), f"{keep:,}", percent(share))
+    result.add_row("all", "", f"{found.attained:,}", percent(found.rate))
+    result.add_section()
+    result.add_row("goodput, requests per second", "", f"{found.requests_per_s:,.3f}", "")
+    result.add_row("goodput, output tokens per second", "", f"{found.tokens_per_s:,.1f}", "")
+    return result
+
+
+def sentences(trace: Trace, slo: Slo, latency: Latency) -> list[str]:
+    """What the limits mean, in one sentence, and one for each kind of class that differs."""
+    found = goodput(trace, slo, latency)
+    if not found.requests:
+        return []
+    limits = ", ".join(f"{name} {spelled(limit)}" for name, limit in slo.limits)
+    missed = ", ".join(
+        f"{_percent(count / found.requests)} miss {name}"
+        for name, count in found.missed.items()
+        if count
+    )
+    told = (
+        f"{_percent(found.rate)} of the requests keep their limits of {limits}"
+        f"{f' ({missed})' if missed else ''}. Goodput is {found.requests_per_s:,.2f} requests and "
+        f"{found.tokens_per_s:,.0f} output tokens a second."
+    )
+    return [told, *_apart(found.classes)]
+
+
+def _apart(classes: list[Class]) -> Iterator[str]:
+    for by, whose in (("prompt_tokens", "with prompts of {} tokens"), ("tenant", "of tenant {}")):
+        enough = [each for each in classes if each.by == by and each.requests >= _LEAST_REQUESTS]
+        if len(enough) < 2:
+            continue
+        best, worst = (pick(enough, key=lambda each: each.rate) for pick in (max, min))
+        if best.rate - worst.rate >= _APART:
+            yield (
+                f"Of the requests {whose.format(worst.name)}, {_percent(worst.rate)} keep their "
+                f"limits; of those {whose.format(best.name)}, {_percent(best.rate)}."
+            )
+
+
+def _percent(rate: float) -> str:
+    return percent(rate, 1)
