@@ -41,6 +41,8 @@ STANDS_FOR = {
 LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
+    ({"sweep"}, ("--limit", "3", "--jobs", "1")),
+    ({"size"}, ("--limit", "12", "--jobs", "1")),
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),

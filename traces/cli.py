@@ -59,6 +59,8 @@ examples:
   hicache replay trace.jsonl --requests out.jsonl
   hicache replay trace.jsonl --why 7
   hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
+  hicache size trace.jsonl --model llama-3.1-70b --tp 8 -o report.html
+  hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl

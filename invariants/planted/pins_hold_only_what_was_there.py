@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A pin does not take hold of what comes after it."
-KILLS = "pinned"
+KILLS = "lock-bal"
 WANTED = True
 
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A request that only fits without the pins is told to wait."
-KILLS = ""
+KILLS = "answers"
 WANTED = True
 
 

@@ -100,7 +100,7 @@ class Fleet:
         self._moves = SharedClock(self.clock, "", lambda: -1)
         self.link = KvLink(self._moves, fleet.link)
         self.handoff = Handoff(
-            self._moves, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+            self._moves, self.link, self._ledger, fleet, page_bytes, self._desk.ended
         )
         reads = reads_events(fleet.router.name)
         self._clocks = [

@@ -32,7 +32,7 @@ def replayed(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
 
 @pytest.fixture
 def apart(tmp_path: Path) -> str:
-    """A system prompt, ten others that fill the cache, and the system prompt again a minute later."""
+    """A system prompt, ten others that fill the cache, and that prompt again a minute later."""
     others = [request(1 + n, (f"other{n}", 256)) for n in range(10)]
     system = ("system", 256)
     again = request(60, system, ("second", 64))
@@ -85,6 +85,7 @@ def test_a_later_policy_replays_under_every_check(
         (("--recompute-cost", "1000,33"), "expected --eviction cost_aware"),
         (("--eviction", "cost_aware", "--recompute-cost", "5"), "expected two numbers"),
         (("--ttl", "10"), "expected a time with its unit"),
+        (("--pin", "0:256", "--replicas", "2"), "expected one replica, found several"),
     ],
 )
 def test_a_want_that_cannot_be_is_refused_in_one_line(

@@ -106,7 +106,7 @@ def assumptions(found: Study) -> list[str]:
     """What was chosen without being asked for, and how good estimates are."""
     told = []
     options, tried = found.options, found.pilot
-    if options.speed is None and tried is not None:
+    if options.speed is None and options.request_rate is None and tried is not None:
         speed = float(tried.served)
         if tried.served < 1:
             told.append(

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from hicache.core import registry
@@ -92,7 +93,7 @@ def _between(low: int, high: int) -> tuple[int, ...]:
 def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[str, Point]]:
     """The points with their labels, in the order of the table. base: without host memory."""
     stored: dict[str, Any] = {name: getattr(base, name) for name in _STORAGE}
-    base = _without_host(replace(base, speed=speed, **dict.fromkeys(_STORAGE)))  # type: ignore[arg-type]
+    base = _without_host(replace(base, **_load_of(base, speed), **dict.fromkeys(_STORAGE)))  # type: ignore[arg-type]
     found = [("no host memory", _at(base))]
     found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
     fixed = steps.knee
@@ -106,11 +107,11 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
         link = _at(base, host_bytes=fixed, host_bandwidth=Bandwidth(Fraction(2)))
         found.append((f"{at}, host link 2x", link))
     for load in LOADS:
-        faster = speed * load
+        faster = _load_of(base, speed, load)
         if load == LOADS[0] or not fixed:
-            found.append((f"no host memory, {_load(load)}", _at(base, speed=faster)))
+            found.append((f"no host memory, {_load(load)}", _at(base, **faster)))
         if fixed:
-            point = _at(base, host_bytes=fixed, speed=faster)
+            point = _at(base, host_bytes=fixed, **faster)
             found.append((f"{_size(fixed)} host, {_load(load)}", point))
     found.append((f"no host memory, {gpus_of(2 * base.tp)}", _at(base, tp=2 * base.tp)))
     if stored["storage"] is not None:
@@ -137,11 +138,23 @@ def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, P
     return [
         (
             f"{gpus_of(gpus)}, {_load(load)}",
-            _at(replace(base, tp=gpus), speed=speed * load, tp=gpus),
+            _at(base, **_load_of(base, speed, load), tp=gpus),
         )
         for gpus in (base.tp, 2 * base.tp)
         for load in _LENGTHS_ONLY
     ]
+
+
+def _load_of(
+    options: ReplayOptions, speed: Fraction, load: Fraction = Fraction(1)
+) -> dict[str, Any]:
+    """The option that makes so many times the load: what the user gave of the load, else the
+    speed."""
+    if options.request_rate is not None:
+        return {"request_rate": options.request_rate * load}
+    if options.concurrency is not None:
+        return {"concurrency": ceil(options.concurrency * load)}
+    return {"speed": speed * load}
 
 
 def bare(options: ReplayOptions) -> ReplayOptions:

@@ -77,19 +77,21 @@ def scaled(
     running = min(running_tokens, device_tokens)
     kept = max(largest, running + int(rate * (device_tokens - running)))
     given: dict[str, Any] = {"sample": rate, "device_tokens": kept, "device_pages": None}
-    given["speed"] = (options.speed or Fraction(1)) / rate
+    if options.request_rate is None and options.concurrency is None:
+        given["speed"] = (options.speed or Fraction(1)) / rate
     for name in ("host_bytes", "storage_size"):
         size = getattr(options, name)
         given[name] = None if size is None else max(1, int(size * rate))
     return Point(replace(options, **given), point.varied)
 
 
-def unscaled(document: Mapping[str, Any], rate: Fraction, speed: float) -> dict[str, Any]:
-    """The document of a point with the sizes that it stands for. speed: of the whole trace."""
+def unscaled(document: Mapping[str, Any], rate: Fraction, speed: Fraction | None) -> dict[str, Any]:
+    """The document of a point with the sizes that it stands for. speed: as it was scaled."""
     by = 1 / rate
     found: dict[str, Any] = dict(document)
     found["config"] = _grown(document["config"], ("host_pages", "host_tokens"), by)
-    found["config"] |= {"speed": speed}
+    if speed is not None:
+        found["config"] |= {"speed": float(speed * rate)}
     uses: dict[str, Any] = {}
     for name, use in document["components"].items():
         uses[name] = dict(use)

@@ -100,7 +100,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
             error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
         chosen = _scaled(chosen, rate, settings, tried, trace)
     followed = plan.followed(chosen, steps)
-    found, documents = _replayed(chosen, followed, asked, command, base, rate, speed)
+    found, documents = _replayed(chosen, followed, asked, command, base, rate)
     return Study(
         *(trace, paged, settings, base, curves, steps, tried, rate, error, found, documents),
         len(chosen),
@@ -166,7 +166,6 @@ def _replayed(
     command: str,
     base: ReplayOptions,
     rate: Fraction,
-    speed: Fraction,
 ) -> tuple[Measured, list[dict[str, Any]]]:
     digest = trace_digest(base.trace)
     tasks = tasks_of([point for _, point in chosen], {}, digest)
@@ -192,5 +191,5 @@ def _replayed(
     documents = sorted(found.points, key=lambda one: places[one["label"]])
     if rate == 1:
         return found, documents
-    speeds = {task.key: float((task.options.speed or 1) * rate) for task in tasks}
+    speeds = {task.key: task.options.speed for task in tasks}
     return found, [sampling.unscaled(one, rate, speeds[one["key"]]) for one in documents]

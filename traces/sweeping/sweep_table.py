@@ -30,17 +30,17 @@ def print_outcomes(
     names: Sequence[str] = (),
     ranked: bool = True,
 ) -> None:
-    """The table. * marks the front. names: options with a column each; without any, a point has
-    its label. ranked: best first; otherwise in their order."""
+    """The table. names: options with a column each; without any, a point has its label. ranked:
+    best first, and * marks the front; otherwise in their order."""
     if not outcomes:
         return
     rows = ordered(outcomes) if ranked else outcomes
-    kept = {one.key for one in front(outcomes)}
+    kept = {one.key for one in front(outcomes)} if ranked else set()
     timed = any(one.ttft_p90_s is not None for one in outcomes)
     served = any(one.goodput_requests_per_s is not None for one in outcomes)
     hits = any(one.hit_rate is not None for one in outcomes)
     named = [name.replace("_", "-") for name in names] or ["point"]
-    columns = [*named, "", *["hits"] * hits, *["p50 s", "p90 s"] * timed]
+    columns = [*named, *[""] * ranked, *["hits"] * hits, *["p50 s", "p90 s"] * timed]
     bars = ["# device + host . storage"] * hits
     result = table(title, *columns, *["goodput/s"] * served, *bars)
     for column in result.columns[: len(named)]:
@@ -50,7 +50,7 @@ def print_outcomes(
     most = max((one.hit_rate or 0.0 for one in outcomes), default=0.0) or 1.0
     for one in rows[:MOST_ROWS]:
         cells = [str(one.point.get(name, "")) for name in names] or [one.label]
-        cells += ["*" if one.key in kept else ""]
+        cells += ["*" if one.key in kept else ""] * ranked
         cells += [_rate(one.hit_rate)] * hits
         cells += [_seconds(one.ttft_p50_s), _seconds(one.ttft_p90_s)] * timed
         cells += [_number(one.goodput_requests_per_s)] * served
