@@ -15,8 +15,8 @@ _NAMES = {
     "hicache.core.actions": (
         *("Abandoned", "Action", "Admitted", "Backup", "Cached", "Copy", "Delete", "Evicted"),
         *("Fetch", "Granted", "KvRemoved", "KvStored", "Load", "Lookup", "Matched", "Outcome"),
-        *("Piece", "Prefetched", "Prefill", "Refused", "Released", "Restarted", "StateSlots"),
-        *("StorageDetached", "Store"),
+        *("Piece", "Pinned", "PinRefused", "Prefetched", "Prefill", "Refused", "Released"),
+        *("Restarted", "StateSlots", "StorageDetached", "Store", "Unpinned"),
     ),
     "hicache.core.config": ("Config",),
     "hicache.core.core": ("Core",),
@@ -24,8 +24,9 @@ _NAMES = {
     "hicache.core.events": (
         *("Aborted", "AdmitWanted", "Arrived", "BackupDone", "ContinueWanted", "DeleteDone"),
         *("DetachWanted", "Event", "EvictWanted", "FetchDone", "Finished", "Flushed", "LoadDone"),
-        *("LookupDone", "MatchWanted", "PagesWanted", "PrefetchLimitReached", "PrefillDone"),
-        *("Reply", "Retracted", "StorageAttached", "StoreDone"),
+        *("LookupDone", "MatchWanted", "PagesWanted", "PinWanted", "PrefetchLimitReached"),
+        *("PrefillDone", "Reply", "Retracted", "StorageAttached", "StoreDone", "TimePassed"),
+        *("UnpinWanted",),
     ),
     "hicache.core.eviction_policies.base": ("EvictionPolicy", "Term", "before"),
     "hicache.core.prefetch_policies.base": ("PrefetchPolicy",),

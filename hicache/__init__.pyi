@@ -17,6 +17,8 @@ from .core.actions import Lookup as Lookup
 from .core.actions import Matched as Matched
 from .core.actions import Outcome as Outcome
 from .core.actions import Piece as Piece
+from .core.actions import Pinned as Pinned
+from .core.actions import PinRefused as PinRefused
 from .core.actions import Prefetched as Prefetched
 from .core.actions import Prefill as Prefill
 from .core.actions import Refused as Refused
@@ -25,6 +27,7 @@ from .core.actions import Restarted as Restarted
 from .core.actions import StateSlots as StateSlots
 from .core.actions import StorageDetached as StorageDetached
 from .core.actions import Store as Store
+from .core.actions import Unpinned as Unpinned
 from .core.config import Config as Config
 from .core.core import Core as Core
 from .core.errors import CallerError as CallerError
@@ -46,12 +49,15 @@ from .core.events import LoadDone as LoadDone
 from .core.events import LookupDone as LookupDone
 from .core.events import MatchWanted as MatchWanted
 from .core.events import PagesWanted as PagesWanted
+from .core.events import PinWanted as PinWanted
 from .core.events import PrefetchLimitReached as PrefetchLimitReached
 from .core.events import PrefillDone as PrefillDone
 from .core.events import Reply as Reply
 from .core.events import Retracted as Retracted
 from .core.events import StorageAttached as StorageAttached
 from .core.events import StoreDone as StoreDone
+from .core.events import TimePassed as TimePassed
+from .core.events import UnpinWanted as UnpinWanted
 from .core.eviction_policies.base import EvictionPolicy as EvictionPolicy
 from .core.eviction_policies.base import Term as Term
 from .core.eviction_policies.base import before as before

@@ -27,7 +27,7 @@ from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overri
 from .books import story
 from .books.book import Book
 from .books.mirror import DEVICE, DUPLICATE, HOST
-from .books.nodes import Queue
+from .books.orders import Queue
 from .books.recount import Mismatch, compare, recount
 from .books.replies import REPLIES
 

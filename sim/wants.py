@@ -42,6 +42,9 @@ class WantOptions:
         return max(1, self.ttl_ns // PERIODS)
 
 
+NO_WANTS = WantOptions()
+
+
 class Wants:
     """Tells a core what a user wants. feed: passes an event to the core."""
 

@@ -19,7 +19,8 @@ from .hardware.profile import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
-from .sender import Sender, SenderOptions
+from .sender import Sender
+from .sending import SenderOptions
 from .wants import WantOptions, Wants
 from .workload import Job, Workload
 
@@ -60,7 +61,7 @@ class World(Replica):
         self._sender: Sender | None = None
         if sender is not None:
             self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._send)
-        arrive = self._sender.ready if self._sender is not None else self.engine.arrive
+        arrive = self._sender.ready if self._sender is not None else self._arrive
         self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
         self._rounds = self._rounds_of(rounds)
         self._wants = Wants(wants or WantOptions(), self.driver.feed)
@@ -91,6 +92,9 @@ class World(Replica):
             raise self.stuck()
         self.close()
         return self.result()
+
+    def _arrive(self, job: Job) -> None:
+        self.engine.arrive(job)
 
     def _send(self, job: Job) -> None:
         self.sent(job)

@@ -24,7 +24,6 @@ from .events import (
 )
 from .flights import close_flight, flight_of, open_flight
 from .insertion import insert
-from .pinning import hold_pinned, pinned_beside
 from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
@@ -59,6 +58,7 @@ from .validation import (
     waiting,
     whole,
 )
+from .wants.pinning import hold_pinned, pinned_beside
 
 
 def arrive(state: State, event: Arrived) -> None:

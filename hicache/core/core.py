@@ -46,10 +46,8 @@ from .events import (
 )
 from .eviction import evict_host, give_up_host
 from .eviction_policies.base import asks_for_marks, second_chance_of
-from .expiry import time_passed
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
-from .pinning import hold_pinned, let_go_flushed, want_pin, want_unpin
 from .radix.lru import DEVICE, DUPLICATE, HOST, Queue, SecondChances
 from .radix.marks import begin_event
 from .radix.node import FlightKind, Node
@@ -70,6 +68,8 @@ from .transfers import cancel_load, land, loaded_nodes
 from .types import BACKBONE, Tier
 from .validation import whole
 from .view import CoreView
+from .wants.expiry import time_passed
+from .wants.pinning import hold_pinned, let_go_flushed, want_pin, want_unpin
 
 
 class Core:

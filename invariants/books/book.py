@@ -17,7 +17,6 @@ from hicache.core.actions import (
     Admitted,
     Backup,
     Cached,
-    Evicted,
     Fetch,
     Granted,
     Load,
@@ -43,8 +42,9 @@ from hicache.core.events import (
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
+from .kept.wants import WantBook
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of, note_checkpoint_slots
+from .leaving import branch_of, commit, evicted_after_use, made_of, note_checkpoint_slots
 from .nodes import NodeBook
 from .orders import order_of
 from .pages import PageBook
@@ -66,7 +66,6 @@ from .tickets import (
     uses_of,
 )
 from .waiting import WritingBack, evicted_by, lacked, writing_back
-from .wants import WantBook
 
 _ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
 Issue = Callable[["Book", Outcome, CoreView], None]
@@ -105,7 +104,7 @@ class Book:
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
         self.storage = StorageBook(config, kinds)
         self.wants = WantBook(self.pages, kinds, self.nodes)
-        self.nodes.costs = config.recompute_token_cost, config.recompute_position_cost
+        self.nodes.ages.costs = (config.recompute_token_cost, config.recompute_position_cost)
         self.operations = 0
         self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
@@ -225,7 +224,8 @@ class Book:
         self._hear_of_storage(event, outcomes)
         self._advance_clock(outcomes)
         self.wants.hear(event, list(outcomes))
-        self._age(outcomes)
+        nodes = self.nodes
+        nodes.ages.hear(outcomes, self.pages[: self.width], nodes.by_id, nodes.gone, nodes.declared)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()
@@ -366,33 +366,12 @@ class Book:
             elif type(item) is Cached:
                 req = self.requests.by_id.get(item.request)
                 if req is not None:
-                    gone = self._evicted_after_use() if req.made else ()
+                    gone = evicted_after_use(outcomes, self.nodes.clock) if req.made else ()
                     made = made_of(req, self.nodes, self.kinds, gone)
                     self._use(req, req.tags, item.pages, made)
         if self.left is not None:
             req, tags, ends = self.left
             self._use(req, tags, ends[0], ends[1:])
-
-    def _age(self, outcomes: Sequence[Outcome]) -> None:
-        """A component is as old as the highest rank that left the device."""
-        for item in outcomes:
-            if type(item) is Evicted and item.tier == Tier.DEVICE and len(item.pages):
-                index = self.index_of(item.component)
-                pages, last = self.pages[index], item.pages[-1]
-                self.nodes.grow_older(index, int(pages.giver[last]), int(pages.content[last]))
-
-    def _evicted_after_use(self) -> list[str]:
-        """Components whose pages were evicted from device after the last use in this event.
-
-        Earlier evictions made room for the insertion, and do not concern the boundary that it made.
-        """
-        return [
-            item.component
-            for item in self.outcomes
-            if type(item) is Evicted
-            and item.tier == Tier.DEVICE
-            and item.last_use > self.nodes.clock
-        ]
 
     def _use(self, req: RequestMirror, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
         """Files a use of the boundary at `pages`, and of the boundaries `above` made with it."""

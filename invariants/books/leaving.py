@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core.actions import StateSlots
+from hicache.core.actions import Evicted, Outcome, StateSlots
+from hicache.core.types import Tier
 
 from .kinds import Kind
 from .mirror import valid
@@ -131,3 +132,15 @@ def made_of(
     mirror = nodes.at.get(int(req.tags[req.made - 1]))
     left = [kind for kind in kinds if kind.positional or kind.name not in gone]
     return (req.made,) if mirror is not None and valid(mirror, left) else ()
+
+
+def evicted_after_use(outcomes: Sequence[Outcome], clock: int) -> list[str]:
+    """Components whose pages were evicted from device after the last use in this event.
+
+    Earlier evictions made room for the insertion, and do not concern the boundary that it made.
+    """
+    return [
+        item.component
+        for item in outcomes
+        if type(item) is Evicted and item.tier == Tier.DEVICE and item.last_use > clock
+    ]

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 import numpy as np
 
+from hicache.core.actions import Outcome
 from hicache.core.radix.node import NONE, Node
 
 from .distances import presence, update, widest
+from .kept.ages import Ages
 from .kinds import Kind
 from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
-from .orders import Order, number_of
+from .orders import Order, Queue
 from .pages import NODE, PageBook, code_of
 from .tags import chain, chain_root, run_tags, seed_of
-
-
-class Queue(NamedTuple):
-    """One eviction queue of the core, either its garbage or the rest: the rank and the node of each
-    entry.
-    """
-
-    ranks: list[int]
-    members: list[int]
 
 
 class NodeBook:
@@ -63,10 +55,7 @@ class NodeBook:
         self.parted_use: dict[tuple[int, int], int] = {}  # the same, of its last use
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
-        self.costs = (0, 0)  # of a token, and of each 1,024 tokens before it
-        self.newest = self.newest_before = 0  # clock at the last insertion, now and before
-        self.ages = [0] * width  # by component, the highest rank that left the device before
-        self.ages_now = [0] * width  # the same, with this operation
+        self.ages = Ages(kinds, page_size)
         self.recounts = 0
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
@@ -85,7 +74,7 @@ class NodeBook:
         if self.parted_use:
             self.parted, self.parted_use = {}, {}
         self.came = 0
-        self.ages, self.newest_before = self.ages_now.copy(), self.newest
+        self.ages.begin()
         if self.sank or self.turned or self.hosted:
             self.sank, self.died, self.turned, self.hosted = set(), set(), set(), set()
         self.root.node = root
@@ -225,15 +214,14 @@ class NodeBook:
         other node is new.
         """
         mirror.changed = True
-        mirror.cost = self._cost_at(mirror.end_page)
+        mirror.cost = self.ages.cost_at(mirror.end_page)
         lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
             fetched = self.newcomers_priority is not None
             mirror.use = [self.clock if fetched else 0] * self.width
             mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
             mirror.fetched = fetched
-            mirror.age = self.ages.copy()
-            mirror.earlier, self.newest = self.newest_before, self.clock
+            self.ages.inserted(mirror, self.clock)
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
@@ -318,7 +306,7 @@ class NodeBook:
                     step.use[index] = clock
                     if visits:
                         step.visits[index] += 1
-                        step.age[index] = self.ages[index]
+                        step.age[index] = self.ages.before[index]
             if at > since:
                 step.hits += 1
                 if step.hits == 1 and not step.fetched:
@@ -330,26 +318,9 @@ class NodeBook:
             step = step.parent
         return True
 
-    def grow_older(self, index: int, node_id: int, tag: int) -> None:
-        """A copy of the node left the device in this operation. tag: of its last page; if that is
-        inside the node, it was split there first."""
-        mirror = self.by_id.get(node_id) or next(
-            (one for one in self.gone if one.id == node_id), None
-        )
-        if mirror is None or self.declared.key is None:
-            return
-        whole = mirror.cost
-        at = (mirror.tags == np.uint64(tag % (1 << 64))).nonzero()[0]
-        if len(at) and at[0] + 1 < mirror.span:
-            mirror.cost = self._cost_at(mirror.end_page - mirror.span + int(at[0]) + 1)
-        rank = number_of(self.declared.key(mirror, index))
-        self.ages_now[index] = max(self.ages_now[index], rank)
-        mirror.cost = whole
-
-    def _cost_at(self, depth: int) -> list[int]:
-        """By component, what the page costs that ends at this depth."""
-        page = self.costs[0] + self.costs[1] * depth * self.page_size // 1024
-        return [page if kind.positional else page * depth for kind in self.kinds]
+    def hear(self, outcomes: Sequence[Outcome]) -> None:
+        """Files what left the device."""
+        self.ages.hear(outcomes, self.pages[: self.width], self.by_id, self.gone, self.declared)
 
     def path(self, node_id: int) -> list[NodeMirror]:
         """Nodes from this one up to the child of the root."""

@@ -25,6 +25,15 @@ RECENCY = (Term("last_use"),)
 _NO_LESS_ABOVE = {"last_use", "hits", "priority"}
 
 
+class Queue(NamedTuple):
+    """One eviction queue of the core, either its garbage or the rest: the rank and the node of each
+    entry.
+    """
+
+    ranks: list[int]
+    members: list[int]
+
+
 class Order(NamedTuple):
     """key: returns the key of a node's copy of a component; the lowest key is evicted first. None
     if the policy declares no order; then no order is checked. leaves_first: in the backbone, a node

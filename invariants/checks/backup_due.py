@@ -62,6 +62,8 @@ class BackupDue(Check):
     def _put_off(self, book: Book, path: list[NodeMirror], least: int) -> None:
         """Checks that the first node that is due, and not under way to host, has a reason."""
         under_way = put_off(book)
+        if book.wants.pins and book.nodes.came:
+            return  # pins may have cut the nodes after what was due had been decided
         for mirror in path:
             late = [at for at in missing(book, mirror) if (at, mirror.id) not in under_way.copied]
             if not late:

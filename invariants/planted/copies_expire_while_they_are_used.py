@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop
 from typing import Any
 
-from hicache.core import expiry
+from hicache.core.wants import expiry
 
 from .base import Patch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import pinning
+from hicache.core.wants import pinning
 
 from .base import Patch
 

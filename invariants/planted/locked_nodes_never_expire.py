@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import expiry
 from hicache.core.eviction import delete, delete_dead
+from hicache.core.wants import expiry
 
 from .base import Patch
 

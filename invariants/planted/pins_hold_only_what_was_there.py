@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import pinning
+from hicache.core.wants import pinning
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A pin does not take hold of what comes after it."
-KILLS = "pinned"
+KILLS = "lock-bal"
 WANTED = True
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import pinning
+from hicache.core.wants import pinning
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A request that only fits without the pins is told to wait."
-KILLS = ""
+KILLS = "answers"
 WANTED = True
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import pinning
 from hicache.core.actions import Unpinned
+from hicache.core.wants import pinning
 
 from .base import Patch
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hicache.core.actions import Admitted
 
-from . import copies, prefetching
+from . import copies, marks, prefetching
 from .cache import DEVICE, HOST, Cache, Flight, Hold, Node, Request
 from .eviction import make_device_room
 from .growth import begin_pass, fill_windows
@@ -183,7 +183,7 @@ def _start(cache: Cache, request: Request, plan: Plan) -> None:
     request.cleared, request.sources = [0] * kinds, [None] * kinds
     request.states = [[0, 0] for _ in range(kinds)]
     use(cache, request, plan.path)
-    cache.visited(plan.path, [plan.pages])
+    marks.visited(cache, plan.path, [plan.pages])
     for node in plan.path:
         node.hits += 1
 

@@ -19,14 +19,12 @@ from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Key, Pages, Tier, chain_digests, root_digest
 
-from .kinds import FULL, ORDERS, WRITES, kinds_of
+from .kinds import FULL, ORDERS, WRITES, kinds_of, lap_of
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
 Hold = set[int]
 Rank = tuple[int, ...]
-MOST_CHANCES = 3  # s3_fifo
-POSITIONS = 1024  # tokens to which the cost by position applies
 
 
 class Node:
@@ -46,14 +44,9 @@ class Node:
         self.priority = 0
         self.refused_by_host: set[int] = set()  # kinds
         self.failures = 0  # stores that failed since its last use
-        # by kind: requests that used it after the one that inserted it; how old the kind was then;
-        # what it costs to compute one page of it again; and of S3-FIFO its place in its queue, how
-        # often it is spared, and whether that queue is the main one
-        self.visits = [0] * kinds
+        # by kind, see marks; place, chances and main are of second_chance
+        self.visits, self.cost, self.place, self.chances = ([0] * kinds for _ in range(4))
         self.age: list[Rank] = [()] * kinds
-        self.cost = [0] * kinds
-        self.place = [0] * kinds
-        self.chances = [0] * kinds
         self.main = [False] * kinds
         self.earlier = 0  # the tick of the last insertion before its own
 
@@ -220,7 +213,7 @@ class Cache:
         self.distrusted: list[bytes] = []  # digests, oldest first
         self.pins: dict[int, Pin] = {}
         self.periods: list[int] = []  # the tick at the end of each of the last periods
-        # by kind, the highest rank that was evicted from device: before this event, and until now
+        # by kind, the highest rank that left the device: before this event, and until now
         self.ages: list[Rank] = [()] * len(self.kinds)
         self.next_ages: list[Rank] = [()] * len(self.kinds)
         self.newest = self.newest_before = 0  # the tick of the last insertion, now and before
@@ -331,46 +324,12 @@ class Cache:
 
     # -- use
 
-    def begin_event(self) -> None:
-        """What was evicted until now makes its kind older, for what follows."""
-        self.out = []
-        self.ages = list(self.next_ages)
-        self.turn += 1
-        self.newest_before = self.newest
-
-    def inserted(self, node: Node) -> None:
-        """A node is new in the tree."""
-        node.inserted = self.tick
-        node.age, node.place = list(self.ages), [self.turn] * len(self.kinds)
-        node.cost = self.cost_at(node.end)
-        node.earlier, self.newest = self.newest_before, self.tick
-
-    def cost_at(self, depth: int) -> list[int]:
-        """By kind, what it costs to compute the page that ends at this depth again, and for a state
-        all pages up to it: so much for each token, and more for those far from the beginning."""
-        config, tokens = self.config, depth * self.config.page_size
-        page = config.recompute_token_cost + config.recompute_position_cost * tokens // POSITIONS
-        return [page if one.per_page else page * depth for one in self.kinds]
-
-    def visited(self, nodes: list[Node], ends: list[int]) -> None:
-        """A request uses nodes that others inserted: full attention, and of the other kinds what
-        one of these boundaries requires."""
-        for node in nodes:
-            for kind, one in enumerate(self.kinds):
-                if kind == FULL or any(0 <= end - node.end < one.window for end in ends):
-                    node.visits[kind] += 1
-                    node.age[kind] = self.ages[kind]
-                    node.chances[kind] = min(MOST_CHANCES, node.chances[kind] + 1)
-
-    def grow_older(self, node: Node, kind: int) -> None:
-        """A copy of the kind is evicted from device."""
-        self.next_ages[kind] = max(self.next_ages[kind], self.rank(node, kind))
-
     def rank(self, node: Node, kind: int) -> Rank:
         """The values by which the eviction policy compares copies; the smallest goes first."""
         age = node.age[kind]
         if self.config.eviction_policy == "sieve":
-            return self._lap(node, kind), node.inserted
+            lap = lap_of(age, node.visits[kind], node.inserted, node.earlier)
+            return lap, node.inserted
         facts = {
             "worth": (age[0] if age else 0) + (1 + node.visits[kind]) * node.cost[kind],
             "place": node.place[kind],
@@ -381,15 +340,6 @@ class Cache:
             "priority": node.priority,
         }
         return tuple(facts[name] for name in self.order)
-
-    def _lap(self, node: Node, kind: int) -> int:
-        """sieve: the lap in which the hand evicts the copy. The hand goes from what was inserted
-        first to what was inserted last, and begins the next lap; it spares what was visited since
-        it was there. age: where the hand was at the last visit, or when the node came."""
-        lap, hand = node.age[kind] or (0, -1)
-        if node.visits[kind]:
-            return lap + (1 if node.inserted > hand else 2)
-        return lap + (hand >= node.earlier)  # the hand begins again once the newest has gone
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it

@@ -14,7 +14,7 @@ from __future__ import annotations
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
-from . import copies, second_chance
+from . import copies, marks, second_chance
 from .cache import DEVICE, HOST, Cache, Node, as_pages
 from .kinds import FULL
 from .matching import split
@@ -248,7 +248,7 @@ def free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
 def leaves(cache: Cache, node: Node, tier: Tier, kind: int, keep: int = 0) -> None:
     """A copy is evicted, behind its first `keep` pages."""
     if tier == DEVICE:
-        cache.grow_older(node, kind)
+        marks.grow_older(cache, node, kind)
         if second_chance.is_used(cache):
             second_chance.goes(cache, node, kind, keep)
 

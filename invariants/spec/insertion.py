@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from hicache.core.types import Key
 
-from . import copies
+from . import copies, marks
 from .cache import DEVICE, HOST, Cache, Hold, Node, Request
 from .eviction import evict_device, note_lost, tombstone
 from .growth import let_go_above, refill_slots
@@ -46,7 +46,7 @@ def insert(
         for kind in range(FULL + 1, len(cache.kinds)):
             let_go_above(cache, request, kind, path[-1].end - cache.kinds[kind].window)
     use(cache, request, path, new)
-    cache.visited(visited, new or [upto])
+    marks.visited(cache, visited, new or [upto])
     for node in path:
         node.refused_by_host = set()
     limit_states(cache, path)
@@ -168,7 +168,7 @@ def _append(
         above = path[-1] if path else cache.root
         node = Node(above, key.namespace, rows[start:end], len(cache.kinds))
         above.children.append(node)
-        cache.inserted(node)
+        marks.inserted(cache, node)
         node.hits, node.priority = 1, request.priority
         for kind in (FULL, *cache.windows):
             mine = [page for page in request.tables[kind][start:end] if page is not None]

@@ -92,3 +92,14 @@ def is_specified(config: Config) -> bool:
         and config.prefetch_policy in WAITS
         and {"full", "swa", "mamba"} >= set(config.components)
     )
+
+
+def lap_of(age: tuple[int, ...], visits: int, inserted: int, earlier: int) -> int:
+    """sieve: the lap in which the hand evicts a copy. The hand goes from what was inserted first to
+    what was inserted last, and begins the next lap; it spares what was visited since it was there.
+    age: where the hand was at the last visit, or when the node came. earlier: when the node before
+    it came."""
+    lap, hand = age or (0, -1)
+    if visits:
+        return lap + (1 if inserted > hand else 2)
+    return lap + (hand >= earlier)  # the hand begins again once the newest has gone

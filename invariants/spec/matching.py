@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hicache.core.actions import Matched
 from hicache.core.types import Key
 
+from . import marks
 from .cache import DEVICE, HOST, Cache, Node, Request
 
 
@@ -110,10 +111,7 @@ def split(cache: Cache, node: Node, at: int) -> Node:
     upper.hits, upper.priority = node.hits, node.priority
     upper.refused_by_host = set(node.refused_by_host)
     upper.failures = node.failures
-    upper.visits, upper.age = list(node.visits), list(node.age)
-    upper.cost = cache.cost_at(upper.end)
-    upper.place, upper.chances = list(node.place), list(node.chances)
-    upper.main, upper.earlier = list(node.main), node.earlier
+    marks.split(cache, upper, node)
     if node in cache.to_store:
         cache.to_store.insert(cache.to_store.index(node), upper)
     for upper_copies, copies in zip(upper.copies, node.copies, strict=True):

@@ -10,7 +10,7 @@ allowed to leave a gap that the write policy does not allow: then it ends above 
 
 from __future__ import annotations
 
-from . import copies, prefetching
+from . import copies, marks, prefetching
 from .cache import HOST, Cache, Node, StorageFlight
 from .fetches import depths_in_tree, depths_required
 from .insertion import cuts, limit_states
@@ -98,7 +98,7 @@ def _append(
         above = path[-1] if path else cache.root
         node = Node(above, fetch.key.namespace, rows[start:end], len(cache.kinds))
         above.children.append(node)
-        cache.inserted(node)
+        marks.inserted(cache, node)
         node.last_use = [cache.tick] * len(cache.kinds)
         node.priority = owner.priority if owner is not None else 0
         for kind in range(len(cache.kinds)):

@@ -97,7 +97,7 @@ def _coming(cache: Cache, kind: int) -> list[tuple[Flight, int]]:
     for at, flight in enumerate(flights):
         if flight.to == DEVICE and flight.request is None:
             pages[at] += sum(move.kind == kind for move in flight.moves)
-    holds = [one.hold for one in (*cache.running, *cache.pins.values())]
+    holds = [one.hold for one in cache.running] + [one.hold for one in cache.pins.values()]
     for page in cache.cached(DEVICE, kind) - set().union(*holds):
         holders = [at for at, flight in enumerate(flights) if page in flight.hold]
         if holders:

@@ -45,6 +45,7 @@ from . import (
     eviction,
     fetches,
     growth,
+    marks,
     matching,
     prefetching,
     publishing,
@@ -65,7 +66,8 @@ class Specification:
         self.cache = Cache(config)
 
     def handle(self, event: Event) -> list[Outcome]:
-        self.cache.begin_event()
+        self.cache.out = []
+        marks.begin_event(self.cache)
         second_chance.remember(self.cache)
         RULES[type(event)](self.cache, event)
         if type(event) in COMES_TO:

@@ -25,7 +25,8 @@ from ..errors import StuckError
 from ..hardware.profile import HardwareProfile
 from ..options import EngineOptions, WorldOptions
 from ..replica import LinkUse, TimedResult, WorldStorage
-from ..sender import Sender, SenderOptions
+from ..sender import Sender
+from ..sending import SenderOptions
 from ..workload import Job, Workload
 from .desk import Desk, Window
 from .handoff import Handoff, Trip
@@ -100,7 +101,7 @@ class Fleet:
         self._moves = SharedClock(self.clock, "", lambda: -1)
         self.link = KvLink(self._moves, fleet.link)
         self.handoff = Handoff(
-            self._moves, self.link, self._ledger, fleet.replicas, page_bytes, self._desk.ended
+            self._moves, self.link, self._ledger, fleet, page_bytes, self._desk.ended
         )
         reads = reads_events(fleet.router.name)
         self._clocks = [

@@ -26,6 +26,7 @@ from .kv_link import KvLink
 from .ledger import Ledger
 from .loads import Loads
 from .member import Member
+from .options import FleetOptions
 
 _UNSET = -1
 
@@ -49,15 +50,15 @@ class Trip:
 
 
 class Handoff:
-    """members: all replicas, the first `prefills` of which prefill. page_bytes: of a page, on all
-    ranks together. left: called when a request leaves its prefill replica."""
+    """members: all replicas, the prefill replicas first. page_bytes: of a page, on all ranks
+    together. left: called when a request leaves its prefill replica."""
 
     def __init__(
         self,
         clock: Timer,
         link: KvLink,
         ledger: Ledger,
-        prefills: int,
+        fleet: FleetOptions,
         page_bytes: int,
         left: Callable[[int], None],
     ) -> None:
@@ -66,10 +67,10 @@ class Handoff:
         self._clock = clock
         self._link = link
         self._ledger = ledger
-        self._prefills = prefills
+        self._prefills = fleet.replicas
         self._page_bytes = page_bytes
         self._left = left
-        self._loads: Loads | None = None
+        self._loads = Loads(fleet.decode)
         self._jobs: dict[int, Job] = {}  # on prefill replicas
         self._computed: dict[int, Served] = {}  # whose pages stay on a prefill replica
 
@@ -88,8 +89,6 @@ class Handoff:
         return True
 
     def _send(self, job: Job, place: int) -> None:
-        if self._loads is None:
-            self._loads = Loads(len(self.members) - self._prefills)
         chosen = self._loads.least()
         self._loads.send(job.index, chosen, job.input_length, 0)
         decode = self._prefills + chosen
@@ -122,7 +121,6 @@ class Handoff:
 
     def ended(self, request: int) -> None:
         """A request has ended on its decode replica."""
-        assert self._loads is not None
         self._loads.end(request)
 
     def _begin(self, trip: Trip, sequence: Served, prefill: Prefill) -> None:

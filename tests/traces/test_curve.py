@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core import registry
+from hicache.core.config import Config
 from traces.curves import replay, runs, tiers
 from traces.curves.distances import lru_curve
 from traces.curves.optimum import Optimum
 from traces.curves.splits import split
-from traces.formats.base import Paged, Trace
-from traces.replaying.account import ceiling_of
+from traces.formats._open import parse
+from traces.formats.base import Lines, Paged, Trace
+from traces.generators import base
+from traces.replaying.account import Account, ceiling_of
+from traces.replaying.hits import HitsReplay
 
 from . import plain_policies
 from .reference import random_traces, simulate_lru
@@ -95,6 +100,50 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
     assert found.host_tokens[0] == both.whole().host
 
 
+def generated(name: str, *options: str) -> Trace:
+    """The trace that `hicache generate` makes."""
+    generator = base.load(name)
+    parser = argparse.ArgumentParser()
+    generator.add_options(parser)
+    record = generator.Options.read(parser.parse_args(options))
+    lines = (line.encode() for line in base.text(name, generator, record))
+    return parse(Lines(name, lines))
+
+
+@pytest.mark.parametrize(("name", "options"), [("multiturn", "--clients=5"), ("random_tree", "")])
+def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str) -> None:
+    """While it runs, a request also has a page that its path does not: of the last tokens, which no
+    other request can hit. So the core hits what LRU hits with its pool or with one page less."""
+    size = ("--rounds", "5") if name == "multiturn" else ("--requests", "60")
+    paged = generated(name, *size, *options.split()).paged(64)
+    curve = lru_curve(paged)
+    for capacity in range(curve.largest + 1, curve.unique + 2, max(1, curve.unique // 12)):
+        account, _, _ = replay_hits(paged, capacity)
+        found = account.whole().hit_tokens
+        assert curve.hit_tokens(capacity - 1) <= found <= curve.hit_tokens(capacity)
+
+
+@pytest.mark.parametrize(("device", "host"), [(250, 250), (400, 800), (800, 300), (250, 2500)])
+def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int) -> None:
+    """Both together are one LRU; the core has further host pages, which exchanges need."""
+    paged = generated("multiturn", "--clients", "12", "--rounds", "6").paged(16)
+    curve = lru_curve(paged)
+    account = Account(paged.jobs, 16, ceiling_of(paged, whole_prompts=True))
+    config = Config(
+        page_size=16,
+        device_pages=(device,),
+        host_pages=(host + curve.largest,),
+        write_policy="write_back",
+        exchange_pages=(curve.largest,),
+    )
+    HitsReplay(paged, config, account, ()).run(lambda done: None)
+    found = tiers.exclusive(curve, device, np.array([host]))
+    both = int(found.device_tokens[0] + found.host_tokens[0])
+    assert both == curve.hit_tokens(device + host)
+    assert curve.hit_tokens(device + host - 1) <= account.whole().hit_tokens <= both
+    assert account.whole().host > 0
+
+
 def test_the_plain_policies_are_those_that_are_replayed() -> None:
     assert sorted(plain_policies.PLAIN) == registry.names(replay.POLICIES)
 
@@ -170,7 +219,7 @@ def test_depths_add_up_to_the_whole(records: Records, page_size: int) -> None:
 def conversations() -> Trace:
     """Two conversations of one tenant, and one request of another, that begin alike."""
     return read(
-        HEADER,
+        HEADER | {"version": 2},
         native(("s", 96), ("a", 64), output=("b", 33), tenant="acme"),
         native(("s", 96), ("c", 32), output=("d", 1), tenant="zeta"),
         native(

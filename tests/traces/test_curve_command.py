@@ -10,6 +10,7 @@ import pytest
 
 from tests.conversation import conversation
 from traces.cli import main
+from traces.formats import azure
 
 from .plain_policies import PLAIN
 from .rig import mooncake, write
@@ -104,6 +105,16 @@ def test_bad_options_are_refused_in_one_line(
     printed = capsys.readouterr()
     assert said in printed.err
     assert not printed.out
+
+
+def test_a_trace_of_lengths_alone_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "azure.csv"
+    path.write_text(azure.SAMPLE)
+    assert main(["curve", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "hit rates: expected a trace that says which prompts begin alike" in said
 
 
 def test_a_document_on_standard_output_is_alone_there(

@@ -132,7 +132,8 @@ def test_the_parts_are_the_whole(
 
 
 def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
-    found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, "--check", "every")
+    slow = ["--kv-link", "2GB/s", "--kv-link-latency", "1ms", "--check", "every"]
+    found, rows = replayed(tmp_path, turns, *SMALL, *DIVIDED, *slow)
     replicas, link = found["fleet"]["replicas"], found["fleet"]["kv_link"]
     assert [one["role"] for one in replicas] == ["prefill"] * 2 + ["decode"] * 2
     assert sum(one["requests"] for one in replicas[2:]) == len(rows) == link["requests"] == 30
@@ -141,6 +142,7 @@ def test_decode_replicas_take_every_request(turns: str, tmp_path: Path) -> None:
     assert link["bytes_total"] == (
         link["moved_pages"] * found["components"]["full"]["page_bytes_total"]
     )
+    assert link["busy_s"] >= link["bytes_total"] / 2e9 + 0.001 * len(rows)
     for row in rows:
         assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
         moved_ns = row["decode_wait_ns"] + row["link_wait_ns"] + row["link_ns"]
@@ -159,7 +161,7 @@ def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path)
     ended = {row["hit_ended_by"] for row in rows if row["lost_tokens"]}
     assert ended == {"other_replica"}
     assert any("other replicas only" in one for one in found["conclusions"])
-    aware = ["--replicas", "4", "--router", "prefix-aware"]
+    aware = ["--replicas", "4", "--router", "prefix-aware", "--router-overlap-weight", "1000"]
     found, _ = replayed(tmp_path, turns, *roomy, *aware)
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 

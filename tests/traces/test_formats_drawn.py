@@ -147,3 +147,11 @@ def test_all_that_a_row_has_survives_a_conversion() -> None:
     assert [*native.tenant_names] == ["red", "blue"]
     chains = [native.paged(BLOCK).chain(job).tolist() for job in native.jobs]
     assert chains == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
+
+
+def test_requests_of_blocks_may_have_a_sender() -> None:
+    header, *rest = drawn.native([Drawn(0, 40, 1, (1, 2, 3))]).splitlines(keepends=True)
+    sent = header.replace("{", '{"sender": {"seed": 7}, ', 1)
+    trace = read("".join([sent, *rest]), "native")
+    assert trace.jobs.sender is not None
+    assert trace.jobs.sender.seed == 7

@@ -15,6 +15,7 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from tests.conversation import beside
 from tests.tokenizer import tiny_tokenizer
+from traces.cli import main
 from traces.formats import _open
 from traces.formats._open import FORMATS, open_trace, parse
 from traces.formats.base import Lines, Trace
@@ -382,3 +383,30 @@ def test_the_traces_of_azure(name: str, requests: int) -> None:
     assert len(trace.jobs) == requests
     assert not trace.identity
     assert not trace.notes
+
+
+# -- what commands make of lengths without identity
+
+
+def test_lengths_drive_load_and_no_hit_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(sample("azure"))
+    for words in (["replay", str(path), "--mode", "hits"], ["host", str(path)]):
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert "expected a trace that says which prompts begin alike, found lengths only" in told
+        assert told.count("\n") == 1
+    assert main(["replay", str(path), "--json", str(tmp_path / "out.json")]) == 0
+    assert "azure has lengths only: each prompt counts as unique" in capsys.readouterr().err
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["whole"]["ceiling_tokens"] == 0
+    assert document["latency_s"]["ttft"]["mean"] > 0
+    assert main(["inspect", str(path), "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    assert "no hit rate can be given" in " ".join(printed.err.split())
+    assert "LRU" not in printed.err
+    inspection = json.loads(printed.out)
+    assert (inspection["ceiling_hit_rate"], inspection["lru"]) == (None, [])
+    assert inspection["input"]["total"] == 1600

@@ -56,7 +56,7 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> int:
     assert not _RAW.search(printed), (arguments, ascii(_RAW.findall(printed)))
     assert not re.search("^hicache: forged", printed, re.MULTILINE)
     assert len(printed) < MOST_CHARACTERS
-    assert "Traceback" not in printed
+    assert "Traceback" not in printed, printed[-600:]
     if code == 2:
         assert said.err.count("\n") == 1
     return code
@@ -289,3 +289,25 @@ def test_a_long_word_keeps_its_ends_and_the_rest_of_the_line() -> None:
     assert "[...]" in line
     assert line.endswith("xlast: expected a file, found none; name another")
     assert len(line) < 320
+
+
+@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
+def test_reports(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(write(Path("trace.jsonl"), mooncake([1, 2]), mooncake([1, 2])))
+    files = ["--html", "whole.html", "--json", "whole.json", "--check", "off"]
+    assert ran(capsys, "replay", trace, *files) == 0
+    assert ran(capsys, "report", "whole.html", "--json", "report.json") == 0
+    report, replay = (json.loads(Path(f"{name}.json").read_text()) for name in ("report", "whole"))
+    [variant] = report["variants"]
+    cases = [report | {key: bad} for key in report] + [report | {bad: bad}]
+    cases += [report | {"variants": [variant | {key: bad}]} for key in (*variant, bad)]
+    cases += [report | {"variants": [variant | {key: {bad: 1}}]} for key in variant]
+    cases += [report | {"variants": [variant | {"config": variant["config"] | {bad: bad}}]}]
+    cases += [replay | {key: bad} for key in (*replay, bad)]
+    for case in cases if len(bad) < 1000 else (cases[7], cases[-1]):
+        Path("case.json").write_text(json.dumps(case))
+        assert ran(capsys, "report", "case.json", "--plot") in (0, 2)
+        assert ran(capsys, "compare", "whole.json", "case.json", "--html", "case.html") in (0, 2)
+    Path("text.json").write_text(bad, errors="replace")
+    for command in (["report", "text.json", "--plot"], ["compare", "text.json", bad]):
+        assert ran(capsys, *command) == 2

@@ -39,7 +39,7 @@ addEventListener("load", () => {
     const shown = (one) => one.querySelectorAll(
       ".scatterlayer .trace, .barlayer .trace, .iciclelayer .trace").length;
     const rest = document.documentElement;
-    parent.postMessage(JSON.stringify({
+    const seen = {
       width: innerWidth,
       drawn: rest.dataset.drawn || "",
       traces: Object.fromEntries(charts.map((one) => [one.id, shown(one)])),
@@ -50,7 +50,12 @@ addEventListener("load", () => {
       paper: document.querySelector(".chart .main-svg").style.background,
       loaded: performance.getEntriesByType("resource").map((one) => one.name),
       forged: document.querySelectorAll("img").length,
-    }), "*");
+    };
+    dispatchEvent(new Event("beforeprint"));
+    setTimeout(() => {
+      seen.printed = document.querySelector(".chart .main-svg").style.background;
+      parent.postMessage(JSON.stringify(seen), "*");
+    }, 300);
   };
   const wait = (left) => document.documentElement.dataset.drawn || !left
     ? setTimeout(told, 50) : setTimeout(() => wait(left - 1), 50);
@@ -155,5 +160,6 @@ def test_the_report_is_drawn_in_a_browser(
         assert (lights[1] + 0.05) / (lights[0] + 0.05) > 7
         assert (luminance(page["background"]) < 0.2) == (theme == "dark")
         assert page["paper"] == page["background"]
+        assert page["printed"] == "rgb(255, 255, 255)"
     assert not console
     assert not asked

@@ -81,7 +81,7 @@ def whole(folder: Path) -> dict[str, Any]:
         {"name": "word", "value": "many", "unit": None, "label": None},
     ]
     document["verdict"] = {
-        "sentences": ["Host memory of 1 GB is enough."],
+        "sentences": ["Host memory of 1 GB is enough.", "What binds: More hits more."],
         "limits": [{"resource": "capacity", "sentence": "More hits more.", "evidence": evidence}],
         "buys": [{"resource": "gpu", "sentence": "One more GPU buys nothing."}],
         "best": document["variants"][1]["label"],
@@ -125,6 +125,7 @@ def test_the_page_says_all_without_charts(whole: dict[str, Any]) -> None:
         assert said in text
     for said in ("The clock is coarse.", "A tenth was sampled.", whole["variants"][0]["digest"]):
         assert said in text
+    assert text[: text.index('id="charts"')].count("More hits more.") == 1  # with its evidence
     ids = [one["id"] for _, one in page.found if "id" in one]
     assert len(ids) == len(set(ids))
     charts = [one for one in page.of("div") if one.get("class") == "chart"]
@@ -271,10 +272,20 @@ def test_variants_of_several_reports_stand_side_by_side(whole: dict[str, Any]) -
     assert "hicache report" in whole["command"]
 
 
-def test_lengths_alone_and_hits_mode_make_a_report(tmp_path: Path) -> None:
+def test_hits_mode_makes_a_report(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", mooncake([1, 2]), mooncake([1, 2]), mooncake([3]))
     out = tmp_path / "out.html"
     assert main(["replay", str(path), "--mode", "hits", "--html", str(out)]) == 0
     page = Elements(out.read_text())
     charts = [one["id"] for one in page.of("div") if one.get("class") == "chart"]
     assert charts == ["tokens", "timeline", "tree"]
+
+
+def test_a_trace_with_lengths_alone_says_so(tmp_path: Path) -> None:
+    path, out = tmp_path / "lengths.csv", tmp_path / "out.html"
+    rows = [f"2023-11-16 18:15:{46 + at}.6805900,{600 + at},20" for at in range(4)]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    assert main(["replay", str(path), "--html", str(out)]) == 0
+    text = out.read_text()
+    assert "has lengths only" in text
+    assert 'id="tree"' not in text

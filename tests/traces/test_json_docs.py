@@ -114,12 +114,14 @@ def test_replay(folder: Path) -> None:
     limits = ["--slo", "ttft=20ms,tpot=1ms,itl=1ms,e2e=1s"]
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
+    wants = ["--eviction", "cost_aware", "--ttl", "1h", "--pin", "0:64"]
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
         written(folder, "replay", turns, *stored),
+        written(folder, "replay", turns, *wants),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
         written(folder, "replay", turns, *moved, "--requests", str(trips)),
     ]

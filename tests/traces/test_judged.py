@@ -70,7 +70,7 @@ def _hits_of_the_other_tier(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _refusals_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        modes._Observers, "refused", lambda self, backbone: {"no_pages": len(self.tally.evicted)}
+        modes.Observers, "refused", lambda self, backbone: {"no_pages": len(self.tally.evicted)}
     )
 
 

@@ -253,3 +253,24 @@ def test_rates_that_are_hardly_meant_are_warned_of(
     assert not warned("--arrivals", "at-once")
     assert "give --think-time" in warned("--closed-loop", "--think-time", "7200s")
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("given", ["--concurrency 3", "--arrivals poisson", "--request-rate 2"])
+def test_a_trace_that_says_how_it_is_sent_takes_no_other_load(given: str) -> None:
+    header = {**HEADER, "sender": {"max_parallel": 2}}
+    trace = read(header, native(("a", 32), output=("x", 4)), native(("b", 32), output=("y", 4)))
+    with pytest.raises(CallerError, match="which says how its client sends them; leave it out"):
+        loaded(options(*given.split()), trace)
+
+
+def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: Path) -> None:
+    out = tmp_path / "each.jsonl"
+    fleet = ["--replicas", "2", "--concurrency", "3", "--check", "every"]
+    assert main(["replay", str(conversations), *fleet, "--requests", str(out)]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    flying = [
+        sum(one["arrival_ns"] <= row["arrival_ns"] < one["finish_ns"] for one in rows)
+        for row in rows
+    ]
+    assert max(flying) == 3
+    assert {row["replica"] for row in rows} == {0, 1}

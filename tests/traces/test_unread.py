@@ -61,6 +61,15 @@ VALUES = {
     "--prefetch-limit": "2s,1ms",
     "--flush-host-every-round": "",
     "--flush-device-every-round": "",
+    "--replicas": "3",
+    "--prefill-replicas": "5",
+    "--decode-replicas": "5",
+    "--router": "least-loaded",
+    "--router-overlap-weight": "2.5",
+    "--router-delay": "3ms",
+    "--router-index-pages": "99",
+    "--kv-link": "7GB/s",
+    "--kv-link-latency": "9us",
     "--slo": "ttft=2s,tpot=50ms",
     "--arrivals": "gamma:cv=3",
     "--request-rate": "3",
@@ -85,6 +94,8 @@ RUNS = {
     "timed, simulated store": "--storage sim:",
     "timed, real store": "--storage file:nowhere",
     "hits, real store": "--mode hits --storage file:nowhere",
+    "timed, replicas": "--replicas 2 --router prefix-aware",
+    "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
 # What is refused, besides options of components that are not there.
 TIMED = {
@@ -104,6 +115,9 @@ STORAGE = {
 }
 STORED = {"--storage", "--flush-host-every-round"}  # what needs host memory as well
 HOST = {"--write-policy", "--load-threshold", "--load-quota", "--load-groups", "--host-bandwidth"}
+FLUSHED = {"--flush-host-every-round", "--flush-device-every-round"}
+DIVIDED = {"--prefill-replicas", "--decode-replicas", "--kv-link", "--kv-link-latency"}
+ROUTED = {"--router", "--router-overlap-weight", "--router-delay", "--router-index-pages"}
 REFUSED = {
     "timed, host": STORAGE,
     "timed, no host": HOST | STORAGE | STORED,
@@ -122,6 +136,12 @@ REFUSED = {
     "timed, simulated store": LINK,
     "timed, real store": set(),
     "hits, real store": TIMED | LINK | {"--prefetch-limit", "--token-budget"},
+    "timed, replicas": STORAGE | FLUSHED,
+    "hits, replicas": TIMED | STORAGE | FLUSHED | {"--token-budget", "--router-delay"},
+}
+REFUSED = {
+    run: refused | (DIVIDED if "replicas" in run else DIVIDED | ROUTED)
+    for run, refused in REFUSED.items()
 }
 
 

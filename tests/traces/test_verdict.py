@@ -221,6 +221,17 @@ def test_nothing_was_replayed() -> None:
     assert (found.best, found.limits, found.buys) == (None, (), ())
 
 
+def test_of_prompts_that_never_repeat_memory_is_not_said_to_bind() -> None:
+    alone = point("2 GPUs", 0, 0.0, (0.1, 0.0, 0.7), goodput=3.0, attained=1.0, tp=2)
+    alone["whole"]["ceiling_tokens"] = 0
+    found = decide([alone])
+    assert found.sentences[0] == (
+        "2 GPUs: hit rate 0 %, p90 TTFT 1.6 s, goodput 3 requests/s. No prompt begins like an "
+        "earlier one."
+    )
+    assert [limit.resource for limit in found.limits] == ["compute", "load"]
+
+
 def test_no_memory_is_enough_where_memory_brings_nothing() -> None:
     found = decide([point("none", 0, 0.1), point("more", 100, 0.105)])
     assert found.best == "none"

@@ -76,7 +76,7 @@ def html_file(
             [variant],
             verdict={"sentences": list(told), **_NOTHING_COMPARED},
             slo=limits(variant),
-            prefixes=hot_prefixes(paged, run.account),
+            prefixes=hot_prefixes(paged, run.account) if trace.identity else None,
             warnings=warnings,
             complete=not run.interrupted,
         )

@@ -18,7 +18,7 @@ from ..comparing.changes import sentences, warnings
 from ..comparing.sides import Side, read_sides
 from ..comparing.tables import changed_requests, document, html_body, print_tables
 from ..html.render import render_tables
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all

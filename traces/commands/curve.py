@@ -19,8 +19,8 @@ from ..curves.curves import ALL, HICACHE, SEMANTICS, CurveOptions, Wanted, curve
 from ..curves.kvcache_simulator import NAME as PEER
 from ..curves.splits import BY
 from ..formats.base import Trace
-from ..reporting.results import head
-from ..sweeping.picture import check_picture
+from ..reporting.head import head
+from ..sweeping.svg import check_picture
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole

@@ -19,14 +19,15 @@ from ..formats.base import need_identity
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
+from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.report import print_story
-from ..reporting.results import head
 from ..sweeping import words
 from ..sweeping.enough import recommended
-from ..sweeping.picture import check_picture, picture, print_points
+from ..sweeping.picture import picture, print_points
 from ..sweeping.points import Point, with_host
 from ..sweeping.pool import points
+from ..sweeping.svg import check_picture
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import write_json, write_whole

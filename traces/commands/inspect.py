@@ -20,7 +20,7 @@ from ..curves.distances import Curve, lru_curve
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..reporting import timestamps
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json

@@ -21,8 +21,8 @@ from ..outside import entries
 from ..replaying.builtin import with_defaults
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
+from ..reporting.head import head
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..reporting.results import head
 from ..sweeping import grid as grids
 from ..sweeping import running
 from ..sweeping.grid import Grid, header_of

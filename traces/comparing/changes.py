@@ -13,6 +13,7 @@ from typing import Any
 
 from ..html.numbers import NONE, count, percent, seconds, short
 from ..html.words import reason_name
+from ..terminal.text import name as shown
 from .sides import Side
 
 # (name, in words, unit), in the order of the table.
@@ -92,8 +93,8 @@ def warnings(sides: Sequence[Side]) -> list[str]:
     versions = list(dict.fromkeys(side.version for side in sides))
     if len(versions) > 1:
         found.append(
-            f"The replays were made by versions {', '.join(versions)}: what changed may come from "
-            "the program."
+            f"The replays were made by versions {', '.join(map(shown, versions))}: what changed "
+            "may come from the program."
         )
     if len({side.trace["path"] for side in sides}) > 1:
         found.append("The documents name different files of equal size as their trace.")
@@ -174,7 +175,7 @@ def _reasons(one: Side, other: Side) -> str:
     for reason in dict.fromkeys([*first, *second]):
         before, after = first.get(reason, 0.0), second.get(reason, 0.0)
         if _moved(before, after):
-            told = f"{reason_name(reason)} {percent(before)} to {percent(after)}"
+            told = f"{shown(reason_name(reason))} {percent(before)} to {percent(after)}"
             changed.append((-abs(after - before), told))
     return f" ({', '.join(told for _, told in sorted(changed))})" if changed else ""
 
@@ -214,7 +215,7 @@ def _cause(one: Side, other: Side) -> str:
             "No setting that the documents show differs, and the digests do: compare what they do "
             "not show, such as a policy from a file."
         )
-    names = ", ".join(setting.name for setting in differing)
+    names = ", ".join(shown(setting.name) for setting in differing)
     if len(differing) == 1:
         before, after = differing[0].values
         return (
@@ -235,7 +236,7 @@ def told_value(given: object) -> str:
         return "yes" if given else "no"
     if isinstance(given, int | float):
         return f"{given:,}"
-    return ", ".join(map(str, given)) if isinstance(given, list) else str(given)
+    return shown(", ".join(map(str, given)) if isinstance(given, list) else str(given))
 
 
 def _moved(before: float | None, after: float | None) -> bool:

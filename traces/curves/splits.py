@@ -58,7 +58,7 @@ def split(trace: Trace, curve: Curve, by: str) -> list[Group]:
 
 
 def _session(request: int) -> str:
-    return f"session of request {request}"
+    return f"from request {request}"
 
 
 def _groups(

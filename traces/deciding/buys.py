@@ -22,7 +22,8 @@ Figure = Callable[[Measured], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An amount that points differ in. ignored: settings that differ with it. price: its name."""
+    """An amount that points differ in. unit: of one more. name: of several, in words. price: its
+    name in a list of prices. ignored: settings that differ with it."""
 
     resource: str
     unit: str
@@ -35,7 +36,7 @@ class Axis:
 HOST = Axis(
     "host_gigabyte",
     "GB",
-    "host memory",
+    "GB of host memory",
     "host",
     lambda point: point.host_gb,
     frozenset({"host_pages", "host_tokens", "swa_host_tokens", "mamba_host_states"}),
@@ -43,7 +44,7 @@ HOST = Axis(
 LINK = Axis(
     "tier_gigabyte_per_s",
     "GB/s",
-    "host link",
+    "GB/s of host link",
     "link",
     lambda point: point.link_gb_per_s,
     frozenset({"host_bandwidth"}),
@@ -51,7 +52,7 @@ LINK = Axis(
 STORAGE = Axis(
     "tier_gigabyte_per_s",
     "GB/s",
-    "storage bandwidth",
+    "GB/s of storage bandwidth",
     "link",
     lambda point: point.storage_gb_per_s,
     frozenset({"storage_bandwidth_read", "storage_bandwidth_write", "storage"}),

@@ -9,7 +9,8 @@ The strength of a limit is its share. If nearly all that repeats is hit, the wor
 binds: more memory finds nothing to keep, and its strength is the share of the hits. The second
 division needs the optimum of the curve at the capacity of the point; without it, all that was lost
 counts as capacity. The curve is taken as linear between its capacities; below its first one the
-optimum is not known, above its last one nothing more can be hit.
+optimum is not known, above its last one nothing more can be hit. Where nothing repeats, memory does
+not bind.
 """
 
 from __future__ import annotations
@@ -104,10 +105,12 @@ def _of_time(point: Measured, times: Times) -> Iterator[Limit]:
 
 
 def _of_tokens(point: Measured, curve: Mapping[str, Any] | None) -> Iterator[Limit]:
+    if not point.ceiling_tokens:
+        return
     lost = max(0, point.ceiling_tokens - point.hit_tokens)
     best = _optimum(point, curve)
     by_policy = 0.0 if best is None else min(lost, max(0.0, best - point.hit_tokens))
-    repeats = max(1, point.ceiling_tokens)
+    repeats = point.ceiling_tokens
     rate = Evidence("hit rate", point.hit_rate, "", point.label)
     ceiling = Evidence("hit rate of an unbounded cache", point.ceiling_rate, "", point.label)
     working = None if curve is None else _working_set(curve)

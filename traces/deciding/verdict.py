@@ -68,7 +68,7 @@ def decide(
     around = [step for axis in AXES for step in _around(known, best, axis)]
     told = [words.headline(known, best, binding), *words.nine_tenths(known, best)]
     told += words.kept(best, known, _in_words(slo))
-    told += [f"What binds: {limit.sentence}" for limit in binding[:1]]
+    told += words.binds(binding)
     told += [words.bought(step) for step in around if step.axis is not HOST]
     value = goodput_per_cost(best, prices)
     if prices is not None and value is not None:

@@ -21,6 +21,10 @@ def headline(points: Sequence[Measured], best: Measured, binding: Sequence[Limit
     first = ordered[0]
     of_memory = [one.short for one in binding if one.resource in OF_MEMORY]
     limit = f"; limit: {of_memory[0]}" if of_memory else ""
+    if not any(point.ceiling_tokens for point in points):
+        return (
+            f"{best.label or 'This point'}: {_state(best)}. No prompt begins like an earlier one."
+        )
     if best is first:
         what = "the least host memory that was tried" if best.host_gb else "no host memory"
         return f"{_capital(what)} is enough: {_state(best)}{_beyond(ordered, best)}{limit}."
@@ -30,7 +34,9 @@ def headline(points: Sequence[Measured], best: Measured, binding: Sequence[Limit
 
 def _state(point: Measured) -> str:
     told = f"hit rate {percent(point.hit_rate)}"
-    return told + (f", p90 TTFT {_time(point.times.ttft_p90)}" if point.times else "")
+    if point.times is not None:
+        told += f", p90 TTFT {_time(point.times.ttft_p90)}"
+    return told + (f", goodput {point.goodput:.3g} requests/s" if point.goodput is not None else "")
 
 
 def _change(points: Sequence[Measured], first: Measured, best: Measured) -> str:
@@ -94,11 +100,20 @@ def kept(best: Measured, points: Sequence[Measured], slo: Sequence[str]) -> Iter
     yield told + "."
 
 
+def binds(binding: Sequence[Limit]) -> Iterator[str]:
+    """The strongest limit of the hits, and that of the time to first token."""
+    hits = [one for one in binding if one.resource in OF_MEMORY]
+    times = [one for one in binding if one.resource not in OF_MEMORY]
+    for what, found in (("hits", hits), ("the time to first token", times)):
+        if found:
+            yield f"What limits {what}: {found[0].sentence}"
+
+
 def bought(step: Step) -> str:
     """What one more unit brings between two points."""
     axis = step.axis
     start, end = axis.amount(step.start) or 0.0, axis.amount(step.end) or 0.0
-    sizes = f"From {_count(start)} to {_count(end)} {axis.unit}"
+    sizes = f"From {_count(start)} to {_count(end)} {axis.name}"
     where = f" ({step.start.label} -> {step.end.label})" if step.start.label else ""
     rate, time, goodput = step.hit_rate, step.ttft_p90_s, step.goodput_requests_per_s
     little = abs(rate * step.size) < LITTLE_RATE
@@ -107,13 +122,13 @@ def bought(step: Step) -> str:
     if goodput is not None:
         little = little and abs(goodput * step.size) < LITTLE_RATE * (step.start.goodput or 0.0)
     if little:
-        return f"{sizes} of {axis.name}{where}: hardly anything changes."
+        return f"{sizes}{where}: hardly anything changes."
     parts = [f"{rate * 100:+.2g} points of hit rate"]
     if time is not None:
-        parts.append(f"{time * 1000:+.2g} ms of p90 TTFT")
+        parts.append(f"{_signed(time)} of p90 TTFT")
     if goodput is not None:
         parts.append(f"{goodput:+.2g} requests/s of goodput")
-    return f"{sizes} of {axis.name}{where}: each {axis.unit} brings {', '.join(parts)}."
+    return f"{sizes}{where}: each {axis.unit} brings {', '.join(parts)}."
 
 
 def priced(best: Measured, value: float, prices: Prices, cost: float) -> str:
@@ -131,6 +146,12 @@ def unpriced() -> str:
 def _time(seconds: float, unit: bool = True) -> str:
     text = f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2g}"
     return f"{text} s" if unit else text
+
+
+def _signed(seconds: float) -> str:
+    if abs(seconds) >= 1:
+        return f"{seconds:+.1f} s"
+    return f"{seconds * 1000:+.2g} ms" if abs(seconds) < 0.0995 else f"{seconds * 1000:+.0f} ms"
 
 
 def _count(amount: float) -> str:

@@ -79,10 +79,7 @@ class _Numbering:
                 known = -1 - len(self._scopes), max(added, -(1 << 31))
                 self._scopes[row.scope] = known
             previous, added = known
-            number, put = self._chains.number, self.flat.append
-            for block in row.blocks:
-                previous = number(previous, block + added)
-                put(previous)
+            self.flat.extend(self._chains.numbers(previous, row.blocks, added))
         self.starts.append(len(self.flat))
 
 

@@ -81,7 +81,12 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any)
 
 def _folder(path: str, format_name: str, about: About) -> Source:
     """The files of a folder, by name, as one trace."""
-    paths = sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+    try:
+        paths = sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+    except OSError as error:
+        raise CallerError(
+            f"{path}: expected a readable folder, found: {error.strerror}; check the path"
+        ) from None
     if not paths:
         raise CallerError(
             f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
+from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job
 
 from ._chains import Chains
 from ._jobs import Jobs
 from ._tenants import Tenants
 
+Segment: TypeAlias = tuple[int, int]  # number of the stream, tokens
+
 _OFFSET_BITS = 24
 _LENGTH_BITS = 25
-
-
-class Segment(NamedTuple):
-    stream: int
-    length: int
 
 
 class Tokens:
@@ -57,18 +54,25 @@ class Tokens:
         if root == len(self.namespaces):
             self.namespaces.append(namespace)
         self._namespace.append(root)
-        before, first = -1 - root, 0
-        for left, (stream, length) in zip(range(len(segments))[::-1], segments, strict=True):
-            branch = chains.number(before, stream)
+        before, first, left = -1 - root, 0, len(segments)
+        branches, lengths, longest, number = (
+            self.branches,
+            self.lengths,
+            self.longest,
+            chains.number,
+        )
+        for stream, length in segments:
+            branch = number(before, stream)
+            left -= 1
             held = length if left else length - 1
-            if branch == len(self.streams):
+            if branch == len(longest):
                 self.streams.append(stream)
                 self.first_tokens.append(first)
-                self.longest.append(held)
-            elif held > self.longest[branch]:
-                self.longest[branch] = held
-            self.branches.append(branch)
-            self.lengths.append(length)
+                longest.append(held)
+            elif held > longest[branch]:
+                longest[branch] = held
+            branches.append(branch)
+            lengths.append(length)
             before = branch << _LENGTH_BITS | length
             first += length
         self.starts.append(len(self.branches))
@@ -131,17 +135,21 @@ class NativePages:
         first = np.asarray(tokens.first_tokens)
         pages = (first + np.asarray(tokens.longest)) // page_size - first // page_size
         self._first_ids = np.cumsum(pages, dtype=np.int64) - pages
+        self._last: tuple[int, Pages] = -1, NO_PAGES
         self.prompt_pages = trace.jobs.input_lengths.astype(np.int64) // page_size
 
     def key(self, job: Job, length: int) -> Key:
-        branches, ends = self._segments(job)
-        if length > ends[-1]:
+        index, tokens = self._last
+        if index != job.index:  # a request is usually asked for several lengths in a row
+            branches, ends = self._segments(job)
+            tokens = _spans(self._streams[branches], ends)
+            self._last = job.index, tokens
+        if length > len(tokens):
             raise CallerError(
-                f"request {job.index}: expected a length within its "
-                f"{job.input_length + job.output_length} tokens, found {length}"
+                f"request {job.index}: expected a length within its {len(tokens)} tokens, found "
+                f"{length}"
             )
-        tokens = _spans(self._streams[branches], np.minimum(ends, length))
-        return Key.from_tokens(tokens, self.page_size, self._tokens.namespace(job.index))
+        return Key.from_tokens(tokens[:length], self.page_size, self._tokens.namespace(job.index))
 
     def prompt_key(self, job: Job) -> Key:
         return self.key(job, job.input_length)

@@ -28,7 +28,7 @@ def number_of(lines: Lines, value: object, what: str) -> int:
 
 
 class Names:
-    """The names that were seen, in 8 bytes each and the room of a set."""
+    """The names that were seen, as short digests, so that a long name takes no more room."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()

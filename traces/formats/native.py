@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 
 from . import _block_lines, _blocks, _chains, _native_fields, _sender, base
 from ._chains import Chains
@@ -54,7 +54,9 @@ def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
         about.no_blocks(lines)
         return _segments(lines, records, header, limit)
     found = _block_lines.rows(lines, records, header, about)
-    return _blocks.read(found, about, lines.path, "native", limit)
+    trace = _blocks.read(found, about, lines.path, "native", limit)
+    trace.jobs.sender = header.sender
+    return trace
 
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
@@ -90,11 +92,11 @@ def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: in
             last_ns = arrival_ns
         prompt = _prompt(lines, record, streams)
         output = _segment(lines, record.get("output"), "output", streams)
-        length = sum(segment.length for segment in prompt)
-        if length + output.length > base.MAX_REQUEST_TOKENS:
+        length = sum([count for _, count in prompt])
+        if length + output[1] > base.MAX_REQUEST_TOKENS:
             lines.wrong(
                 f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
-                str(length + output.length),
+                str(length + output[1]),
                 "shorten the request",
             )
         try:
@@ -104,7 +106,7 @@ def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: in
             lines.wrong(f"at most {_chains.MOST} different segments", "more", "split the trace")
         session = _session(lines, record, after, jobs, sessions)
         priority = _native_fields.priority(lines, record)
-        jobs.add(arrival_ns, length, output.length, after, session, priority)
+        jobs.add(arrival_ns, length, output[1], after, session, priority)
         tenants.add(_native_fields.name(lines, record, "tenant"))
         numbers.append(lines.number)
         if len(jobs) == limit:
@@ -142,4 +144,4 @@ def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Se
             base.show(length),
             "correct the field",
         )
-    return Segment(streams.setdefault(name, len(streams)), length)
+    return streams.setdefault(name, len(streams)), length

@@ -19,11 +19,14 @@ Figure: TypeAlias = dict[str, Any]
 Variant: TypeAlias = Mapping[str, Any]
 
 _MOST_POINTS = 400  # of one line
+_LEGEND_ROW = 20  # pixels
 _MOST_ROWS_HIGH = 40  # bars below each other
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _PATTERNS = ("/", "x", "\\", "-", "+", "|", ".")
-_LINE = 20  # characters of a label beside a bar
+_LINE = 24  # characters of a label beside a bar
 _LINES = 7  # colours of lines: @line0 to @line6
+# The colours @lost0 to @lost2 of reasons; others have @lost1 and differ by their patterns.
+_LOST_COLOURS = {"evicted": 0, "evicted_or_not_ready": 0, "not_ready": 2}
 _POLICY_DASH = {"optimum": "dash", "bound": "dot"}
 WAYS = {
     "d2h_bytes": "device to host",
@@ -125,7 +128,8 @@ def _bar(name: str, reasons: Sequence[str]) -> Figure:
         return bar | {"marker": {"color": f"@{name}", "line": {"width": 0}}}
     place = reasons.index(name[len(LOST) :])
     shape = _PATTERNS[place % len(_PATTERNS)]
-    marker = {"color": f"@lost{place % 3}", "line": {"width": 0}, "pattern": _pattern(shape)}
+    colour = f"@lost{_LOST_COLOURS.get(reasons[place], 1)}"
+    marker = {"color": colour, "line": {"width": 0}, "pattern": _pattern(shape)}
     return bar | {"marker": marker}
 
 
@@ -187,7 +191,8 @@ def first_tokens(variants: Sequence[Variant], limit_s: float | None) -> Figure:
                     "hovertemplate": "%{y:.0%} within %{x:,.4g} s",
                 }
             )
-    found = layout("time to first token (s, logarithmic)", "share of requests")
+    height = 340 + _LEGEND_ROW * len(traces) // 3
+    found = layout("time to first token (s, logarithmic)", "share of requests", height)
     times = [time for trace in traces for time in trace["x"]]
     found["xaxis"] |= _logarithmic([*times, *([limit_s] if limit_s else [])])
     found["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02]}

@@ -49,9 +49,9 @@ VARIANT = {
     "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),
     "output": Maybe({"tokens_per_s": Number}),
     "load": Maybe(Named(object)),
-    "transfers": Named(object),
-    "evicted_pages": Named(Number),
-    "checks": Named(object),
+    "transfers": Named({"bytes_total": Number}),
+    "evicted_pages": {"device": Number, "host": Number},
+    "checks": {"level": str, "violations": Number},
     "timeline": {
         "axis": str,
         "bucket": Number,

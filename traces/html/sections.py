@@ -77,20 +77,23 @@ def sections(document: Document, page: Page) -> list[Html]:
 
 def _verdict(document: Document) -> Html:
     verdict = document["verdict"] or {}
-    parts = [tag("p", sentence, class_="lead") for sentence in verdict.get("sentences", ())]
+    limits, buys, even = (verdict.get(key) for key in ("limits", "buys", "break_even"))
+    said = [one["sentence"] for one in (*(limits or ()), *(buys or ()), *([even] if even else ()))]
+    parts = [
+        tag("p", sentence, class_="lead")
+        for sentence in verdict.get("sentences", ())
+        if not any(one and one in sentence for one in said)  # it stands below, with its evidence
+    ]
     if not document["complete"]:
         parts.insert(0, tag("p", "Incomplete: the run was interrupted.", class_="warning"))
     if not parts:
         parts.append(tag("p", "This report draws no conclusion; its figures follow."))
-    limits = verdict.get("limits", ())
     if limits:
         parts.append(tag("h3", "What limits"))
         parts.append(tag("ol", *(_limit(one) for one in limits)))
-    buys = verdict.get("buys", ())
     if buys:
         parts.append(tag("h3", "What one more buys"))
         parts.append(tag("ul", *(_bought(one) for one in buys)))
-    even = verdict.get("break_even")
     if even:
         parts += [tag("h3", "Loading or computing again"), tag("p", even["sentence"])]
     parts += [tag("p", f"Warning: {one}", class_="warning") for one in document["warnings"]]

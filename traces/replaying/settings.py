@@ -27,7 +27,7 @@ from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
-from sim.wants import WantOptions
+from sim.wants import NO_WANTS, WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
@@ -84,7 +84,7 @@ class Settings:
     uncached: Skipped = field(default_factory=Skipped)
     load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
-    wants: WantOptions = field(default_factory=WantOptions)
+    wants: WantOptions = NO_WANTS
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -242,9 +242,9 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
+    check_room(wants, paged, sizes.device[0], sizes.host[0])
     core = _core(options, page_size, sizes, storage)
     core = replace(core, **core_options(wants, load_components(core)))
-    check_room(wants, paged, sizes.device[0], sizes.host[0])
     for place, component in enumerate(load_components(core)):
         pages = core.device_pages[place]
         if pages < component.least_pages and not sizes.shorts:

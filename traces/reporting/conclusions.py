@@ -189,6 +189,8 @@ def _missed(share: Share, run: Run) -> str:
             "first time, so more memory cannot help."
         )
     lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
+    if run.fleet is not None and len(run.fleet.prefilling) > 1:
+        return f"{lost} and were on another replica, evicted, or still being computed."
     if not any(run.evicted):
         return f"{lost} and were still being computed by another request; nothing was evicted."
     return f"{lost} and were evicted, or still being computed, when they were asked for."

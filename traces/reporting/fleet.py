@@ -162,7 +162,7 @@ def fleet_sentences(use: FleetUse, share: Share) -> list[str]:
     if share.rate(use.elsewhere_tokens) >= NEGLIGIBLE:
         part = percent(share.rate(use.elsewhere_tokens), 1)
         told.append(
-            f"{use.elsewhere_tokens:,} prompt tokens ({part}) had been sent before to other "
-            "replicas only, where they were sent by the router; no larger cache would hit them."
+            f"{use.elsewhere_tokens:,} prompt tokens ({part}) had been sent to other "
+            "replicas only, so a larger cache would not hit them where they were sent now."
         )
     return told

@@ -24,11 +24,12 @@ from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
 from .fleet import way_of
+from .head import head
 from .judged import judge
 from .overload import load_of
 from .records import lines
 from .report import print_report
-from .results import document, head, load_document
+from .results import document, load_document
 from .why import story
 
 File: TypeAlias = tuple[str, Iterable[str]]

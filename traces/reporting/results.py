@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from hicache.version import VERSION
-
 from ..formats.base import Trace
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse, spread
@@ -19,18 +17,6 @@ from .fleet import fleet_document
 from .overload import Load
 from .slo import limits_document
 from .stored import lost_by_reason
-
-SCHEMA = 1  # grows when a key changes its meaning or goes
-
-
-def head(command: str, complete: bool) -> dict[str, object]:
-    """The keys that every document has. command: as the user typed it."""
-    return {
-        "schema": SCHEMA,
-        "hicache_version": VERSION,
-        "command": command,
-        "complete": complete,
-    }
 
 
 def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:

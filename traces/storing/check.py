@@ -16,7 +16,7 @@ from hicache.storage import keys
 from hicache.storage.base import Entry, Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress

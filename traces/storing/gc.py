@@ -18,7 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.storage import keys
 from hicache.storage.base import Entry, Status, Storage
 
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json

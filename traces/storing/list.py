@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe

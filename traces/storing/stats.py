@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from ..reporting.results import head
+from ..reporting.head import head
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe

@@ -5,13 +5,10 @@ Does not choose sizes or draw conclusions; see points and words.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TextIO
 
 from rich.table import Table
-
-from hicache.core.errors import CallerError
 
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
@@ -20,16 +17,6 @@ from .points import Point, machine
 from .svg import Line, Panel, svg
 
 _BAR = 18  # characters of the longest bar, where the figures leave room for them
-
-
-def check_picture(path: str | None) -> None:
-    """Raises CallerError for the name of a file that would not look like an SVG."""
-    if path in (None, "-") or path.lower().endswith(".svg"):
-        return
-    if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
-        raise CallerError(
-            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
-        )
 
 
 def print_points(points: Sequence[Point], stream: TextIO) -> None:

@@ -20,6 +20,7 @@ from ..replaying.run import Spread, spread
 from ..replaying.settings import Settings, resolve
 from ..reporting.conclusions import saved_s
 from ..reporting.overload import load_of
+from ..reporting.slo import goodput
 
 # what only a host pool reads
 _OF_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
@@ -30,7 +31,7 @@ class Point:
     """The figures of one size. host_bytes: as asked for; the pool has whole pages.
 
     ttft_s and what follows from times is None in `hits` mode. offered: None if the load cannot be
-    told.
+    told. attained_rate, goodput_requests_per_s: None without --slo.
     """
 
     host_bytes: int
@@ -48,6 +49,8 @@ class Point:
     saved_compute_s: float | None
     digest: str
     wall_s: float
+    attained_rate: float | None = None
+    goodput_requests_per_s: float | None = None
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -86,6 +89,9 @@ def measure(
         if latency is None
         else load_of(trace.jobs, latency.requests, settings.load.concurrency)
     )
+    good = None
+    if settings.slo is not None and latency is not None:
+        good = goodput(trace, settings.slo, latency)
     return Point(
         host_bytes=host_bytes,
         host_pages=settings.core.host_pages[0],
@@ -102,6 +108,8 @@ def measure(
         saved_compute_s=None if latency is None else saved_s(settings, run),
         digest=run.digest,
         wall_s=round(run.wall_s, 3),
+        attained_rate=None if good is None else good.rate,
+        goodput_requests_per_s=None if good is None else good.requests_per_s,
     )
 
 

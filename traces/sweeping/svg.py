@@ -6,11 +6,14 @@ not know what the numbers mean; see picture.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from math import floor, log10
-from xml.sax.saxutils import escape
+
+from hicache.core.errors import CallerError
 
 PANEL_WIDTH, HEIGHT = 430, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 104, 104, 62  # around the area of a panel
@@ -63,6 +66,16 @@ class Panel:
     x_title: str
     x: Sequence[float]
     lines: Sequence[Line]
+
+
+def check_picture(path: str | None) -> None:
+    """Raises CallerError for the name of a file that would not look like an SVG."""
+    if path in (None, "-") or path.lower().endswith(".svg"):
+        return
+    if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
+        raise CallerError(
+            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
+        )
 
 
 def svg(title: str, notes: Sequence[str], panels: Sequence[Panel]) -> str:
@@ -164,4 +177,4 @@ def _number(value: float) -> str:
 
 def _text(text: str) -> str:
     """Text for XML; characters that are not printable become "?"."""
-    return escape("".join(char if char.isprintable() else "?" for char in text))
+    return escape("".join(char if char.isprintable() else "?" for char in text), quote=False)

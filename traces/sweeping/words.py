@@ -31,12 +31,25 @@ def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
     last = points[-1]
     if not last.ceiling_rate:
         return [NOTHING_REPEATS, *_load(settings, points)]
-    told = [*_gain(settings, points), *_load(settings, points)]
+    told = [*_gain(settings, points), *_goodput(points), *_load(settings, points)]
     told.append(
         f"No cache can hit more than {_percent(last.ceiling_rate)} of the prompt tokens of this "
         "trace; the rest is seen for the first time."
     )
     return told
+
+
+def _goodput(points: Sequence[Point]) -> list[str]:
+    """What the sizes do to the requests that keep the limits."""
+    first, last = points[0], points[-1]
+    if first.goodput_requests_per_s is None or last.goodput_requests_per_s is None:
+        return []
+    return [
+        f"Goodput is {first.goodput_requests_per_s:,.2f} requests a second with "
+        f"{gigabytes(first.host_bytes)} ({_percent(first.attained_rate or 0.0)} of the requests "
+        f"keep their limits) and {last.goodput_requests_per_s:,.2f} with "
+        f"{gigabytes(last.host_bytes)} ({_percent(last.attained_rate or 0.0)})."
+    ]
 
 
 def _gain(settings: Settings, points: Sequence[Point]) -> list[str]:

@@ -24,8 +24,9 @@ from ..replaying.load.trace import loaded
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
+from ..reporting.head import head
 from ..reporting.overload import load_of
-from ..reporting.results import document, head, load_document
+from ..reporting.results import document, load_document
 from .board import Board
 from .identity import decisions, trace_digest
 

@@ -6,6 +6,7 @@ Does not choose a replica or serve a request (see sim/fleet and hits), or print 
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -40,6 +41,7 @@ from ..storage_use import asked_of, use_of_all
 from .team import Team
 from .use import DECODE, MIXED, PREFILL, FleetUse, LinkTotals, ReplicaUse
 
+HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -139,7 +141,8 @@ def _hits(
     shown: Shown,
     contents: Contents | None,
 ) -> Run:
-    """One request at a time: the loads that a router counts are 0 whenever it chooses."""
+    """One request at a time. For the loads that a router counts, the last few requests are in
+    flight."""
     core = replace(settings.core, kv_events=reads_events(options.router.name))
     desk = Desk(paged, options.replicas, options.router, lambda: 0)
     recorders = [Recorder(lambda: 0, KV_EVENTS) for _ in range(options.replicas)]
@@ -161,9 +164,12 @@ def _hits(
     with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
+            in_flight: deque[int] = deque()
             for done, job in enumerate(paged.jobs):
+                if len(in_flight) == HELD_IN_HITS * len(replicas):
+                    desk.ended(in_flight.popleft())
                 replicas[desk.choose(job)].serve(job)
-                desk.ended(job.index)
+                in_flight.append(job.index)
                 if not done & 63:
                     report(done)
             report(len(paged.jobs))

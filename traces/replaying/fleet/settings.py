@@ -83,6 +83,9 @@ def _wrong(
         other = {"prefill_replicas": "decode", "decode_replicas": "prefill"}[divided[0]]
         yield divided[0], f"--{other}-replicas beside it", "none", "give both"
     fleet = options.replicas is not None or bool(divided)
+    for name in ("ttl", "pin"):
+        if fleet and _has(options, name):
+            yield name, "one replica", "several", "leave out the replicas, or the option"
     names = ("router", "router_overlap_weight", "router_delay", "router_index_pages")
     for name in names:
         if _has(options, name) and not fleet:

@@ -12,15 +12,15 @@ taken can never be too much later.
 
 from __future__ import annotations
 
-from .actions import Pinned, PinRefused, Unpinned
-from .errors import CallerError
-from .events import PinWanted, UnpinWanted
-from .radix.locks import lock, lock_required, open_receipt, release, required
-from .radix.matching import anchors, cut_windows, deepest_on, match, walk
-from .radix.node import Node, Pin, Request
-from .state import State
-from .types import BACKBONE, Tier
-from .validation import check_key, check_stride, whole
+from ..actions import Pinned, PinRefused, Unpinned
+from ..errors import CallerError
+from ..events import PinWanted, UnpinWanted
+from ..radix.locks import lock, lock_required, open_receipt, release, required
+from ..radix.matching import anchors, cut_windows, deepest_on, match, walk
+from ..radix.node import Node, Pin, Request
+from ..state import State
+from ..types import BACKBONE, Tier
+from ..validation import check_key, check_stride, whole
 
 
 def want_pin(state: State, event: PinWanted) -> None:

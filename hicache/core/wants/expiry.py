@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from .errors import CallerError
-from .events import TimePassed
-from .eviction import delete, delete_dead
-from .radix.node import Node
-from .state import State
-from .types import BACKBONE
+from ..errors import CallerError
+from ..events import TimePassed
+from ..eviction import delete, delete_dead
+from ..radix.node import Node
+from ..state import State
+from ..types import BACKBONE
 
 
 def time_passed(state: State, event: TimePassed) -> None:

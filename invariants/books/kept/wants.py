@@ -24,11 +24,11 @@ from hicache.core.events import (
 )
 from hicache.core.types import Pages, PinId, Tier
 
-from .kinds import Kind
-from .nodes import NodeBook
-from .pages import PageBook
-from .requests import tags_of
-from .tags import Tags
+from ..kinds import Kind
+from ..nodes import NodeBook
+from ..pages import PageBook
+from ..requests import tags_of
+from ..tags import Tags
 
 _BRING: dict[type, Tier] = {
     PrefillDone: Tier.DEVICE,
