@@ -16,7 +16,7 @@ class RouterOptions:
     """name            file in sim/fleet/routers.
     overlap_weight  how much a token to compute counts against a token that is held (prefix_aware).
     delay_ns        KV events reach the router this much later.
-    index_pages     most pages that the router remembers; the oldest go first.
+    index_pages     most pages that the router remembers; the least recently used go first.
     """
 
     name: str = ROUTER
