@@ -35,7 +35,8 @@ ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 # sequence of a seed stays the same where it has none of them.
 _FIRST = ("fifo", "lfu", "lru", "lru_path", "priority", "slru")
 _LATER = tuple(name for name in ORDERS if name not in _FIRST)
-MARKED, WANTED = 15, 15  # percent of the sequences with one of these orders, and with pins or a TTL
+MARKED, WANTED = 15, 20  # percent of the sequences with one of these orders, and with pins or a TTL
+WANTED_STORED = 30  # percent of the others with a storage that have pins or a TTL too
 OF_WANTS = (("age", 4), ("pin", 5), ("unpin", 2))
 USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
@@ -118,6 +119,8 @@ def draw_swarm(
     share = STORED_IN_LEAST if pools == LEAST else STORED
     if config.has_host and chosen == REPLIES and stored.chance(share):
         config = with_storage(stored, config, LEAST_HOST if stored.chance(80) else 0)
+        if not (config.ttl_periods or config.pin_pages) and wants.chance(WANTED_STORED):
+            config = with_wants(wants, config)
         on += tuple(
             (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(90)
         )

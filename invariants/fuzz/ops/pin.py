@@ -16,11 +16,14 @@ from .base import Arguments
 
 WEIGHT = 0
 MOST_PINS = 4
+# Percent of the pins that are on host, if it has room for any: without a storage, and with one.
+ON_HOST, ON_HOST_STORED = 40, 65
 ARGS: Schema = {"pin": number(0, 99), "tokens": PROMPT, "space": word(), "tier": number(0, 1)}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
-    tier = Tier.HOST if hand.config.pin_host_pages and draws.chance(40) else Tier.DEVICE
+    share = ON_HOST_STORED if hand.config.storage else ON_HOST
+    tier = Tier.HOST if hand.config.pin_host_pages and draws.chance(share) else Tier.DEVICE
     tokens, space = [draws.below(3)] * hand.config.page_size, ""
     known = cached(hand.core.view, hand.config.page_size, hand.pairs, tier)
     if known and draws.chance(60):
