@@ -17,7 +17,7 @@ from hicache.core.types import Key, Pages
 from sim.workload import Job
 
 from ...formats._jobs import Jobs
-from ...formats.base import Paged, Trace
+from ...formats.base import MAX_TIME_MS, NS_PER_MS, Paged, Trace
 from ...loads.base import NS_PER_S, RECORDED, Arrivals, load
 from . import turns
 from .options import LoadOptions, ThinkTime
@@ -108,7 +108,15 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
     given = {name: one.default for name, one in model.PARAMETERS.items()}
     draw = np.random.Generator(np.random.PCG64([options.seed or 0, len(free)]))
     times = jobs.arrivals_ns.copy()
-    times[free] = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+    with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+        drawn = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+    # a time beyond 64 bits is one before the others
+    if (drawn[1:] < drawn[:-1]).any() or not 0 <= drawn[-1] <= MAX_TIME_MS * NS_PER_MS:
+        raise CallerError(
+            f"{trace.path}: expected requests that arrive within {MAX_TIME_MS // 1000:,} s, found "
+            f"later ones with --arrivals {arrivals}; give a higher --request-rate or shorter times"
+        )
+    times[free] = drawn
     return jobs.retimed(times, jobs.afters)
 
 
