@@ -275,3 +275,11 @@ def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
     half = sampling.part_for(0.1, whole, 512, 12, 2)
     assert 0 < half < 1
     assert sampling.part_for(0.1, whole, 512, 24, 4) == half
+
+
+def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "bench.jsonl")
+    assert main(["generate", "bench-multiturn", "--num-clients", "8", "-o", path]) == 0
+    whole = open_trace(path)
+    assert whole.jobs.sender is not None
+    assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender

@@ -69,7 +69,11 @@ def trace_digest(path: str | None) -> str:
 
 def key_of(options: ReplayOptions, trace: str, follow: bool = False) -> str:
     """The key of a point. trace: the digest of the trace. follow: see work."""
-    whole = {"decisions": decisions(), "trace": trace, "options": canonical(options)}
+    whole: dict[str, object] = {
+        "decisions": decisions(),
+        "trace": trace,
+        "options": canonical(options),
+    }
     if follow:
         whole["follow"] = True
     text = json.dumps(whole | {"files": _contents(options)}, sort_keys=True)
