@@ -19,7 +19,8 @@ from .hardware.profile import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
-from .sender import Sender, SenderOptions
+from .sender import Sender
+from .sending import SenderOptions
 from .wants import WantOptions, Wants
 from .workload import Job, Workload
 

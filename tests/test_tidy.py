@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "traces.formats", "traces.terminal"),
-    "traces.generators": ("hicache", "sim.sender", "traces.formats", "traces.terminal"),
+    "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
     "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),

@@ -25,7 +25,8 @@ from ..errors import StuckError
 from ..hardware.profile import HardwareProfile
 from ..options import EngineOptions, WorldOptions
 from ..replica import LinkUse, TimedResult, WorldStorage
-from ..sender import Sender, SenderOptions
+from ..sender import Sender
+from ..sending import SenderOptions
 from ..workload import Job, Workload
 from .desk import Desk, Window
 from .handoff import Handoff, Trip

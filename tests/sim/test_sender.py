@@ -11,7 +11,8 @@ import pytest
 from hicache.core.errors import CallerError
 from invariants.accounts.accounts import Accounts
 from sim.clock import Clock
-from sim.sender import Sender, SenderOptions
+from sim.sender import Sender
+from sim.sending import SenderOptions
 from sim.workload import Job
 
 SECOND = 1_000_000_000

@@ -106,10 +106,10 @@ OPTIONS = {
     "--token-budget 3": "at least one page of 64 tokens",
     "--json /nowhere/out.json": "a file that can be written",
     "--unheard-of": "unrecognized arguments",
-    "--eviction nothing": "expected one of cost_aware, fifo, lfu, lru, lru_path, priority, s3_fifo, "
-    "sieve, slru",
-    "--compare-eviction nothing": "expected one of cost_aware, fifo, lfu, lru, lru_path, priority, s3_fifo, "
-    "sieve, slru",
+    "--eviction nothing": "expected one of cost_aware, fifo, lfu, lru, "
+    "lru_path, priority, s3_fifo, sieve, slru",
+    "--compare-eviction nothing": "expected one of cost_aware, fifo, lfu, lru, "
+    "lru_path, priority, s3_fifo, sieve, slru",
     "--components nothing": "expected full, and each of swa, mamba at most once",
     "--components full,nothing": "found 'full,nothing'",
     "--components swa,mamba": "expected full",

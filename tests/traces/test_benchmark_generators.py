@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hicache.core.errors import CallerError
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines

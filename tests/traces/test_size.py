@@ -245,6 +245,14 @@ def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
     assert {one["config"]["speed"] for one in points} == {2.0, 2.5, 3.0}
 
 
+def test_a_sampled_pool_has_a_page_and_no_size_is_below_one(trace: str) -> None:
+    large = ["--model", "llama-3.1-70b", "--tp", "8", "--page-size", "512", "--limit", "12"]
+    found = size(trace, *large, "--sample", "0.25", "--jobs", "1")
+    hosts = {variant["config"]["host_pages"] for variant in found["variants"]}
+    assert found["complete"]
+    assert min(hosts - {0}) >= 1
+
+
 def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
     whole = open_trace(trace)
     assert sampling.part_for(1000.0, whole, 512, 12, 2) == 1

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from sim.workload import Job
 
 

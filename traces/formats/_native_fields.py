@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicache.core.types import MOST_PRIORITY
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 
 from . import _sender, base
 from .base import Lines, Record

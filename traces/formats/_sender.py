@@ -1,14 +1,14 @@
 """How a native trace says in which way the client of a benchmark sends its requests.
 
 Lives here: the field `sender` of the header, written and read. Does not send anything (see
-sim/sender).
+sim/sending).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sim.sender import DISTRIBUTIONS, POLICIES, SenderOptions
+from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
 
 from . import base
 from .base import Lines, Record

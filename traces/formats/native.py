@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 
 from . import _block_lines, _blocks, _chains, _native_fields, _sender, base
 from ._chains import Chains

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.terminal.options import at_least
 
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol, cast
 
 from hicache.core import registry
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.formats.native import header
 from traces.terminal.options import OptionRecord

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from sim.sender import DISTRIBUTIONS, POLICIES, SenderOptions
+from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
 from traces.formats.base import MAX_TIME_MS, NS_PER_MS, Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least, between, choice

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord

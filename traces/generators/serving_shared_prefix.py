@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hicache.core.errors import CallerError
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord

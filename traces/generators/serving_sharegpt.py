@@ -18,7 +18,7 @@ from random import Random
 import numpy as np
 
 from hicache.core.errors import CallerError
-from sim.sender import SenderOptions
+from sim.sending import SenderOptions
 from traces.formats.base import Record, shorten
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord

@@ -155,7 +155,10 @@ def _scaled(
         core = resolve(point.options, trace)[0].core
         device = core.device_pages[0] * core.page_size
         least = -(-largest // core.page_size) * core.page_size
-        found.append((label, sampling.scaled(point, rate, device, running, least)))
+        page_bytes = settings.page_bytes[0] * settings.tp
+        scaled = sampling.scaled(point, rate, device, running, least, page_bytes)
+        resolve(scaled.options, opened_once(scaled.options))  # raises before anything runs
+        found.append((label, scaled))
     return found
 
 
