@@ -3,9 +3,9 @@ one path, those near the root go first.
 
 This policy is here for comparison with `lru`. Unused states on the path stay as recent as the one
 in use, so they displace the states of other prompts. The order follows `MambaRadixCache` of SGLang
-before pull request 31643: a use moves all states of its path to the recent end of the list, each
-above the states that are nearer to the root, and a victim is taken from the other end. So a path
-keeps its deepest state, from which the next request continues, until all others are gone.
+before pull request 31643: a use moves all states of its path to the recent end of a list, each
+deeper one nearer to that end, and victims are taken from the other end. So a path keeps its deepest
+state, from which the next request continues, until all others are gone.
 """
 
 from __future__ import annotations
