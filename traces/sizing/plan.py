@@ -28,7 +28,7 @@ from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-FEWEST_SIZES, MOST_SIZES = 4, 5
+FEWEST_SIZES, MOST_SIZES = 4, 6
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
