@@ -213,6 +213,10 @@ def test_an_entry_point_is_loaded_when_it_is_named(
     sys.modules.pop("mine", None)
     assert entries.find(registry.EVICTION_POLICIES, "installed") == "mine"
     assert entries.options() == ["--eviction", "installed"]
+    source = entries.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
+    assert source is not None
+    assert Path(source).samefile("mine.py")
+    assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
 
 
 def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
