@@ -144,7 +144,7 @@ def test_an_undeclared_order_is_reported_as_unchecked(
         ("--eviction {}:Wrong", "expected ranks in the declared order"),
         ("--eviction {}:Nothing", "expected Nothing in it, found none"),
         ("--eviction {}:broken", "RuntimeError: no such luck"),
-        ("--eviction {}:Lru", "expected a name in lower case that none of fifo"),
+        ("--eviction {}:Lru", "expected a name in lower case that none of cost_aware, fifo"),
         ("--eviction {}", "expected path.py:Name"),
         ("--eviction ./other.py:Mine", "found no file './other.py'"),
         ("--eviction mine", "for your own: --eviction path.py:Name"),
