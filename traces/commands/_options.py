@@ -13,6 +13,8 @@ from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, Trace
 from ..terminal import options as read
 
+_MOST_SIZES = 64
+
 
 def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """The trace, its format (None: detected) and how much of it is read. optional: whether the
@@ -113,3 +115,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         default=executors.LOCAL,
         help=", ".join(registry.names(executors.EXECUTORS)),
     )
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """A list of sizes of memory, ascending, each once."""
+    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
+    if len(sizes) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
+        )
+    return tuple(sizes)

@@ -23,12 +23,11 @@ from ..sizing import study
 from ..sizing.output import show
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ._options import add_workers
+from ._options import add_workers, sizes_of
 from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import add_storage
-from .host import sizes_of
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
 _OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
