@@ -33,6 +33,9 @@ VALUES = {
     "--host-bytes": "1GB",
     "--write-policy": "write_back",
     "--eviction": "lfu",
+    "--recompute-cost": "1,2",
+    "--ttl": "10s",
+    "--pin": "0:512",
     "--load-threshold": "3",
     "--load-quota": "4",
     "--load-groups": "5",
@@ -79,7 +82,8 @@ VALUES = {
 }
 APART = {
     *("trace", "mode", "json", "requests", "why"),
-    *("compare_eviction", "exclusive", "skip_too_large"),
+    *("compare_eviction", "exclusive", "skip_too_large", "plot", "html"),
+    *("block_size", "tokenizer", "sample"),  # how the trace is read
 }
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}
 RUNS = {
@@ -140,7 +144,9 @@ REFUSED = {
     "hits, replicas": TIMED | STORAGE | FLUSHED | {"--token-budget", "--router-delay"},
 }
 REFUSED = {
-    run: refused | (DIVIDED if "replicas" in run else DIVIDED | ROUTED)
+    run: refused
+    | {"--recompute-cost"}
+    | (DIVIDED | {"--ttl", "--pin"} if "replicas" in run else DIVIDED | ROUTED)
     for run, refused in REFUSED.items()
 }
 
