@@ -274,6 +274,7 @@ class NodeBook:
             if self.with_digests:
                 mirror.digests = chain(self._digest_above(mirror, parent), key, self.stride)
         mirror.key, mirror.end_page, mirror.span = key, end, pages
+        mirror.changed = True  # its depth
         if len(mirror.tags):
             self.at[int(mirror.tags[-1])] = mirror
 

@@ -22,7 +22,8 @@ from .mirror import Key, NodeMirror
 KeyOf = Callable[[NodeMirror, int], Key]
 RECENCY = (Term("last_use"),)
 # A use of a node is a use of all nodes above it, so these facts never increase downwards.
-_NO_LESS_ABOVE = {"last_use", "hits", "priority"}
+# In the backbone, all depths are 0.
+_NO_LESS_ABOVE = {"last_use", "hits", "priority", "depth"}
 
 
 class Queue(NamedTuple):
@@ -58,6 +59,13 @@ def order_of(policy: EvictionPolicy) -> Order:
     return Order(lambda mirror, index: key(facts_of(mirror, index)), known, asks_for_marks(policy))
 
 
+def is_recency(policy: EvictionPolicy) -> bool:
+    """Whether the policy orders the copies of the backbone by their last use alone."""
+    order: tuple[Term, ...] = getattr(policy, "order", ())
+    told = tuple(term for term in order if term.fact != "depth")
+    return told == RECENCY and not hasattr(policy, "reference")
+
+
 def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
     """Returns the key of the policy's order, or None if it declares no order."""
     reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
@@ -80,6 +88,7 @@ def facts_of(mirror: NodeMirror, index: int) -> Facts:
         mirror.age[index],
         mirror.cost[index],
         mirror.earlier,
+        mirror.end_page - mirror.span if index else 0,
     )
 
 

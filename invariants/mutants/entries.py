@@ -24,7 +24,7 @@ _ORDERS: dict[str, tuple[bool, Key]] = {
     "fifo": (False, lambda one: (one.inserted,)),
     "lfu": (False, lambda one: (one.hits, one.last_use)),
     "lru": (False, lambda one: (one.last_use,)),
-    "lru_path": (True, lambda one: (one.last_use,)),
+    "lru_path": (True, lambda one: (one.last_use, one.depth)),
     "priority": (False, lambda one: (one.priority, one.last_use)),
     "slru": (False, lambda one: (int(one.hits > 1), one.last_use)),
 }
@@ -35,11 +35,12 @@ _WRITES = {
 }
 _COMPONENTS = {"full": "path", "swa": "window", "mamba": "state"}
 _FACTS = [
-    Facts(last_use, inserted, hits, priority)
+    Facts(last_use, inserted, hits, priority, depth=depth)
     for last_use in (0, 3, 1 << 40)
     for inserted in (0, 9)
     for hits in (1, 2, 3)
     for priority in (-1, 0, 4)
+    for depth in (0, 5)
 ]
 
 

@@ -115,7 +115,7 @@ def sieve(paths: Paths, capacity: int) -> list[int]:
     return _replay(paths, resident, use)
 
 
-def s3fifo(paths: Paths, capacity: int) -> list[int]:
+def s3_fifo(paths: Paths, capacity: int) -> list[int]:
     resident: list[int] = []
     small: list[int] = []
     main: list[int] = []
@@ -177,4 +177,4 @@ def _subsets(pages: frozenset[int] | set[int], most: int) -> Iterator[frozenset[
             yield frozenset(page for page, kept in zip(ordered, choice, strict=True) if kept)
 
 
-PLAIN = {"fifo": fifo, "lfu": lfu, "s3fifo": s3fifo, "sieve": sieve, "slru": slru}
+PLAIN = {"fifo": fifo, "lfu": lfu, "s3_fifo": s3_fifo, "sieve": sieve, "slru": slru}

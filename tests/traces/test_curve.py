@@ -145,7 +145,7 @@ def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int)
 
 
 def test_the_plain_policies_are_those_that_are_replayed() -> None:
-    assert sorted(plain_policies.PLAIN) == registry.names(replay.POLICIES)
+    assert sorted(plain_policies.PLAIN) == registry.stems(replay.POLICIES)
 
 
 @pytest.mark.parametrize("policy", sorted(plain_policies.PLAIN))

@@ -124,6 +124,22 @@ def test_a_study_goes_on_where_it_ended(
     ]
 
 
+def test_points_of_another_study_have_the_names_of_this_one(trace: str) -> None:
+    """1 x load at half the speed is what 0.5 x load was."""
+    path = "lengths.csv"
+    rows = "\n".join(f"{place}.0,m,100,5,105,x" for place in range(20))
+    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    Path(path).write_text(f"{header}\n{rows}\n")
+    words = [path, "--page-size", "16", "--model", "tiny", "--jobs", "1", "--points", "p.jsonl"]
+    first = size(*words, "--speed", "2")
+    second = size(*words, "--speed", "1")
+    assert [one["label"] for one in second["variants"]] == [
+        one["label"] for one in first["variants"]
+    ]
+    speeds = [one["config"]["speed"] for one in second["variants"]]
+    assert speeds == [0.5, 1, 2, 4, 8, 16] * 2
+
+
 def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: Path) -> None:
     records = [mooncake([n * 9 + k for k in range(9)], timestamp=20 * n) for n in range(60)]
     path = str(write(tmp_path / "busy.jsonl", *records))
@@ -245,9 +261,25 @@ def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
     assert {one["config"]["speed"] for one in points} == {2.0, 2.5, 3.0}
 
 
+def test_a_sampled_pool_has_a_page_and_no_size_is_below_one(trace: str) -> None:
+    large = ["--model", "llama-3.1-70b", "--tp", "8", "--page-size", "512", "--limit", "12"]
+    found = size(trace, *large, "--sample", "0.25", "--jobs", "1")
+    hosts = {variant["config"]["host_pages"] for variant in found["variants"]}
+    assert found["complete"]
+    assert min(hosts - {0}) >= 1
+
+
 def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
     whole = open_trace(trace)
     assert sampling.part_for(1000.0, whole, 512, 12, 2) == 1
     half = sampling.part_for(0.1, whole, 512, 12, 2)
     assert 0 < half < 1
     assert sampling.part_for(0.1, whole, 512, 24, 4) == half
+
+
+def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "bench.jsonl")
+    assert main(["generate", "bench-multiturn", "--num-clients", "8", "-o", path]) == 0
+    whole = open_trace(path)
+    assert whole.jobs.sender is not None
+    assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender

@@ -161,7 +161,7 @@ def test_the_best_point_is_the_least_memory_that_is_nearly_as_good() -> None:
         "200 GB of host memory: hit rate 10 -> 40 %, p90 TTFT 5.0 -> 2.0 s, 2.2 x goodput; beyond "
         "200 GB hardly anything, up to 400 GB; limit: "
     )
-    assert "97.0 % of the requests keep TTFT 2 s and TPOT 0.05 s" in " ".join(found.sentences)
+    assert "97.0 % of the requests keep TTFT 2 s and TPOT 50 ms" in " ".join(found.sentences)
 
 
 def test_each_step_around_the_best_point_is_divided_by_its_size() -> None:
@@ -186,6 +186,8 @@ def test_each_step_around_the_best_point_is_divided_by_its_size() -> None:
     assert (gpu["unit"], gpu["per_unit"]["goodput_requests_per_s"]) == ("GPU", pytest.approx(2.4))
     assert "hardly anything changes" in bought["200 GB", "400 GB"]["sentence"]
     assert "each GPU brings" in gpu["sentence"]
+    # of a long step, so much that its figures can be read
+    assert "each 100 GB bring +10 points" in host["sentence"]
 
 
 def test_prices_choose_the_point_with_the_most_goodput_for_its_cost() -> None:

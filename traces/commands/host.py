@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from hicache.core.errors import CallerError
-
 from ..formats.base import need_identity
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
@@ -47,7 +45,8 @@ SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
 _NOT_TAKEN = (
-    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *("json", "requests", "html", "plot", "why", "compare_eviction"),
+    *("host_ratio", "host_pages", "host_bytes"),
     *NAMES,
     *FLEET,
 )
@@ -98,10 +97,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     given = options.replay
-    if given.compare_eviction:
-        raise CallerError(
-            "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
-        )
     check_files(given, output=options.output, json=options.json)
     check_picture(options.output)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout

@@ -34,7 +34,8 @@ from .host import sizes_of
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
 _OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
 _NOT_TAKEN = (
-    *("json", "requests", "why", "html", "plot", "host_ratio", "host_pages", "host_bytes"),
+    *("json", "requests", "html", "plot", "why", "compare_eviction"),
+    *("host_ratio", "host_pages", "host_bytes"),
 )
 
 

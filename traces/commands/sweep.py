@@ -109,9 +109,8 @@ def run(options: Options, command: str) -> int:
     executors.load(options.executor)
     out = sys.stderr if options.json == "-" else sys.stdout
     grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
-    tasks, merged, warnings = _tasks(grid)
+    tasks, merged, warnings = _tasks(grid, options.follow)
     work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
-    tasks = [replace(task, follow=options.follow) for task in tasks]
     how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
     requests = len(opened_once(tasks[0].options).jobs)
     done = running.measured(work, tasks, how, header_of(grid, command), requests)
@@ -142,7 +141,7 @@ def _with_sizes(grid: Grid) -> ReplayOptions:
     return replace(sized, **{name: getattr(grid.base, name) for name in varied})
 
 
-def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
+def _tasks(grid: Grid, follow: bool) -> tuple[list[Task], list[str], list[str]]:
     """The points to run; what became of the others in words; warnings about the trace."""
     try:
         points = grids.resolved(grid, opened_once)
@@ -150,7 +149,8 @@ def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
         tell_lines(faults.lines)
         raise CallerError(faults.lines[-1]) from None
     digest = trace_digest(grid.base.trace)
-    tasks = grids.tasks_of(points, grid.fixed, digest)
+    followed = range(len(points)) if follow else ()
+    tasks = grids.tasks_of(points, grid.fixed, digest, followed)
     merged = []
     if len(points) < len(grid):
         merged.append(

@@ -34,7 +34,7 @@ Wanted: TypeAlias = tuple[int, ...] | Literal["all"] | None
 
 def policies() -> list[str]:
     """Every policy that a curve can show."""
-    return [*ONE_PASS[:1], *registry.names(replay.POLICIES), *ONE_PASS[1:]]
+    return [*ONE_PASS[:1], *registry.stems(replay.POLICIES), *ONE_PASS[1:]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,4 +148,8 @@ def _bought(step: Step, prices: Prices | None) -> dict[str, object]:
 def _in_words(slo: Mapping[str, float | None] | None) -> list[str]:
     known = {} if slo is None else slo
     named = ((_LIMITS.get(name, name), limit) for name, limit in known.items())
-    return [f"{name} {limit:g} s" for name, limit in named if limit is not None]
+    return [
+        f"{name} {limit:g} s" if limit >= 1 else f"{name} {limit * 1000:g} ms"
+        for name, limit in named
+        if limit is not None
+    ]

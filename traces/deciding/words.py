@@ -4,6 +4,7 @@ differences and ratios that are printed."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import floor, log10
 
 from .buys import HOST, Step, amount_for, goodput_of, line
 from .limits import OF_MEMORY, Limit, gigabytes, percent
@@ -123,12 +124,14 @@ def bought(step: Step) -> str:
         little = little and abs(goodput * step.size) < LITTLE_RATE * (step.start.goodput or 0.0)
     if little:
         return f"{sizes}{where}: hardly anything changes."
-    parts = [f"{rate * 100:+.2g} points of hit rate"]
+    units = max(1, 10 ** floor(log10(step.size))) if step.size > 0 else 1
+    parts = [f"{rate * 100 * units:+.2g} points of hit rate"]
     if time is not None:
-        parts.append(f"{_signed(time)} of p90 TTFT")
+        parts.append(f"{_signed(time * units)} of p90 TTFT")
     if goodput is not None:
-        parts.append(f"{goodput:+.2g} requests/s of goodput")
-    return f"{sizes}{where}: each {axis.unit} brings {', '.join(parts)}."
+        parts.append(f"{goodput * units:+.2g} requests/s of goodput")
+    each = f"each {axis.unit} brings" if units == 1 else f"each {units:,} {axis.unit} bring"
+    return f"{sizes}{where}: {each} {', '.join(parts)}."
 
 
 def priced(best: Measured, value: float, prices: Prices, cost: float) -> str:

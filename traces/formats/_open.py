@@ -79,14 +79,19 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any)
     return _sourced(lines.path, lines, iter(()), format_name, About(**about)).trace(limit)
 
 
-def _folder(path: str, format_name: str, about: About) -> Source:
-    """The files of a folder, by name, as one trace."""
+def files_of(path: str) -> list[str]:
+    """The files that a folder of traces may be read from, in their order."""
     try:
-        paths = sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+        return sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
     except OSError as error:
         raise CallerError(
             f"{path}: expected a readable folder, found: {error.strerror}; check the path"
         ) from None
+
+
+def _folder(path: str, format_name: str, about: About) -> Source:
+    """The files of a folder, by name, as one trace."""
+    paths = files_of(path)
     if not paths:
         raise CallerError(
             f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "

@@ -27,7 +27,7 @@ _POLICIES = {
     "fifo": "FIFO",
     "lfu": "LFU",
     "s3-fifo": "S3-FIFO",
-    "s3fifo": "S3-FIFO",
+    "s3_fifo": "S3-FIFO",
     "sieve": "SIEVE",
     "slru": "SLRU",
     "optimum": "optimum (Belady)",

@@ -1,7 +1,8 @@
 """A short replay of the beginning of a trace, from which the load of all others is chosen.
 
 It says how much the trace offers of what the machine can do, and how many tokens running requests
-hold on the device. Both are estimates: they hold for the beginning, without host memory.
+hold on the device at a load that it can serve. Both are estimates: they hold for the beginning,
+without host memory.
 """
 
 from __future__ import annotations
@@ -35,18 +36,29 @@ class Pilot:
 
 
 def pilot(options: ReplayOptions, traces: Callable[[ReplayOptions], Trace]) -> Pilot:
-    """options: without host memory. Ctrl-C raises KeyboardInterrupt."""
+    """options: without host memory. Ctrl-C raises KeyboardInterrupt.
+
+    A machine that is overloaded is tried again at the speed that it can serve, since a long queue
+    fills the device with running requests.
+    """
     limit = min(options.limit or REQUESTS, REQUESTS)
     options = replace(options, limit=limit, check="off", sample=None)
     trace = traces(options)
+    latency, speed = _replayed(options, trace)
+    load = load_of(trace.jobs, latency.requests)
+    if load.overloaded and options.request_rate is None:
+        speed = Fraction(slower(load, speed))
+        latency, _ = _replayed(replace(options, speed=speed), trace)
+    return Pilot(load.offered, speed, _running(latency), len(trace.jobs))
+
+
+def _replayed(options: ReplayOptions, trace: Trace) -> tuple[Latency, Fraction]:
+    """The times of a replay, and its speed."""
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, time.perf_counter(), shown=_quiet)
     if run.interrupted or run.latency is None:
         raise KeyboardInterrupt
-    load = load_of(trace.jobs, run.latency.requests)
-    speed = settings.speed
-    served = Fraction(slower(load, speed)) if load.overloaded else speed
-    return Pilot(load.offered, served, _running(run.latency), len(trace.jobs))
+    return run.latency, settings.speed
 
 
 def _running(latency: Latency) -> int:

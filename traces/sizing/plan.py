@@ -28,7 +28,7 @@ from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-FEWEST_SIZES, MOST_SIZES = 4, 5
+FEWEST_SIZES, MOST_SIZES = 4, 6
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
@@ -53,7 +53,7 @@ def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
         top = enough_pages(curve) * page_bytes
-        sizes = _between(device_pages * page_bytes, top)
+        sizes = _between(device_pages * page_bytes, max(top, page_bytes), page_bytes)
     if not sizes:
         return Ladder((), 0)
 
@@ -78,10 +78,11 @@ def enough_pages(curve: Curve) -> int:
     return low
 
 
-def _between(low: int, high: int) -> tuple[int, ...]:
+def _between(low: int, high: int, least: int) -> tuple[int, ...]:
     """Powers of two from at least `low` to at least `high`, evenly chosen, with smaller ones where
-    these are few."""
-    known = [scale << power for scale in (10**6, 10**9, 10**12, 10**15) for power in range(10)]
+    these are few. None is below `least`."""
+    scales = (10**6, 10**9, 10**12, 10**15)
+    known = [size for scale in scales for power in range(10) if (size := scale << power) >= least]
     top = next((place for place, size in enumerate(known) if size >= high), len(known) - 1)
     first = next((place for place, size in enumerate(known) if size >= low), top)
     places = range(max(0, min(first, top + 1 - FEWEST_SIZES)), top + 1)

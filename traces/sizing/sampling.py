@@ -69,10 +69,15 @@ def part_for(budget_s: float, trace: Trace, page_size: int, points: int, jobs: i
 
 
 def scaled(
-    point: Point, rate: Fraction, device_tokens: int, running_tokens: int, largest: int
+    point: Point,
+    rate: Fraction,
+    device_tokens: int,
+    running_tokens: int,
+    largest: int,
+    page_bytes: int,
 ) -> Point:
     """The point for the sampled trace. device_tokens: of the whole machine. largest: tokens of the
-    largest request, which has to fit."""
+    largest request, which has to fit. page_bytes: of all ranks; a pool has one page at least."""
     options = point.options
     running = min(running_tokens, device_tokens)
     kept = max(largest, running + int(rate * (device_tokens - running)))
@@ -81,7 +86,7 @@ def scaled(
         given["speed"] = (options.speed or Fraction(1)) / rate
     for name in ("host_bytes", "storage_size"):
         size = getattr(options, name)
-        given[name] = None if size is None else max(1, int(size * rate))
+        given[name] = None if size is None else max(page_bytes, int(size * rate))
     return Point(replace(options, **given), point.varied)
 
 

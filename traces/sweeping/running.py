@@ -66,7 +66,11 @@ def measured(
         if how.path is not None:
             file = stack.enter_context(sweep_file.opened(how.path))
             file.begin(header)
-            done = {task.key: file.done[task.key] for task in tasks if task.key in file.done}
+            done = {
+                task.key: _named(file.done[task.key], task)
+                for task in tasks
+                if task.key in file.done
+            }
             if file.repaired:
                 print_error(f"{how.path}: the last line was cut off; its point runs again")
         missing = [task for task in tasks if task.key not in done]
@@ -87,6 +91,12 @@ def measured(
             why = "interrupted: " if code else ""
             print_error(f"{why}{len(done)} of {len(tasks)} points are done{again}")
     return Measured([done[task.key] for task in tasks if task.key in done], code, error)
+
+
+def _named(point: dict[str, Any], task: Task) -> dict[str, Any]:
+    """A point that was measured before, under the name that it has now."""
+    named: dict[str, Any] = {"label": task.label, "point": task.point}
+    return point | named | {"variant": point["variant"] | {"label": task.label}}
 
 
 def _run(

@@ -5,6 +5,7 @@ Runs in a process of its own, on another machine, or in the command's process. D
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,7 +76,20 @@ class Traces:
 
 
 opened_once = Traces()  # of this process
+# allocations, and collections of younger objects, before a collection
+_RARE = (100_000, 50, 100)
 _checked: set[tuple[str | None, str]] = set()
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Reference counting frees nearly everything of a replay, and a collection scans its tree."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_RARE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @dataclass(frozen=True)
@@ -112,14 +126,16 @@ class PointWork:
         watch = None
         if settings.check != "off":
             watch = Watch(settings.check, replay_command=task.command)
-        with story_on_error(watch):
+        with story_on_error(watch), rare_collections():
             run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
         if run.interrupted:
             raise KeyboardInterrupt
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
         found = head(task.command, complete=True) | named | document(trace, settings, run)
         if run.latency is not None:
-            found["load"] = load_document(load_of(trace.jobs, run.latency.requests))
+            found["load"] = load_document(
+                load_of(trace.jobs, run.latency.requests, settings.load.concurrency)
+            )
         found["variant"] = collect(trace, paged, settings, run, task.label).document()
         return found
 
