@@ -227,10 +227,9 @@ class NodeBook:
             self.ages.inserted(mirror, self.clock)
             return
         mirror.use = lower.use.copy()
-        mirror.inserted, mirror.hits = lower.inserted, lower.hits
+        mirror.inserted, mirror.hits, mirror.earlier = lower.inserted, lower.hits, lower.earlier
         mirror.priority, mirror.fetched = lower.priority, lower.fetched
         mirror.visits, mirror.age = lower.visits.copy(), lower.age.copy()
-        mirror.earlier = lower.earlier
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
