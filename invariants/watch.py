@@ -161,7 +161,7 @@ class Watch:
             return ""
         name = self.book.eviction.name
         if self.book.nodes.chances is not None:
-            return f"the order of evictions from host under {name}"
+            return f"the order of evictions from host under {name}" * self.book.config.has_host
         if second_chance_of(self.book.eviction) is not None:
             return f"the order of evictions under {name} with several components"
         return f"the order of evictions: policy {name} declares none"
