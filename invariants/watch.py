@@ -161,7 +161,8 @@ class Watch:
             return ""
         name = self.book.eviction.name
         if self.book.nodes.chances is not None:
-            return f"the order of evictions from host under {name}" * self.book.config.has_host
+            hosted = self.book.config.has_host
+            return f"the order of evictions from host under {name}" if hosted else ""
         if second_chance_of(self.book.eviction) is not None:
             return f"the order of evictions under {name} with several components"
         return f"the order of evictions: policy {name} declares none"
