@@ -172,3 +172,12 @@ def test_what_is_in_use_or_pinned_does_not_expire_and_goes_later() -> None:
     assert pages(rig.feed(TimePassed())) == 1, "y alone"
     rig.feed(UnpinWanted(0))
     assert pages(rig.feed(TimePassed())) == 1
+
+
+def test_a_parent_and_its_child_that_are_due_in_one_period_go_together() -> None:
+    """The child goes first, so the parent has none when it is its turn."""
+    rig = Rig(device=16, ttl_periods=1)
+    served(rig, "ab", "abcd")
+    assert rig.feed(TimePassed()) == []
+    assert pages(rig.feed(TimePassed())) == 4
+    assert rig.view.pool(Tier.DEVICE).free == 16
