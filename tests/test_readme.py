@@ -33,11 +33,7 @@ def test_the_readme_shows_the_main_commands() -> None:
     assert "make replay" in shown
     assert "make check" in shown
     assert {line.split()[1] for line in shown if line.startswith("hicache")} == {
-        "replay",
-        "generate",
-        "host",
-        "inspect",
-        "store",
+        *("compare", "curve", "generate", "host", "inspect", "replay", "size", "store", "sweep"),
     }
 
 
@@ -67,18 +63,18 @@ def test_the_counts_of_the_readme_are_those_of_the_code() -> None:
     assert f"plants {bugs} bugs" in README
 
 
-def test_the_figures_of_the_readme_are_those_of_the_page_of_figures() -> None:
+def test_the_answer_of_the_readme_is_that_of_the_page_about_sizing() -> None:
     rows: dict[str, list[str]] = {}
-    for row in (ROOT / "docs/figures.md").read_text().splitlines():
-        if row.startswith(("| 0 GB", "| 1 TB", "| 2 TB")):
-            size, *cells = [cell.strip() for cell in row.strip("|").split("|")]
-            rows.setdefault(size, cells)  # the first table is that of the picture
-    rates = {size: cells[2].removesuffix(" %") for size, cells in rows.items()}
-    times = {size: f"{float(cells[5].removesuffix(' s')):.1f}" for size, cells in rows.items()}
-    assert f"from {rates['0 GB']} to {rates['1 TB']} %" in README
-    assert f"from {times['0 GB']} to {times['1 TB']} s" in README
-    more = round(float(rates["2 TB"]) - float(rates["1 TB"]))
-    assert f"Another terabyte adds {more} points" in README
+    for row in (ROOT / "docs/sizing.md").read_text().splitlines():
+        size, *cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if row.startswith("| ") and len(cells) == 5:
+            rows[size] = [cell.split()[0] for cell in cells]
+    none, some, most = rows["none"], rows["2 TB"], rows["8 TB"]
+    assert f"from {none[0]} to {some[0]} %" in README
+    assert f"from {none[1]} to {some[1]} s" in README
+    assert f"serve {float(some[4]) / float(none[4]):.1f} times as many" in README
+    assert f"({most[0]} of 37.4 %)" in README
+    assert f"{float(most[4]) / float(none[4]):.1f} times the goodput" in README
 
 
 def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(

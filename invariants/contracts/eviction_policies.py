@@ -26,7 +26,9 @@ _LAST_USES, _TICKS, _HITS, _PRIORITIES = (
     (1, 2, 3, 9),
     (-2, 0, 7),
 )
+_DEPTHS = (0, 1, 30, 1 << 20)
 _FACTS = [Facts(*one) for one in product(_LAST_USES, _TICKS, _HITS, _PRIORITIES)]
+_WITH_DEPTHS = [Facts(use, 1, 2, 0, depth=depth) for use, depth in product(_LAST_USES, _DEPTHS)]
 _VISITS, _AGES, _COSTS = (0, 1, 4), (0, 1, 1 << TICK_BITS, (1 << TICK_BITS) + 30), (1, 900)
 _WITH_MARKS = [
     Facts(2, inserted, 2, 0, *marks) for inserted, *marks in product(_TICKS, _VISITS, _AGES, _COSTS)
@@ -35,7 +37,7 @@ _WITH_MARKS = [
 
 def wrong(policy: EvictionPolicy) -> str:
     """Returns the error of a policy as "expected ..., found ...", or "" if there is none."""
-    return _properties(policy) or _ranks(policy)
+    return _properties(policy) or _ranks(policy, 0) or _ranks(policy, 1)
 
 
 def _properties(policy: EvictionPolicy) -> str:
@@ -55,15 +57,17 @@ def _properties(policy: EvictionPolicy) -> str:
     return ""
 
 
-def _ranks(policy: EvictionPolicy) -> str:
+def _ranks(policy: EvictionPolicy, component: int) -> str:
+    """component: 0, full attention, whose depth is 0; or 1, a window or a state."""
     if second_chance_of(policy) is not None:
         return ""  # the core gives each copy its place
     known = [*_FACTS, *(_WITH_MARKS if asks_for_marks(policy) else ())]
-    ranks = {facts: policy.rank(_node(facts), 0) for facts in known}
+    known += _WITH_DEPTHS if component else ()
+    ranks = {facts: policy.rank(_node(facts), component) for facts in known}
     for facts, rank in ranks.items():
         if type(rank) is not int:
             return f"expected rank to return an integer, found {rank!r}"
-        if policy.rank(_node(facts), 0) != rank:
+        if policy.rank(_node(facts), component) != rank:
             return f"expected the same rank for the same node twice, found {rank} once"
         for later in _later(facts):
             if later in ranks and ranks[later] < rank:
@@ -101,6 +105,7 @@ def _later(facts: Facts) -> list[Facts]:
         ("priority", _PRIORITIES),
         ("visits", _VISITS),
         ("age", _AGES if facts.visits else ()),
+        ("depth", _DEPTHS),
     ):
         more = [value for value in values if value > getattr(facts, name)]
         grown += [facts._replace(**{name: value}) for value in more[:1]]
@@ -108,12 +113,13 @@ def _later(facts: Facts) -> list[Facts]:
 
 
 def _node(facts: Facts) -> Node:
-    node = Node(1, None, b"", b"", 1, 1)
-    node.last_use[0] = facts.last_use
+    above = Node(1, None, b"", b"", facts.depth, 2)
+    node = Node(2, above, b"", b"", facts.depth + 1, 2)
+    node.last_use = [facts.last_use] * 2
     node.inserted, node.hits, node.priority = facts.inserted, facts.hits, facts.priority
-    node.marks = Marks(1)
-    node.marks.visits[0], node.marks.age[0] = facts.visits, facts.age
-    node.marks.cost[0], node.marks.earlier = facts.cost, facts.earlier
+    node.marks = Marks(2)
+    node.marks.visits, node.marks.age = [facts.visits] * 2, [facts.age] * 2
+    node.marks.cost, node.marks.earlier = [facts.cost] * 2, facts.earlier
     return node
 
 

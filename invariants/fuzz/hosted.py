@@ -49,7 +49,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 from hicache.runtime.driver import Driver
-from invariants.books.orders import RECENCY
+from invariants.books.orders import is_recency
 from invariants.watch import Watch
 
 from .faults.errors import KINDS as ERRORS
@@ -80,7 +80,7 @@ def applies(tape: Tape) -> bool:
     if config.ttl_periods or config.pin_pages or config.pin_host_pages:
         return False  # a copy to host keeps what would expire, and a pin may want a host
     policy = registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy()
-    return getattr(policy, "order", ()) == RECENCY and not hasattr(policy, "reference")
+    return is_recency(policy)
 
 
 class HostedHand(Hand):

@@ -13,21 +13,35 @@ from types import SimpleNamespace
 from hicache.core import registry
 from hicache.core.components.base import known, residency
 from hicache.core.errors import CallerError
-from hicache.core.eviction_policies.base import EvictionPolicy, Facts, before
+from hicache.core.eviction_policies.base import (
+    EvictionPolicy,
+    Facts,
+    SecondChance,
+    asks_for_marks,
+    before,
+    second_chance_of,
+)
 from hicache.core.write_policies.base import WritePolicy
 
 from ..books.orders import key_of_facts
 from ..contracts import eviction_policies
 
 Key = Callable[[Facts], tuple[int, ...]]
+_TICKS = 1 << 48  # of an age, what is below is a tick
 _ORDERS: dict[str, tuple[bool, Key]] = {
+    "cost_aware": (
+        False,
+        lambda one: (one.age // _TICKS + (1 + one.visits) * one.cost, one.last_use),
+    ),
     "fifo": (False, lambda one: (one.inserted,)),
     "lfu": (False, lambda one: (one.hits, one.last_use)),
     "lru": (False, lambda one: (one.last_use,)),
-    "lru_path": (True, lambda one: (one.last_use,)),
+    "lru_path": (True, lambda one: (one.last_use, one.depth)),
     "priority": (False, lambda one: (one.priority, one.last_use)),
+    "sieve": (False, lambda one: (_lap(one), one.inserted)),
     "slru": (False, lambda one: (int(one.hits > 1), one.last_use)),
 }
+_QUEUES = {"s3_fifo": SecondChance(10, 2, 3, 90)}  # two queues instead of an order
 _WRITES = {
     "write_back": (0, True, False),
     "write_through": (1, False, True),
@@ -35,12 +49,29 @@ _WRITES = {
 }
 _COMPONENTS = {"full": "path", "swa": "window", "mamba": "state"}
 _FACTS = [
-    Facts(last_use, inserted, hits, priority)
+    Facts(last_use, inserted, hits, priority, depth=depth)
     for last_use in (0, 3, 1 << 40)
     for inserted in (0, 9)
     for hits in (1, 2, 3)
     for priority in (-1, 0, 4)
+    for depth in (0, 5)
 ]
+_MARKED = [
+    Facts(last_use, inserted, 2, 0, visits, age, cost, earlier)
+    for last_use in (3, 1 << 40)
+    for inserted, earlier in ((4, 0), (9, 7))
+    for visits in (0, 1, 4)
+    for age in (0, 7, _TICKS + 8, 2 * _TICKS)
+    for cost in (1, 900)
+]
+
+
+def _lap(one: Facts) -> int:
+    """The lap of the hand of SIEVE in which the copy goes."""
+    lap, hand = divmod(one.age, _TICKS)
+    if one.visits:
+        return lap + (1 if one.inserted > hand else 2)
+    return lap + (1 if one.age and hand >= one.earlier else 0)
 
 
 def policies() -> bool:
@@ -50,12 +81,17 @@ def policies() -> bool:
         declared = key_of_facts(order)
         if (order.name, order.whole_path) != (name, whole_path) or declared is None:
             return False
+        facts = [*_FACTS, *_MARKED] if asks_for_marks(order) else _FACTS
         alike = all(
             (key(one) < key(other)) == (declared(one) < declared(other))
-            for one in _FACTS
-            for other in _FACTS
+            for one in facts
+            for other in facts
         )
         if not alike or eviction_policies.wrong(order):
+            return False
+    for name, queues in _QUEUES.items():
+        two: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
+        if (two.name, two.whole_path, second_chance_of(two)) != (name, False, queues):
             return False
     for name, told in _WRITES.items():
         write: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
@@ -72,7 +108,7 @@ def folders() -> bool:
         return False
     names = registry.stems(package)
     hyphened = [name.replace("_", "-") for name in names]
-    if not {*_ORDERS} <= {*names} or sorted(names) != names:
+    if not {*_ORDERS, *_QUEUES} <= {*names} or sorted(names) != names:
         return False
     if registry.spellings(package) != names or registry.names(package) != hyphened:
         return False
@@ -96,9 +132,8 @@ def _refuses(package: str) -> bool:
         try:
             registry.load(package, name)
         except CallerError as error:
-            text = (
-                f"eviction policies: expected one of {', '.join(sorted(_ORDERS))}, found {name!r}"
-            )
+            ours = ", ".join(sorted({*_ORDERS, *_QUEUES}))
+            text = f"eviction policies: expected one of {ours}, found {name!r}"
             if not str(error).startswith(text) or not str(error).endswith(hint):
                 return False
         else:

@@ -338,6 +338,7 @@ class Cache:
             "hits": node.hits,
             "reused": min(node.hits, PROTECTED_HITS),
             "priority": node.priority,
+            "depth": node.end - len(node.rows) if kind != FULL else 0,
         }
         return tuple(facts[name] for name in self.order)
 

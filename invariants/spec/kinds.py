@@ -55,7 +55,7 @@ WAITS = {"best_effort": False, "wait_complete": True, "timeout": True}
 # The facts that are compared, in turn; the copy with the smallest values is evicted first.
 ORDERS = {
     "lru": ("last_use",),
-    "lru_path": ("last_use",),
+    "lru_path": ("last_use", "depth"),
     "fifo": ("inserted",),
     "lfu": ("hits", "last_use"),
     "slru": ("reused", "last_use"),

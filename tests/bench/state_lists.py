@@ -28,23 +28,38 @@ SEEDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """deep_first: of one path, the deeper state goes first. heartbeat: the script's request at each
-    barrier. turn_s: from the first token of an answer to its last one."""
+    """deep_first: of one path, the deeper state goes first. late: a hit moves its path to the end
+    when the request has its states, and not before (as in this project's cache, in which a refused
+    request changes nothing). heartbeat: the script's request at each barrier. turn_s: from the
+    first token of an answer to its last one."""
 
     rate: float = 1.0
     turn_s: float = 1.9
     deep_first: bool = False
+    late: bool = False
     heartbeat: bool = False
+
+
+VARIANTS = (
+    Variant(),
+    Variant(heartbeat=True),
+    Variant(late=True),
+    Variant(late=True, deep_first=True),
+    Variant(deep_first=True),
+    Variant(rate=16.0),
+    Variant(rate=16.0, heartbeat=True),
+)
 
 
 class Lists:
     """states: (client, depth), the least recent first. locked: those of running requests."""
 
-    def __init__(self, deep_first: bool) -> None:
+    def __init__(self, deep_first: bool, late: bool) -> None:
         self.states: list[tuple[int, int]] = []
         self.locked: dict[int, int] = {}
         self.owned = 0
         self._deep_first = deep_first
+        self.late = late
 
     def need(self, count: int) -> None:
         """Evicts until so many states are free."""
@@ -67,7 +82,7 @@ class Lists:
 
 def rounds(variant: Variant, seed: int) -> list[float]:
     """The hit rate of each round."""
-    draw, lists = Random(seed), Lists(variant.deep_first)
+    draw, lists = Random(seed), Lists(variant.deep_first, variant.late)
     rates = []
     for turn in range(ROUNDS):
         prompt = TOKENS * (2 * turn + 1)
@@ -100,13 +115,16 @@ def rounds(variant: Variant, seed: int) -> list[float]:
 def begin(lists: Lists, client: int) -> int:
     """Takes the states of a request. Returns its hit."""
     hit = lists.found(client)
-    lists.touch(client)
+    if not lists.late:
+        lists.touch(client)
     lists.locked[client] = hit
     if hit:
         lists.need(1)
         lists.owned += 1
     lists.need(OWNED)
     lists.owned += OWNED - bool(hit)
+    if lists.late:
+        lists.touch(client)
     return hit
 
 
@@ -118,8 +136,7 @@ def end(lists: Lists, client: int, tokens: int) -> None:
 
 def main() -> None:
     weights = [2 * turn + 1 for turn in range(ROUNDS)]
-    for rate, deep, heartbeat in itertools.product((1.0, 16.0), (False, True), (False, True)):
-        variant = Variant(rate=rate, deep_first=deep, heartbeat=heartbeat)
+    for variant in VARIANTS:
         runs = [rounds(variant, seed) for seed in range(SEEDS)]
         totals = [statistics.fmean(run, weights) for run in runs]
         apart = [math.dist(a[1:], b[1:]) / 11**0.5 for a, b in itertools.pairwise(runs)]

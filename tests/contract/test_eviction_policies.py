@@ -15,8 +15,10 @@ from hicache.core.eviction_policies.base import (
     Facts,
     Term,
     before,
+    depth,
     second_chance_of,
 )
+from hicache.core.eviction_policies.lru_path import LruPath
 from hicache.core.radix.node import Node
 from invariants.contracts.eviction_policies import wrong
 from invariants.fuzz.generate import weights_of
@@ -105,6 +107,20 @@ class Own(Sound):
         return (facts.last_use + 8 * facts.hits,)
 
 
+class Shallow(Sound):
+    """Declares the depth of windows and states, and forgets it."""
+
+    order = (Term("last_use"), Term("depth"))
+
+    def rank(self, node: Node, component: int) -> object:
+        return node.last_use[component]
+
+
+class Deep(Shallow):
+    def rank(self, node: Node, component: int) -> object:
+        return before(node.last_use[component], -depth(node, component))
+
+
 class Misjudged(Own):
     def reference(self, facts: Facts) -> tuple[int, ...]:
         return (-facts.hits,)
@@ -119,6 +135,8 @@ class Misjudged(Own):
         (Falling, "a rank that only grows"),
         (Other, "ranks in the declared order"),
         (Misjudged, "ranks in the declared order"),
+        (Shallow, "ranks in the declared order"),
+        (Deep, "a rank that only grows"),
         (Fickle, "the same rank for the same node twice"),
         (Text, "an integer"),
         (Unranked, "a method rank"),
@@ -132,6 +150,19 @@ def test_a_broken_contract_is_reported(made: type, words: str) -> None:
     found = wrong(made())
     assert words in found
     assert bool(found) == bool(words)
+
+
+def test_a_deep_state_that_goes_before_a_shallow_one_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LruPath, "rank", lambda self, node, index: node.last_use[index])
+    ops, found = load(), set()
+    seeds = iter(range(40))
+    while not found >= {"ORDER-REF", "SPEC Evicted"}:
+        seed = next(seeds)
+        swarm = draw_swarm(seed, weights_of(ops), ("full", "mamba"), eviction="lru_path")
+        outcome = generate(swarm, ops, seed, 100, against=True)
+        found.add(outcome.failure.kind if outcome.failure is not None else "")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -287,3 +287,16 @@ def test_a_hit_refreshes_the_state_that_it_uses_and_no_other() -> None:
         found[policy] = [text for text in ("ab", "abcd", "pq") if rig.look(text).device_pages]
     assert found["lru"] == ["abcd", "pq"], "the oldest intermediate state"
     assert "pq" not in found["lru_path"], "a whole cold session"
+
+
+def test_of_the_states_of_one_path_those_near_the_root_go_first() -> None:
+    """A use of the whole path makes its states equally recent; the next turn needs the deepest."""
+    rig = states(eviction_policy="lru_path")
+    texts = ("ab", "abcd", "abcdef")
+    for request, text in enumerate(texts):
+        rig.run(request, text)
+    order = []
+    while found := [text for text in texts if rig.residency().get(text) == "D/D"]:
+        rig.evict("mamba", 1)
+        order += [text for text in found if rig.residency().get(text) != "D/D"]
+    assert order == ["ab", "abcd", "abcdef"]

@@ -56,11 +56,14 @@ from hicache.core.events import (
     LookupDone,
     MatchWanted,
     PagesWanted,
+    PinWanted,
     PrefetchLimitReached,
     PrefillDone,
     Retracted,
     StorageAttached,
     StoreDone,
+    TimePassed,
+    UnpinWanted,
 )
 from hicache.core.types import NO_PAGES, Key, Pages, Tier
 from hicache.runtime.config_document import MAY_LACK, config_of, document, written
@@ -181,6 +184,9 @@ def test_every_event_is_recorded_exactly() -> None:
         FetchDone(11),
         StoreDone(12, 1),
         DeleteDone(13, False),
+        TimePassed(),
+        PinWanted(4, key, Tier.HOST),
+        UnpinWanted(4),
     )
     assert {type(event) for event in told} == set(get_args(Event)) - {
         *(Aborted, AdmitWanted, ContinueWanted, MatchWanted)
@@ -322,8 +328,8 @@ def test_the_replay_digest_covers_the_pages_of_storage() -> None:
     assert len(found) == 13
 
 
-def test_settings_of_storage_are_written_where_they_are_not_the_usual_ones() -> None:
-    """So files from before there was storage are still read, and unchanged when written again."""
+def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:
+    """So files from before there were these are still read, and unchanged when written again."""
     changes: dict[str, Any] = {
         "exchange_pages": (2,),
         "write_policy": "write_back",
@@ -333,6 +339,11 @@ def test_settings_of_storage_are_written_where_they_are_not_the_usual_ones() -> 
         "prefetch_budget_tokens": 64,
         "max_stores": 3,
         "store_tries": 1,
+        "recompute_token_cost": 7,
+        "recompute_position_cost": 5,
+        "ttl_periods": 2,
+        "pin_pages": (6,),
+        "pin_host_pages": (4,),
     }
     config = replace(CONFIG, **changes)
     assert changes.keys() - {"write_policy"} == MAY_LACK.keys()

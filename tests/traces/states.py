@@ -3,8 +3,8 @@
 Conversations of equal turns, one request at a time. A request locks the deepest state of its
 conversation, takes three slots, copies the state, leaves one behind its prompt (which takes another
 slot) and one behind its answer, and gives the other two back. Where no slot is free the least
-recently used state goes, the deeper one of equals, searched from end to end. It shares no code and
-no data structure with the core.
+recently used state goes, the one nearer to the root of equals, searched from end to end. It shares
+no code and no data structure with the core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def simulate_states(chat: Chat, slots: int, whole_path: bool) -> list[int]:
 
     def make_room(own: int, locked: tuple[int, int]) -> None:
         while len(held) + own > slots:
-            del held[min((one for one in held if one != locked), key=lambda it: (held[it], -it[1]))]
+            del held[min((one for one in held if one != locked), key=lambda it: (held[it], it[1]))]
 
     def use(client: int, depth: int) -> None:
         held[client, depth] = tick

@@ -52,20 +52,18 @@ def test_fifty_states_without_a_host_lose_whole_conversations_from_round_3_on(
     alone = f"{FIFTY} --host-ratio 0 --eviction lru_path"
     runs = [replayed(tmp_path, TEN, alone, seed) for seed in range(1, 5)]
     assert rates(runs[0]) == [
-        *(0.0, 0.583333, 0.58, 0.535714, 0.602778, 0.629545),
-        *(0.571154, 0.701667, 0.632353, 0.797368, 0.684524, 0.741304),
+        *(0.0, 0.583333, 0.675, 0.575, 0.602778, 0.797727),
+        *(0.542308, 0.733333, 0.648529, 0.840789, 0.752381, 0.756522),
     ]
     rounds = [mean(column) for column in zip(*map(rates, runs), strict=True)]
     assert rounds[1] == MAMBA[0]
-    assert error(rounds, MAMBA) < 0.14
-    parts = []  # hits that are neither a whole history nor nothing
+    assert round(error(rounds, MAMBA), 3) == 0.154
     for run in runs:
         full, states = run["components"]["full"], run["components"]["mamba"]
         assert states["most_in_use"] == 50
         assert full["evicted"]["device"] == full["evicted_along"]
         hits = [(row["device"], row["wanted"]) for row in run["lookups"]]
-        parts.append(sum(hit not in (0, wanted - 256) for hit, wanted in hits))
-    assert parts == [20, 14, 14, 11]
+        assert all(hit in (0, wanted - 256) for hit, wanted in hits), "a whole history or nothing"
 
 
 def test_with_a_host_every_state_is_found_again(tmp_path: Path) -> None:
@@ -83,11 +81,11 @@ def test_512_states_with_the_used_state_or_the_whole_path_refreshed(tmp_path: Pa
         replayed(tmp_path, clients, f"{sizes} --host-ratio 0 --eviction {order}")
         for order in ("lru_path", "lru")
     )
-    assert round(before["whole"]["hit_rate"], 6) == 0.523869
+    assert round(before["whole"]["hit_rate"], 6) == 0.526165
     assert round(after["whole"]["hit_rate"], 6) == 0.785438
     for page in ("benchmarks.md", "components.md"):
         said = (DOCS / page).read_text()
-        assert "0.523869"[page == "benchmarks.md" :] in said
+        assert "0.526165"[page == "benchmarks.md" :] in said
         assert "0.785438"[page == "benchmarks.md" :] in said
     assert all(
         late < early for late, early in zip(rates(before)[2:], rates(after)[2:], strict=True)

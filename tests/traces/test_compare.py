@@ -172,6 +172,7 @@ def test_a_comparison_as_html_has_no_script(folder: Path, tmp_path: Path) -> Non
         (lambda d: d["trace"].update(path="other.jsonl"), "name different files"),
         (lambda d: d["whole"].update(input_tokens=5), "served different requests"),
         (lambda d: d["config"].update(mode="hits"), "have different modes"),
+        (lambda d: d["config"].update(mode=["hits"]), "have different modes"),
     ],
 )
 def test_what_weakens_a_comparison_is_said_and_no_cause_is(

@@ -187,7 +187,7 @@ def test_two_eviction_orders_are_compared(
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]
     assert main(["generate", "multiturn", *sizes, "-o", path]) == 0
-    options = ["--mode", "hits", *STATES, "52", "--device-tokens", "1M", "--check", "off"]
+    options = ["--mode", "hits", *STATES, "48", "--device-tokens", "1M", "--check", "off"]
     capsys.readouterr()
     found = replayed(tmp_path, path, *options, "--compare-eviction", "lru_path")
     assert found["config"]["eviction_policy"] == "lru"

@@ -244,6 +244,8 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("1000", "-5", "trace:3: expected ContextTokens: an integer from 0"),
         ("2023-11-16 18:15:46", "16.11.2023", "trace:2: expected TIMESTAMP: a time such as"),
         (",109", "", "trace:3: expected 3 values, found 2"),
+        ("2023-11-16 18:15:46", "1960-11-16 18:15:46", "trace:2: expected TIMESTAMP: a time such"),
+        ("2023-11-16 18:15:50", "9999-11-16 18:15:50", "trace:3: expected TIMESTAMP: a time such"),
     ],
     "bailian": [
         ("34, 35", "34", "trace:2: expected 34 hash_ids (input_length 530 / 16"),
@@ -313,6 +315,27 @@ def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None
         assert told.startswith(said), (old, told)
         assert "\n" not in told
         assert len(told) < 300
+
+
+def test_times_of_agents_within_agents_have_a_bound() -> None:
+    """Each is relative to the one around it, so their sum could exceed 64 bits."""
+    turn = {"type": "n", "in": 10, "out": 1, "hash_ids": []}
+    last = 1 << 32
+    inner: list[dict[str, Any]] = []
+    for _ in range(4):
+        begun = [{"t": last, "type": "subagent", "requests": inner}] if inner else []
+        inner = [{"t": 0, **turn}, {"t": last, **turn}, *begun]
+    whole = {"id": "a", "block_size": 64, "hash_id_scope": "local", "requests": inner}
+    with pytest.raises(CallerError, match=r"expected t: at most \d+ seconds from the start"):
+        text(json.dumps(whole))
+
+
+def test_a_line_of_many_lookups_is_refused_in_linear_time() -> None:
+    for one in ("UCMTrace:timestamp:", "UCMTrace: timestamp: 1, input_length: 1, output_length: 1, "
+                "block_hashes: ["):  # fmt: skip
+        content = sample("ucm").splitlines()[0] + "\n" + one * 40_000
+        with pytest.raises(CallerError, match="trace:2: expected UCMTrace: timestamp"):
+            text(content)
 
 
 @pytest.mark.parametrize("name", registry.names(FORMATS))

@@ -162,7 +162,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(
         (["--host-bytes", "0,many"], "expected bytes such as 512GB"),
         (["--host-bytes", ",".join(map(str, range(65)))], "expected at most 64 sizes, found 65"),
         (["--host-ratio", "2"], "--host-ratio"),
-        (["--compare-eviction", "fifo"], "--compare-eviction: expected one eviction order"),
+        (["--compare-eviction", "fifo"], "--compare-eviction"),
         (["-o", "trace.jsonl"], "--output: expected another file than the trace"),
         (["-o", "-", "--json", "-"], "--json: expected a file"),
         (["-o", "pic.png"], "--output: expected a name that ends in .svg, found pic.png"),

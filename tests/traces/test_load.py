@@ -274,3 +274,13 @@ def test_replicas_keep_the_concurrency_together(conversations: Path, tmp_path: P
     ]
     assert max(flying) == 3
     assert {row["replica"] for row in rows} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["--request-rate 0.000000001", "--request-rate 0.000000001 --arrivals uniform"],
+)
+def test_arrivals_that_no_clock_can_show_are_refused(given: str) -> None:
+    trace = read(*(mooncake([place], 100, place * 1000.0) for place in range(30)))
+    with pytest.raises(CallerError, match="expected requests that arrive within 4,398,046,511 s"):
+        loaded(options(*given.split()), trace)

@@ -92,6 +92,21 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work(
     assert sorted(os.listdir()) == before
 
 
+def test_an_output_does_not_become_a_part_of_the_folder_that_is_read(
+    inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("many").mkdir()
+    Path("many/a.json").write_text("mine")
+    for words in ("convert many -o", "inspect many --json", "sweep many -o", "size many --points"):
+        for name in ("many/a.json", "many/../many/new.json"):
+            said = fails(capsys, *words.split(), name)
+            assert "expected a file outside the folder of the trace" in said
+    assert Path("many/a.json").read_text() == "mine"
+    assert os.listdir("many") == ["a.json"]
+    said = fails(capsys, "inspect", "trace.jsonl", "--tokenizer", "t.json", "--json", "t.json")
+    assert "expected another file than the tokenizer" in said
+
+
 def test_a_policy_of_the_user_is_an_input(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.py").write_text(MINE)
     words = ("replay", "--eviction", "mine.py:Mine", "--json", "./mine.py")
@@ -130,7 +145,7 @@ def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
 
 
 def test_all_files_are_written_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(name: str, path: Path, mode: str, pieces: Any) -> None:
+    def fill(name: str, path: Path, mode: str, pieces: Any, pack: bool) -> None:
         if name.startswith("folder"):
             raise output.unwritable(name, "No space left on device")
         path.write_text("".join(pieces))

@@ -124,6 +124,22 @@ def test_a_study_goes_on_where_it_ended(
     ]
 
 
+def test_points_of_another_study_have_the_names_of_this_one(trace: str) -> None:
+    """1 x load at half the speed is what 0.5 x load was."""
+    path = "lengths.csv"
+    rows = "\n".join(f"{place}.0,m,100,5,105,x" for place in range(20))
+    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    Path(path).write_text(f"{header}\n{rows}\n")
+    words = [path, "--page-size", "16", "--model", "tiny", "--jobs", "1", "--points", "p.jsonl"]
+    first = size(*words, "--speed", "2")
+    second = size(*words, "--speed", "1")
+    assert [one["label"] for one in second["variants"]] == [
+        one["label"] for one in first["variants"]
+    ]
+    speeds = [one["config"]["speed"] for one in second["variants"]]
+    assert speeds == [0.5, 1, 2, 4, 8, 16] * 2
+
+
 def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: Path) -> None:
     records = [mooncake([n * 9 + k for k in range(9)], timestamp=20 * n) for n in range(60)]
     path = str(write(tmp_path / "busy.jsonl", *records))
@@ -259,3 +275,27 @@ def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
     half = sampling.part_for(0.1, whole, 512, 12, 2)
     assert 0 < half < 1
     assert sampling.part_for(0.1, whole, 512, 24, 4) == half
+
+
+def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "bench.jsonl")
+    assert main(["generate", "bench-multiturn", "--num-clients", "8", "-o", path]) == 0
+    whole = open_trace(path)
+    assert whole.jobs.sender is not None
+    assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender
+
+
+@pytest.mark.parametrize(("link", "faster"), [("0.5x", "1x"), ("2x", "4x"), ("4GB/s", "8")])
+def test_the_link_that_was_given_is_the_one_that_is_judged(
+    trace: str, link: str, faster: str
+) -> None:
+    """The faster link is twice that one, and so is the one of the break-even."""
+    base = ["--jobs", "1", "--host-bytes", "4GB", *SMALL]
+    plain = size(trace, *base)["verdict"]["break_even"]["link_bytes_per_s"]
+    found = size(trace, *base, "--host-bandwidth", link)
+    expected = {"0.5x": plain / 2, "2x": plain * 2, "4GB/s": 4e9}[link]
+    assert found["verdict"]["break_even"]["link_bytes_per_s"] == pytest.approx(expected, rel=1e-6)
+    links = {one["label"]: one["config"]["host_bandwidth"] for one in found["variants"]}
+    [label] = [label for label in links if label.endswith("host link 2x")]
+    assert links[label].startswith(faster)
+    assert len(links) == len(found["variants"])

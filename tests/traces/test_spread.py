@@ -80,3 +80,10 @@ def test_a_replay_spreads_the_arrivals(tmp_path: Path, capsys: pytest.CaptureFix
         assert bool(found["warnings"]) is not bool(options)
         ttft[bool(options)] = found["latency_s"]["ttft"]["mean"]
     assert ttft[True] < ttft[False]
+
+
+def test_many_requests_of_one_instant_before_a_long_pause_stay_in_order() -> None:
+    """Their number times the pause exceeds 64 bits."""
+    some = jobs(*[0] * 3000, 10_000_000)
+    some.spread()
+    assert (np.diff(some.arrivals_ns) > 0).all()

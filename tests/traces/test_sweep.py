@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import fcntl
 import json
 import os
@@ -23,6 +24,8 @@ from traces.commands import _grid_options, replay
 from traces.sweeping import identity, work
 from traces.sweeping.outcome import Outcome, best, front, ordered
 from traces.terminal.options import Names
+
+from .test_bad_input import fails
 
 ROOT = str(Path(work.__file__).parents[2])
 SMALL = ["--device-pages", "40", "--page-size", "16,64"]
@@ -347,8 +350,67 @@ def test_a_key_changes_with_the_trace_the_code_and_every_option(
     assert identity.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
     assert identity.key_of(options("--host-ratio", "2"), "b") != plain
     assert identity.key_of(options("--host-ratio", "2", "--seed", "0"), "a") != plain
+    assert identity.key_of(options("--host-ratio", "2"), "a", follow=True) != plain
+    Path("tokens.json").write_text("1")
+    before = identity.key_of(options("--tokenizer", "tokens.json"), "a")
+    Path("tokens.json").write_text("2")
+    assert identity.key_of(options("--tokenizer", "tokens.json"), "a") != before
     monkeypatch.setattr(identity, "decisions", lambda: "other")
     assert identity.key_of(options("--host-ratio", "2"), "a") != plain
+
+
+def test_the_version_covers_the_code_that_a_replay_imports() -> None:
+    """What shows a result, or names one, does not change it."""
+    shown = {"traces.html", "traces.outside", "traces.terminal"}
+    covered = set(identity._DECIDING)
+    found = set()
+    for package in covered:
+        for path in (Path(ROOT) / package.replace(".", "/")).rglob("*.py"):
+            here = path.relative_to(ROOT).with_suffix("").parts
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.level:
+                    whole = (*here[: -node.level], *(node.module or "").split("."))
+                    if whole[0] == "traces" and len(whole) > 1:
+                        found.add(".".join(whole[:2]))
+    assert found - shown <= covered
+
+
+def test_following_is_not_taken_from_points_that_were_not_followed(turns: str) -> None:
+    grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
+    plain = sweep(*grid)
+    followed = sweep(*grid, "--follow")
+    assert len(keys()) == 4
+    assert digests(plain) == digests(followed)
+    points = [line for line in lines() if line["kind"] == "point"]
+    assert [point["variant"]["moved"] is not None for point in points] == [False] * 2 + [True] * 2
+
+
+def test_a_folder_is_the_files_that_are_read_of_it() -> None:
+    Path("some").mkdir()
+    Path("some/a.json").write_text("{}")
+    before = identity.trace_digest("some")
+    Path("some/notes.txt").write_text("not read")
+    Path("some/.b.json").write_text("not read")
+    Path("some/inner").mkdir()
+    Path("some/inner/c.json").write_text("not read")
+    assert identity.trace_digest("some") == before
+    Path("some/d.json").write_text("{}")
+    assert identity.trace_digest("some") != before
+
+
+@pytest.mark.parametrize("command", ["sweep", "size", "host"])
+def test_a_second_eviction_order_is_refused(
+    command: str, turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fails(capsys, command, turns, "--compare-eviction", "fifo")
+    assert "unrecognized arguments: --compare-eviction" in said
+
+
+def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
+    """Requests wait because others are served, not because more arrive than can be."""
+    sweep(turns, *SMALL[:2], "--concurrency", "2", "-o", "s.jsonl")
+    point = lines()[-1]
+    assert point["load"] == point["variant"]["load"]
 
 
 def test_the_options_with_commas_in_a_value_are_those_that_must_be_repeated() -> None:

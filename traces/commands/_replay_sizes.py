@@ -177,12 +177,6 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         metavar="POLICY",
         help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
     )
-    add(
-        "--compare-eviction",
-        type=entry(registry.EVICTION_POLICIES),
-        metavar="POLICY",
-        help="replay again with this eviction order, without checks, and print both hit rates",
-    )
     _add_wants(group)
 
 

@@ -45,7 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({"trace": options.trace}, output=options.output)
+    inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
+    check_outputs(inputs, output=options.output)
     about = About(options.block_size or 0, options.tokenizer)
     made_by = {"command": "hicache convert", "source": options.trace}
     with counting("convert") as shown:

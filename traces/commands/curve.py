@@ -142,7 +142,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({"trace": options.trace}, output=options.output, json=options.json)
+    check_outputs(
+        {"trace": options.trace, "tokenizer": options.tokenizer},
+        output=options.output,
+        json=options.json,
+    )
     check_picture(options.output)
     bytes_per_token = _bytes_per_token(options)
     trace = opened(options)

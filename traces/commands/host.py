@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from hicache.core.errors import CallerError
-
 from ..formats.base import need_identity
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
@@ -37,6 +35,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._options import sizes_of
 from ._replay_fleet import NAMES as FLEET
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
@@ -45,9 +44,9 @@ from ._replay_storage import NAMES
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
-_MOST_SIZES = 64
 _NOT_TAKEN = (
-    *("json", "requests", "html", "plot", "why", "host_ratio", "host_pages", "host_bytes"),
+    *("json", "requests", "html", "plot", "why", "compare_eviction"),
+    *("host_ratio", "host_pages", "host_bytes"),
     *NAMES,
     *FLEET,
 )
@@ -98,10 +97,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     given = options.replay
-    if given.compare_eviction:
-        raise CallerError(
-            "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
-        )
     check_files(given, output=options.output, json=options.json)
     check_picture(options.output)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
@@ -151,12 +146,3 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             console(out).print(f"wrote {', '.join(written)}", markup=False)
     return 0 if complete else INTERRUPTED
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
-    if len(sizes) > _MOST_SIZES:
-        raise argparse.ArgumentTypeError(
-            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
-        )
-    return tuple(sizes)

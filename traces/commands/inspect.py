@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({"trace": options.trace}, json=options.json)
+    check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, json=options.json)
     trace = opened(options)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout

@@ -13,9 +13,11 @@ import sys
 import time
 from dataclasses import replace
 
+from hicache.core import registry
 from invariants.watch import Watch
 
 from ..html.collecting import collect
+from ..outside.entries import entry
 from ..plots.charts import print_variants
 from ..replaying import modes
 from ..replaying.builtin import opened, story
@@ -58,6 +60,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.at_least(0, read.request_number),
         metavar="N",
         help="only say why request N hit what it hit, and what it waited for; the first is 0",
+    )
+    add(
+        "--compare-eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
+        help="replay again with this eviction order, without checks, and print both hit rates",
     )
     add_host(parser)
     add_sizes(parser)

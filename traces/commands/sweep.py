@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from ..executors import base as executors
@@ -37,6 +36,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
+from ._options import add_workers
 
 SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
 _OWN = ("output", "json", "jobs", "executor", "follow")
@@ -78,18 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keep each point here when it is done (JSON lines), and do only what is missing",
     )
     add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
-    add(
-        "--jobs",
-        type=read.between(1, 1024),
-        metavar="N",
-        help="points at once, each in a process (default: one for each core)",
-    )
-    add(
-        "--executor",
-        type=read.entry(executors.EXECUTORS),
-        default=running.LOCAL,
-        help=", ".join(registry.names(executors.EXECUTORS)),
-    )
+    add_workers(parser)
 
     add(
         "--follow",
@@ -109,9 +98,8 @@ def run(options: Options, command: str) -> int:
     executors.load(options.executor)
     out = sys.stderr if options.json == "-" else sys.stdout
     grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
-    tasks, merged, warnings = _tasks(grid)
+    tasks, merged, warnings = _tasks(grid, options.follow)
     work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
-    tasks = [replace(task, follow=options.follow) for task in tasks]
     how = running.How(options.executor, options.jobs or 0, options.output, "sweep")
     requests = len(opened_once(tasks[0].options).jobs)
     done = running.measured(work, tasks, how, header_of(grid, command), requests)
@@ -142,7 +130,7 @@ def _with_sizes(grid: Grid) -> ReplayOptions:
     return replace(sized, **{name: getattr(grid.base, name) for name in varied})
 
 
-def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
+def _tasks(grid: Grid, follow: bool) -> tuple[list[Task], list[str], list[str]]:
     """The points to run; what became of the others in words; warnings about the trace."""
     try:
         points = grids.resolved(grid, opened_once)
@@ -150,7 +138,8 @@ def _tasks(grid: Grid) -> tuple[list[Task], list[str], list[str]]:
         tell_lines(faults.lines)
         raise CallerError(faults.lines[-1]) from None
     digest = trace_digest(grid.base.trace)
-    tasks = grids.tasks_of(points, grid.fixed, digest)
+    followed = range(len(points)) if follow else ()
+    tasks = grids.tasks_of(points, grid.fixed, digest, followed)
     merged = []
     if len(points) < len(grid):
         merged.append(

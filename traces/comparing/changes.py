@@ -100,7 +100,7 @@ def warnings(sides: Sequence[Side]) -> list[str]:
         found.append("The documents name different files of equal size as their trace.")
     if len({side.input_tokens for side in sides} - {None}) > 1:
         found.append("The replays served different requests (--skip-too-large).")
-    modes = {side.config.get("mode") for side in sides}
+    modes = {str(side.config.get("mode")) for side in sides}
     if len(modes) > 1:
         found.append("The replays have different modes: `hits` has no times, and a lower ceiling.")
     return found

@@ -59,13 +59,15 @@ class Record(NamedTuple):
                 raise ValueError
             day, time, fraction, zone = found.groups()
             moment = datetime.fromisoformat(f"{day}T{time}{zone or '+00:00'}")
+            whole = round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+            if not 0 <= whole < base.MAX_TIME_MS // 1000:
+                raise ValueError
         except ValueError:
             self.lines.wrong(
-                f"{column}: a time such as 2023-11-16 18:17:03.9799600",
+                f"{column}: a time such as 2023-11-16 18:17:03.9799600, from 1970 to 2109",
                 base.shorten(self.values[column]) or "nothing",
                 "correct the field",
             )
-        whole = round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
         return whole * base.NS_PER_S + int((fraction or "").ljust(9, "0"))
 
 

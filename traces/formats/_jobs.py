@@ -110,7 +110,8 @@ class Jobs(Sequence[Job]):
         usual = int(np.median(apart))
         room = np.minimum(np.append(apart, usual), usual)
         turn = np.arange(len(timed)) - first[which]
-        arrivals[timed] = instants[which] + turn * room[which] // counts[which]
+        step, rest = np.divmod(room, counts)  # turn * room could exceed 64 bits
+        arrivals[timed] = instants[which] + turn * step[which] + turn * rest[which] // counts[which]
 
     @property
     def numbers(self) -> NDArray[np.int32]:

@@ -5,6 +5,7 @@ Does not parse requests; each format in traces/formats does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -68,7 +69,7 @@ def source(path: str, format_name: str, about: About) -> Source:
     if format_name != "auto":
         registry.load(FORMATS, format_name)
     name = "stdin" if path == "-" else path
-    if path != "-" and Path(path).is_dir():
+    if path != "-" and os.path.isdir(path):
         return _folder(path, format_name, about)
     files = _files([name], path == "-")
     return _sourced(name, next(files), files, format_name, about)
@@ -79,14 +80,19 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any)
     return _sourced(lines.path, lines, iter(()), format_name, About(**about)).trace(limit)
 
 
-def _folder(path: str, format_name: str, about: About) -> Source:
-    """The files of a folder, by name, as one trace."""
+def files_of(path: str) -> list[str]:
+    """The files that a folder of traces may be read from, in their order."""
     try:
-        paths = sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
+        return sorted(str(file) for file in Path(path).iterdir() if _plain(file).endswith(_ENDS))
     except OSError as error:
         raise CallerError(
             f"{path}: expected a readable folder, found: {error.strerror}; check the path"
         ) from None
+
+
+def _folder(path: str, format_name: str, about: About) -> Source:
+    """The files of a folder, by name, as one trace."""
+    paths = files_of(path)
     if not paths:
         raise CallerError(
             f"{path}: expected a trace file, or a folder of .json or .jsonl files, found a "

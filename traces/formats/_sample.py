@@ -21,6 +21,7 @@ from hicache.core.types import Key, Pages
 from sim.workload import Job
 
 from ._jobs import Jobs
+from ._with_jobs import PagesWithJobs, TraceWithJobs
 from .base import Paged, Trace
 
 _FEW = 100  # a group's prefix belongs to at most one of so many requests
@@ -70,18 +71,18 @@ def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     return mixed
 
 
-class _Sampled:
+class _Sampled(TraceWithJobs):
     """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace."""
 
     def __init__(self, trace: Trace, chosen: NDArray[np.intp]) -> None:
-        self._trace = trace
         self._chosen = chosen
         place_of = np.full(len(trace.jobs) + 1, -1, dtype=np.int64)  # the last one is of -1
         place_of[chosen] = np.arange(len(chosen))
-        self.jobs = Jobs()
+        jobs = Jobs()
+        jobs.sender = trace.jobs.sender
         for number in chosen.tolist():
             job = trace.jobs[number]
-            self.jobs.add(
+            jobs.add(
                 job.arrival_ns,
                 job.input_length,
                 job.output_length,
@@ -89,62 +90,30 @@ class _Sampled:
                 int(place_of[job.session]),
                 job.priority,
             )
-
-    @property
-    def path(self) -> str:
-        return self._trace.path
-
-    @property
-    def format(self) -> str:
-        return self._trace.format
-
-    @property
-    def identity(self) -> bool:
-        return self._trace.identity
-
-    @property
-    def block_size(self) -> int | None:
-        return self._trace.block_size
+        super().__init__(trace, jobs)
 
     @property
     def line_numbers(self) -> Sequence[int]:
         return [self._trace.line_numbers[number] for number in self._chosen.tolist()]
 
     @property
-    def notes(self) -> Sequence[str]:
-        return self._trace.notes
-
-    @property
     def tenants(self) -> NDArray[np.int32]:
         return self._trace.tenants[self._chosen]
-
-    @property
-    def tenant_names(self) -> Sequence[str]:
-        return self._trace.tenant_names
 
     def paged(self, page_size: int) -> Paged:
         return _SampledPages(self._trace.paged(page_size), self.jobs, self._chosen)
 
 
-class _SampledPages:
+class _SampledPages(PagesWithJobs):
     """The chosen requests in pages. Ids of pages are dense again."""
 
     def __init__(self, paged: Paged, jobs: Jobs, chosen: NDArray[np.intp]) -> None:
-        self.jobs = jobs
-        self._paged = paged
+        super().__init__(paged, jobs)
         self._chosen = chosen
         whole = paged.jobs
         self._ids = np.unique(
             np.concatenate([paged.chain(whole[number]) for number in chosen.tolist()])
         )
-
-    @property
-    def page_size(self) -> int:
-        return self._paged.page_size
-
-    @property
-    def knows_output(self) -> bool:
-        return self._paged.knows_output
 
     @property
     def prompt_pages(self) -> Pages:

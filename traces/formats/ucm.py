@@ -32,12 +32,13 @@ output_length: 8, block_hashes: ['1f', '2e', '3d']
 """
 
 _META = re.compile(r"\bUCMTraceMeta:(?P<fields>.*)")
+# Nothing in it runs past the next UCMTrace, so a line with many of them takes linear time.
 _TRACE = re.compile(
-    r"\bUCMTrace:\s*timestamp:\s*(?P<timestamp>[^,\s]+),"
+    r"\bUCMTrace:\s*timestamp:\s*(?P<timestamp>[^,\s]{1,40}),"
     r"(?:\s*request_id:\s*(?P<request_id>[^,]{1,256}),)?"
     r"\s*input_length:\s*(?P<input_length>\d{1,19}),"
     r"\s*output_length:\s*(?P<output_length>\d{1,19}),"
-    r"\s*block_hashes:\s*\[(?P<block_hashes>[^\]]*)\]"
+    r"\s*block_hashes:\s*\[(?P<block_hashes>[^\[\]]*)\]"
 )
 _HASH = re.compile(r"['\"]?([\w+/=-]{1,512})['\"]?")
 _BLOCK_SIZES = ("trace_hash_block_size", "vllm_hash_block_size")

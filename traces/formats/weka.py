@@ -124,6 +124,13 @@ def _flatten(
         if type(request) is not dict:
             lines.wrong("a request", base.show(request), base.NO_TRACE)
         start_ns = offset_ns + base.nanoseconds(lines, request, "t", base.NS_PER_S)
+        if start_ns > base.MAX_TIME_MS * base.NS_PER_MS:
+            most = base.MAX_TIME_MS // 1000
+            lines.wrong(
+                f"t: at most {most} seconds from the start of the session",
+                f"{start_ns // base.NS_PER_S}",
+                "correct the field",
+            )
         base.not_backwards(lines, start_ns, last_ns)
         last_ns = start_ns
         if request.get("type") == _SUBAGENT:

@@ -20,6 +20,7 @@ from .render import DOCUMENT_ID
 from .shapes import Maybe, Named, Number, fit, shown, wrong
 
 _MOST_BYTES = 256 << 20
+_LEAST_BUCKET = 1e-9  # seconds, or requests
 _SCRIPT = re.compile(
     rf'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', re.DOTALL
 )
@@ -228,14 +229,23 @@ def _consistent(path: str, document: dict[str, Any]) -> None:
         lists += [curve["capacities_bytes"]] if curve["capacities_bytes"] else []
         if not size or any(len(one) != size for one in lists):
             wrong(path, ".curve", f"{size or 'some'} values in each list", "others")
+        rates = [rate for one in curve["policies"].values() for rate in one["hit_rates"]]
+        if not all(0 <= rate <= 1 for rate in rates):
+            wrong(path, ".curve.policies", "hit rates from 0 to 1", "others")
     for place, variant in enumerate(document["variants"]):
         at = f".variants[{place}]"
         timeline, moved = variant["timeline"], variant["moved"]
-        if timeline["bucket"] <= 0 or (moved and moved["bucket_s"] <= 0):
-            wrong(path, at, "buckets wider than 0", "others")
+        if min(timeline["bucket"], moved["bucket_s"] if moved else 1) < _LEAST_BUCKET:
+            wrong(path, at, f"buckets of at least {_LEAST_BUCKET}", "others")
+        if variant["ttft_quantiles_s"] is not None and variant["latency_s"] is None:
+            wrong(path, at, "latency_s beside ttft_quantiles_s", None)
         for times in (variant["ttft_quantiles_s"], variant["tpot_quantiles_s"]):
             if times is not None and len(times) != QUANTILES:
                 wrong(path, at, f"{QUANTILES} quantiles", len(times))
+    for limit in (document["verdict"] or {}).get("limits", ()):
+        for fact in limit["evidence"]:
+            if isinstance(fact["value"], int | float) and not isinstance(fact["value"], bool):
+                fit(path, f".verdict: {fact['name']}", fact["value"], Number)
     if prefixes:
         edges = prefixes["edges"]
         if len(edges) > MOST_PREFIXES:

@@ -112,6 +112,7 @@ class _Deep:
         self.jobs = Jobs()
         for chain in self.chains:
             self.jobs.add(0, 10 * len(chain), 1)
+        self.prompt_pages = np.array([len(chain) for chain in self.chains], dtype=np.int64)
 
     def chain(self, job: Any) -> Any:
         return np.array(self.chains[job.index], dtype=np.int64)

@@ -18,8 +18,8 @@ from sim.engine.sequence import final_length
 from sim.workload import Job
 
 from ..formats._jobs import Jobs
+from ..formats._with_jobs import PagesWithJobs
 from ..formats.base import Paged, Trace
-from .load.trace import WithJobs
 from .options import BACKBONE, HARDWARE
 from .ways import Holding
 
@@ -132,7 +132,7 @@ def without(paged: Paged, skipped: Skipped) -> Paged:
     return Kept(paged, skipped) if skipped.requests else paged
 
 
-class Kept(WithJobs):
+class Kept(PagesWithJobs):
     """A trace in pages, without some requests."""
 
     def __init__(self, paged: Paged, skipped: Skipped) -> None:

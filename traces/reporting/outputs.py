@@ -47,8 +47,16 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
         )
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
-    check_outputs(inputs, **outputs)
+    check_outputs(
+        {
+            "trace": options.trace,
+            "tokenizer": options.tokenizer,
+            "model": model,
+            "hardware": profile,
+            **entries.files(),
+        },
+        **outputs,
+    )
 
 
 def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:

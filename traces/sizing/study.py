@@ -171,9 +171,10 @@ def _replayed(
     rate: Fraction,
 ) -> tuple[Measured, list[dict[str, Any]]]:
     digest = trace_digest(base.trace)
-    tasks = tasks_of([point for _, point in chosen], {}, digest)
+    places = {place for place, (label, _) in enumerate(chosen) if label in followed}
+    tasks = tasks_of([point for _, point in chosen], {}, digest, places)
     tasks = [
-        replace(task, label=label, command=command, follow=label in followed)
+        replace(task, label=label, command=command)
         for task, (label, _) in zip(tasks, chosen, strict=True)
     ]
     # those without host memory take the least time: last, they leave no core idle for long
@@ -190,8 +191,8 @@ def _replayed(
     how = How(asked.executor, asked.jobs, asked.path, "size")
     requests = len(opened_once(tasks[0].options).jobs)
     found = measured(work, tasks, how, header, requests)
-    places = {label: place for place, (label, _) in enumerate(chosen)}
-    documents = sorted(found.points, key=lambda one: places[one["label"]])
+    order = {label: place for place, (label, _) in enumerate(chosen)}
+    documents = sorted(found.points, key=lambda one: order[one["label"]])
     if rate == 1:
         return found, documents
     speeds = {task.key: task.options.speed for task in tasks}

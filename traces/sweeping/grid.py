@@ -8,7 +8,7 @@ at once. Does not read the command line (see commands/_grid_options) or run a po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -194,17 +194,22 @@ def header_of(grid: Grid, command: str) -> dict[str, object]:
 
 
 def tasks_of(
-    points: Sequence[Point], fixed: Mapping[str, tuple[str, ...]], trace: str
+    points: Sequence[Point],
+    fixed: Mapping[str, tuple[str, ...]],
+    trace: str,
+    followed: Collection[int] = (),
 ) -> list[Task]:
-    """The points as tasks of workers. fixed: see Grid. trace: its digest."""
+    """The points as tasks of workers. fixed: see Grid. trace: its digest. followed: places of the
+    points to follow, see Task."""
     return [
         Task(
             number,
-            key_of(point.options, trace),
+            key_of(point.options, trace, number in followed),
             point.label,
             {name: plain(one.value) for name, one in point.varied.items()},
             point.options,
             point.command(fixed),
+            number in followed,
         )
         for number, point in enumerate(points)
     ]

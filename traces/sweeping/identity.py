@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import fields
 from fractions import Fraction
 from functools import cache
@@ -22,14 +21,17 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from sim.hardware import measured
 
+from ..formats._open import files_of
 from ..outside import entries
 from ..replaying.builtin import NAME as BUILTIN
 from ..replaying.options import ReplayOptions
 
 # what a replay prints and writes, which changes no result
 _NOT_OF_A_POINT = ("trace", "json", "requests", "why", "html", "plot")
-_DECIDING = ("hicache", "invariants", "sim", "traces.formats", "traces.generators")
-_DECIDING_TOO = ("traces.replaying", "traces.reporting")
+_DECIDING = (
+    *("hicache", "invariants", "sim", "traces.formats", "traces.generators", "traces.loads"),
+    *("traces.replaying", "traces.reporting"),
+)
 _SHORT = 16  # hexadecimal digits of a key and of a version
 
 
@@ -37,7 +39,7 @@ _SHORT = 16  # hexadecimal digits of a key and of a version
 def decisions() -> str:
     """A hash of the code that a result depends on. Two copies with the same code have the same."""
     digest = hashlib.sha256()
-    for package in (*_DECIDING, *_DECIDING_TOO):
+    for package in _DECIDING:
         [root] = import_module(package).__path__
         for path in sorted(Path(root).rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
@@ -45,13 +47,15 @@ def decisions() -> str:
 
 
 def trace_digest(path: str | None) -> str:
-    """The SHA-256 of a trace: of its file, of all files of a folder, or the built-in one's name."""
+    """The SHA-256 of a trace: of its file, of the files of a folder that it may be read from, or
+    the built-in one's name."""
     if path is None:
         return BUILTIN
     digest = hashlib.sha256()
     try:
-        for file in _files(path):
-            if file != path:
+        is_folder = os.path.isdir(path)
+        for file in files_of(path) if is_folder else [path]:
+            if is_folder:
                 digest.update(os.path.relpath(file, path).encode() + b"\0")
             with open(file, "rb") as stream:
                 while piece := stream.read(1 << 20):
@@ -63,16 +67,15 @@ def trace_digest(path: str | None) -> str:
     return digest.hexdigest()
 
 
-def _files(path: str) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
-        return
-    yield from sorted(str(one) for one in Path(path).rglob("*") if one.is_file())
-
-
-def key_of(options: ReplayOptions, trace: str) -> str:
-    """The key of a point. trace: the digest of the trace."""
-    whole = {"decisions": decisions(), "trace": trace, "options": canonical(options)}
+def key_of(options: ReplayOptions, trace: str, follow: bool = False) -> str:
+    """The key of a point. trace: the digest of the trace. follow: see work."""
+    whole: dict[str, object] = {
+        "decisions": decisions(),
+        "trace": trace,
+        "options": canonical(options),
+    }
+    if follow:
+        whole["follow"] = True
     text = json.dumps(whole | {"files": _contents(options)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
 
@@ -99,15 +102,16 @@ def plain(value: Any) -> object:
 
 
 def _contents(options: ReplayOptions) -> dict[str, str]:
-    """The digests of files that options name: models, measured hardware, policies of the user."""
-    paths = []
+    """The digests of files that options name: tokenizers, models, measured hardware, policies of
+    the user."""
+    paths = [options.tokenizer] if options.tokenizer else []
     if options.model and models.is_path(options.model):
         paths.append(options.model)
     if options.hardware and measured.is_path(options.hardware):
         paths.append(options.hardware)
     for package in registry.OPEN:
         for name in (options.eviction, options.write_policy, options.scheduler):
-            text = entries.spelled(package, name) if name else ""
-            if ".py:" in text:
-                paths.append(text.rpartition(":")[0])
+            source = entries.source_of(package, name) if name else None
+            if source is not None:
+                paths.append(source)
     return {path: trace_digest(path) for path in sorted({*paths})}

@@ -20,8 +20,6 @@ from . import sweep_file
 from .board import Board, board
 from .work import PointWork, Task
 
-LOCAL = "local"
-
 
 @dataclass(frozen=True, slots=True)
 class How:
@@ -66,7 +64,11 @@ def measured(
         if how.path is not None:
             file = stack.enter_context(sweep_file.opened(how.path))
             file.begin(header)
-            done = {task.key: file.done[task.key] for task in tasks if task.key in file.done}
+            done = {
+                task.key: _named(file.done[task.key], task)
+                for task in tasks
+                if task.key in file.done
+            }
             if file.repaired:
                 print_error(f"{how.path}: the last line was cut off; its point runs again")
         missing = [task for task in tasks if task.key not in done]
@@ -89,6 +91,12 @@ def measured(
     return Measured([done[task.key] for task in tasks if task.key in done], code, error)
 
 
+def _named(point: dict[str, Any], task: Task) -> dict[str, Any]:
+    """A point that was measured before, under the name that it has now."""
+    named: dict[str, Any] = {"label": task.label, "point": task.point}
+    return point | named | {"variant": point["variant"] | {"label": task.label}}
+
+
 def _run(
     work: Callable[[Board], PointWork],
     tasks: Sequence[Task],
@@ -98,11 +106,11 @@ def _run(
     """The document of each task, in any order. A lost worker ends the run with WorkerLost, which
     names a point."""
     jobs = how.jobs
-    if how.executor == LOCAL:
+    if how.executor == executors.LOCAL:
         jobs = min(jobs or cores(), len(tasks)) or 1
     with board(len(tasks)) as far:
         whole = work(far)
-        if how.executor == LOCAL and jobs == 1:  # nobody watches the board
+        if how.executor == executors.LOCAL and jobs == 1:  # nobody watches the board
             whole = replace(whole, shown=lambda: shown(far.total()))
         manner = executors.Manner(_lost, ahead=1, watch=lambda: shown(far.total()))
         numbered = (replace(task, number=number) for number, task in enumerate(tasks))

@@ -133,7 +133,9 @@ class PointWork:
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
         found = head(task.command, complete=True) | named | document(trace, settings, run)
         if run.latency is not None:
-            found["load"] = load_document(load_of(trace.jobs, run.latency.requests))
+            found["load"] = load_document(
+                load_of(trace.jobs, run.latency.requests, settings.load.concurrency)
+            )
         found["variant"] = collect(trace, paged, settings, run, task.label).document()
         return found
 

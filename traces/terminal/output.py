@@ -146,10 +146,29 @@ def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> No
             )
         if identity:
             seen[identity] = name
+        for name_of_input, folder in inputs.items():
+            if folder and folder != "-" and _joins(path, folder):
+                raise CallerError(
+                    f"--{name}: expected a file outside the folder of the {name_of_input}, of "
+                    f"which it would become a part, found {path}; name another file"
+                )
         try:
             _check_writable(path)
         except CallerError as error:
             raise CallerError(f"--{name} {error}") from None
+
+
+def _joins(path: str, folder: str) -> bool:
+    """Whether a file would lie in a folder among files with its ending."""
+    try:
+        if not os.path.isdir(folder) or not os.path.samefile(
+            os.path.dirname(os.path.realpath(path)), folder
+        ):
+            return False
+        ending = Path(path).suffix
+        return bool(ending) and any(name.endswith(ending) for name in os.listdir(folder))
+    except (OSError, ValueError):  # checked elsewhere
+        return False
 
 
 def _check_writable(path: str) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Protocol
 
 from ..radix.node import Node
+from ..types import BACKBONE
 
 TICK_BITS = 48
-Fact = Literal["last_use", "inserted", "hits", "priority", "visits", "age", "cost", "earlier"]
+Fact = Literal[
+    "last_use", "inserted", "hits", "priority", "visits", "age", "cost", "earlier", "depth"
+]
 _OF_MARKS = ("visits", "age", "cost", "earlier")
 
 
@@ -31,6 +34,8 @@ class Facts(NamedTuple):
                up to it; worked out when the node is inserted or split off (see
                `Config.recompute_token_cost`).
     earlier    tick of the last insertion into the tree before its own.
+    depth      of a window or a state, the pages before the node; 0 of full attention, of which only
+               leaves can be evicted. A split keeps the lower half, so it never falls.
     """
 
     last_use: int
@@ -41,6 +46,7 @@ class Facts(NamedTuple):
     age: int = 0
     cost: int = 0
     earlier: int = 0
+    depth: int = 0
 
 
 class Term(NamedTuple):
@@ -82,9 +88,8 @@ class EvictionPolicy(Protocol):
     If a list of facts cannot express the order, a policy may instead have a method
     `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
     check its order. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
-    these facts for it (`node.marks`); in a core of several components, the order is then judged by
-    the specification alone. It may also have `second_chance`, a `SecondChance`; its rank is then
-    `node.marks.place[component]`.
+    these facts for it (`node.marks`). It may also have `second_chance`, a `SecondChance`; its rank
+    is then `node.marks.place[component]`.
     """
 
     @property
@@ -100,8 +105,14 @@ class EvictionPolicy(Protocol):
 
 
 def before(first: int, tick: int) -> int:
-    """A rank that orders by `first`, and then by a tick."""
+    """A rank that orders by `first`, and then by a tick or a depth."""
     return (first << TICK_BITS) + tick
+
+
+def depth(node: Node, component: int) -> int:
+    """The fact of this name."""
+    above = node.parent
+    return 0 if component == BACKBONE or above is None else above.end_page
 
 
 def second_chance_of(policy: EvictionPolicy) -> SecondChance | None:

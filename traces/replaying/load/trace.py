@@ -7,17 +7,13 @@ simulator does the rest (sim/arrivals).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
-from sim.workload import Job
 
 from ...formats._jobs import Jobs
-from ...formats.base import Paged, Trace
+from ...formats._with_jobs import TraceWithJobs
+from ...formats.base import MAX_TIME_MS, NS_PER_MS, Trace
 from ...loads.base import NS_PER_S, RECORDED, Arrivals, load
 from . import turns
 from .options import LoadOptions, ThinkTime
@@ -108,77 +104,23 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
     given = {name: one.default for name, one in model.PARAMETERS.items()}
     draw = np.random.Generator(np.random.PCG64([options.seed or 0, len(free)]))
     times = jobs.arrivals_ns.copy()
-    times[free] = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+    with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+        drawn = model.arrivals(recorded, rate, given | dict(arrivals.parameters), draw)
+    # a time beyond 64 bits is one before the others
+    if (drawn[1:] < drawn[:-1]).any() or not 0 <= drawn[-1] <= MAX_TIME_MS * NS_PER_MS:
+        raise CallerError(
+            f"{trace.path}: expected requests that arrive within {MAX_TIME_MS // 1000:,} s, found "
+            f"later ones with --arrivals {arrivals}; give a higher --request-rate or shorter times"
+        )
+    times[free] = drawn
     return jobs.retimed(times, jobs.afters)
 
 
-class LoadedTrace:
-    """A trace with other jobs. chained: requests that --closed-loop lets follow another one, as
+class LoadedTrace(TraceWithJobs):
+    """A trace with other times. chained: requests that --closed-loop lets follow another one, as
     told_by says: sessions or prompts."""
 
     def __init__(self, trace: Trace, jobs: Jobs, chained: int, told_by: str) -> None:
-        self._trace = trace
-        self.jobs = jobs
+        super().__init__(trace, jobs)
         self.chained = chained
         self.told_by = told_by
-
-    @property
-    def path(self) -> str:
-        return self._trace.path
-
-    @property
-    def format(self) -> str:
-        return self._trace.format
-
-    @property
-    def identity(self) -> bool:
-        return self._trace.identity
-
-    @property
-    def block_size(self) -> int | None:
-        return self._trace.block_size
-
-    @property
-    def line_numbers(self) -> Sequence[int]:
-        return self._trace.line_numbers
-
-    @property
-    def tenants(self) -> NDArray[np.int32]:
-        return self._trace.tenants
-
-    @property
-    def tenant_names(self) -> Sequence[str]:
-        return self._trace.tenant_names
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self._trace.notes
-
-    def paged(self, page_size: int) -> Paged:
-        return WithJobs(self._trace.paged(page_size), self.jobs)
-
-
-class WithJobs:
-    """A trace in pages with other jobs: some of them, or with other times."""
-
-    def __init__(self, paged: Paged, jobs: Jobs) -> None:
-        self._paged = paged
-        self.jobs = jobs
-        self.prompt_pages = paged.prompt_pages
-
-    @property
-    def page_size(self) -> int:
-        return self._paged.page_size
-
-    @property
-    def knows_output(self) -> bool:
-        return self._paged.knows_output
-
-    def key(self, job: Job, tokens: int) -> Key:
-        return self._paged.key(job, tokens)
-
-    def prompt_key(self, job: Job) -> Key:
-        return self._paged.prompt_key(job)
-
-    def chain(self, job: Job) -> Pages:
-        return self._paged.chain(job)
