@@ -20,7 +20,7 @@ from typing import Any, Literal
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
 from hicache.core.events import Event, FetchDone, Flushed, StoreDone
-from hicache.core.eviction_policies.base import asks_for_marks
+from hicache.core.eviction_policies.base import second_chance_of
 from hicache.core.view import CoreView
 
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
@@ -160,8 +160,11 @@ class Watch:
         if self.book is None or self.book.nodes.declared.key is not None:
             return ""
         name = self.book.eviction.name
-        if asks_for_marks(self.book.eviction):
-            return f"the order of evictions under {name}: the specification alone has its rules"
+        if self.book.nodes.chances is not None:
+            hosted = self.book.config.has_host
+            return f"the order of evictions from host under {name}" if hosted else ""
+        if second_chance_of(self.book.eviction) is not None:
+            return f"the order of evictions under {name} with several components"
         return f"the order of evictions: policy {name} declares none"
 
     @property

@@ -42,6 +42,8 @@ from hicache.core.events import (
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
+from .kept.chances import chances_of
+from .kept.room import choose_again
 from .kept.wants import WantBook
 from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, evicted_after_use, made_of, note_checkpoint_slots
@@ -91,11 +93,13 @@ class Book:
             for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
+        self.chances = chances_of(self.eviction, self.pages[: self.width])
         self.nodes = NodeBook(
             self.pages,
             kinds,
             needs_of(kinds, self.eviction.whole_path),
-            order_of(self.eviction, self.width),
+            order_of(self.eviction),
+            self.chances,
             config.page_size,
             config.kv_events or config.has_host,
         )
@@ -191,6 +195,7 @@ class Book:
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
             self.wants.flushed()
+        choose_again(self, event, outcomes)
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
         if self.width > 1:  # a chunk allocates pages of windows
@@ -212,6 +217,8 @@ class Book:
             self._admit(request_id, view)
         self.nodes.newcomers_priority = self.requests.priority_of(self.storage.owner_of(event))
         self.nodes.claim()
+        if self.chances is not None:
+            self.chances.settle(self.nodes.dirty.values())
         self.requests.claim()
         follow(self.tickets, self.nodes)
         for ticket in self.tickets.fresh:
@@ -221,11 +228,10 @@ class Book:
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
-        self._hear_of_storage(event, outcomes)
+        self.storage.write(self.tickets.fresh, self.pages[self.width :])
+        self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
         self._advance_clock(outcomes)
         self.wants.hear(event, list(outcomes))
-        nodes = self.nodes
-        nodes.ages.hear(outcomes, self.pages[: self.width], nodes.by_id, nodes.gone, nodes.declared)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()
@@ -277,10 +283,6 @@ class Book:
         elif type(action) is Prefill:
             shared = self._shared(action.request)
             self.uses = uses_of(action, self.kinds, self.page_size, shared)
-
-    def _hear_of_storage(self, event: Event, outcomes: Sequence[Outcome]) -> None:
-        self.storage.write(self.tickets.fresh, self.pages[self.width :])
-        self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
 
     def _file(self, action: Filed, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
@@ -356,7 +358,10 @@ class Book:
         self.requests.retract(req, request, awaited)
 
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
-        """Advances the clock by one tick per use of a path, at its admission or insertion."""
+        """Advances the clock by one tick per use of a path, at its admission or insertion. What was
+        evicted before it ages a component by its former rank."""
+        nodes = self.nodes
+        nodes.ages.hear(outcomes, nodes, self.clock_before, late=False)
         for item in outcomes:
             if type(item) is Admitted:
                 req = self.requests.by_id.get(item.request)
@@ -372,6 +377,7 @@ class Book:
         if self.left is not None:
             req, tags, ends = self.left
             self._use(req, tags, ends[0], ends[1:])
+        nodes.ages.hear(outcomes, nodes, self.clock_before, late=True)
 
     def _use(self, req: RequestMirror, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
         """Files a use of the boundary at `pages`, and of the boundaries `above` made with it."""

@@ -25,6 +25,27 @@ Key = tuple[int, ...]  # the key that an eviction order compares (see orders)
 Rank = tuple[bool, Key]  # eviction order of a copy: garbage first, then by key
 
 
+class Standing:
+    """Where a node's device copy of full attention stands under a policy with second chances (see
+    kept/chances). there: whether it is on device. place: the lowest is at the front of its queue.
+    """
+
+    __slots__ = ("chances", "main", "place", "there")
+
+    def __init__(self) -> None:
+        self.there = self.main = False
+        self.place = self.chances = 0
+
+    def copy(self) -> Standing:
+        made = Standing()
+        made.there, made.main = self.there, self.main
+        made.place, made.chances = self.place, self.chances
+        return made
+
+
+NOWHERE = Standing()  # of all nodes, under other policies
+
+
 class NodeMirror:
     """The books' record of one node."""
 
@@ -54,6 +75,7 @@ class NodeMirror:
         "priority",
         "rank",
         "span",
+        "stands",
         "tags",
         "there",
         "use",
@@ -86,6 +108,7 @@ class NodeMirror:
         self.age = [0] * width  # age of the component at the last of them, or at its insertion
         self.earlier = 0  # clock at the last insertion before its own
         self.cost = [0] * width  # of computing one page of it again, or its state
+        self.stands = NOWHERE
         self.live_distance = NONE  # see distances
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
         self.rank: list[Rank | None] = [None] * width  # None until first computed

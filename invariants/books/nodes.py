@@ -11,11 +11,11 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from hicache.core.actions import Outcome
 from hicache.core.radix.node import NONE, Node
 
 from .distances import presence, update, widest
 from .kept.ages import Ages
+from .kept.chances import Chances
 from .kinds import Kind
 from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
 from .orders import Order, Queue
@@ -32,6 +32,7 @@ class NodeBook:
         kinds: Sequence[Kind],
         uses: Sequence[int],
         order: Order,
+        chances: Chances | None,
         page_size: int,
         with_digests: bool,
     ) -> None:
@@ -39,10 +40,9 @@ class NodeBook:
         self.kinds = kinds
         self.uses = uses  # per component, the positions above a boundary that a hit uses
         self.declared = order  # the order that the eviction policy declares
-        self.page_size = page_size
         self.width = width = len(kinds)
         self.widest = widest(kinds)
-        self.with_digests = with_digests
+        self.with_digests = with_digests or chances is not None
         self.stride = 1  # bytes per key row, known from the first request
         self.root = NodeMirror(0, width)
         self.by_id: dict[int, NodeMirror] = {0: self.root}
@@ -56,6 +56,7 @@ class NodeBook:
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.ages = Ages(kinds, page_size)
+        self.chances = chances  # of a policy with second chances
         self.recounts = 0
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
@@ -216,6 +217,8 @@ class NodeBook:
         mirror.changed = True
         mirror.cost = self.ages.cost_at(mirror.end_page)
         lower = lower_half(mirror, node, self.by_id, self.gone)
+        if self.chances is not None:
+            self.chances.inherit(mirror, lower)
         if lower is None:
             fetched = self.newcomers_priority is not None
             mirror.use = [self.clock if fetched else 0] * self.width
@@ -224,10 +227,9 @@ class NodeBook:
             self.ages.inserted(mirror, self.clock)
             return
         mirror.use = lower.use.copy()
-        mirror.inserted, mirror.hits = lower.inserted, lower.hits
+        mirror.inserted, mirror.hits, mirror.earlier = lower.inserted, lower.hits, lower.earlier
         mirror.priority, mirror.fetched = lower.priority, lower.fetched
         mirror.visits, mirror.age = lower.visits.copy(), lower.age.copy()
-        mirror.earlier = lower.earlier
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -308,6 +310,8 @@ class NodeBook:
                     if visits:
                         step.visits[index] += 1
                         step.age[index] = self.ages.before[index]
+                        if self.chances is not None:
+                            self.chances.visited(step)
             if at > since:
                 step.hits += 1
                 if step.hits == 1 and not step.fetched:
@@ -318,10 +322,6 @@ class NodeBook:
             self.dirty[step.id] = step
             step = step.parent
         return True
-
-    def hear(self, outcomes: Sequence[Outcome]) -> None:
-        """Files what left the device."""
-        self.ages.hear(outcomes, self.pages[: self.width], self.by_id, self.gone, self.declared)
 
     def path(self, node_id: int) -> list[NodeMirror]:
         """Nodes from this one up to the child of the root."""
@@ -358,7 +358,7 @@ class NodeBook:
         bits = candidacy(mirror, self.width)
         fresh, near = bits & ~mirror.candidate, mirror.live_distance
         changed, mirror.changed = mirror.changed, False
-        key_of, leaves_first = self.declared
+        key_of, leaves_first, _ = self.declared
         if fresh and (self.width > 1 or not leaves_first):
             self.sank.add(mirror.id)
         if fresh & self._host_bits:

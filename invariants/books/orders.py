@@ -38,20 +38,16 @@ class Queue(NamedTuple):
 class Order(NamedTuple):
     """key: returns the key of a node's copy of a component; the lowest key is evicted first. None
     if the policy declares no order; then no order is checked. leaves_first: in the backbone, a node
-    never comes before the nodes below it.
+    never comes before the nodes below it. marked: whether the policy compares ages or visits.
     """
 
     key: KeyOf | None
     leaves_first: bool
+    marked: bool = False
 
 
-def order_of(policy: EvictionPolicy, width: int) -> Order:
-    """Returns the declared order of a policy in a core of so many components.
-
-    With several, an eviction for one component takes others along, and the books do not follow
-    when; so they do not know the age of a component exactly, and the specification alone judges."""
-    if width > 1 and asks_for_marks(policy):
-        return Order(None, False)
+def order_of(policy: EvictionPolicy) -> Order:
+    """Returns the declared order of a policy."""
     order: tuple[Term, ...] = getattr(policy, "order", ())
     key = key_of_facts(policy)
     own = hasattr(policy, "reference")
@@ -60,7 +56,7 @@ def order_of(policy: EvictionPolicy, width: int) -> Order:
     if order == RECENCY and not own:
         return Order(lambda mirror, index: (mirror.use[index],), True)
     known = not own and all(term.fact in _NO_LESS_ABOVE for term in order)
-    return Order(lambda mirror, index: key(facts_of(mirror, index)), known)
+    return Order(lambda mirror, index: key(facts_of(mirror, index)), known, asks_for_marks(policy))
 
 
 def is_recency(policy: EvictionPolicy) -> bool:

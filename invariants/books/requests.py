@@ -232,14 +232,14 @@ class RequestBook:
         req.filled = max(req.filled, req.boundary)
         self.admitted += not req.admitted
         req.admitted = True
-        req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
+        req.computed_tokens = min(req.length, req.boundary * self.nodes.ages.page_size)
         req.working = 0 if not req.computed_tokens else -1
 
     def lower(self, req: RequestMirror, computed: int) -> None:
         """Files that the request has computed this many tokens. It releases what is behind the
         windows of later tokens and of a boundary that it can still make.
         """
-        size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
+        size, interval = self.nodes.ages.page_size, max(kind.interval for kind in self.kinds)
         low, boundary = computed // size, computed // interval * interval // size
         kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in req.states)
         if boundary > req.boundary and kept:

@@ -264,7 +264,7 @@ class Answers(Check):
         room: int | None = 0 if one.reason == "running" else None
         if one.reason == "too_large":
             req = book.requests.by_id.get(one.request)
-            pinned = book.wants.beside(req.known if req is not None else ())
+            pinned = book.wants.beside(req)
             room = book.pages[index].capacity - pinned
         elif type(item) in (ContinueWanted, PagesWanted):
             room = book.pages[index].available

@@ -39,8 +39,7 @@ class LiveEvict(Check):
         index = book.index_of(item.component)
         capacity = book.pages[index].capacity
         if item.reason == "too_large":
-            req = book.requests.by_id.get(item.request)
-            capacity -= book.wants.beside(req.known if req is not None else ())
+            capacity -= book.wants.beside(book.requests.by_id.get(item.request))
             if item.needed <= capacity:
                 self.fail(
                     f"too large: {item.needed} {item.component} pages needed of {capacity}",

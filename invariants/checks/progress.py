@@ -106,7 +106,7 @@ class Progress(Check):
         req = book.requests.by_id.get(item.request)
         event = book.event
         tokens = event.length if type(event) is PagesWanted else req.length if req else 0
-        pinned = book.wants.beside(req.known if req is not None else ())
+        pinned = book.wants.beside(req)
         needed, capacity = -(-tokens // book.page_size), book.device.capacity - pinned
         if needed <= capacity or book.index_of(item.component):
             self.fail(

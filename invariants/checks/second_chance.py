@@ -3,70 +3,60 @@
 from __future__ import annotations
 
 from hicache.core.actions import Evicted
-from hicache.core.eviction_policies.base import second_chance_of
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.mirror import Standing
 from invariants.books.story import node as node_story
-from invariants.books.story import pool
-from invariants.checks._victims import known
+from invariants.books.story import page, pool
 
 
 class SecondChanceQueues(Check):
     name = "SECOND-CHANCE"
     sentence = (
-        "Under a policy with second chances, a copy of full attention that is evicted for room had "
-        "used up its chances: out of the small queue it was visited less often than the policy "
-        "asks for, out of main it had none left; the small queue counts its cached pages, and "
-        "the ghost has at most as many pages as the policy allows."
+        "Under a policy with second chances and with full attention alone, each victim on device "
+        "is the one that the two queues give: from small while it has its share of the pool's "
+        "pages, else from main, the first copy that has used up its chances, while those before it "
+        "go to the end of main; the core counts the same pages in small and in the ghost."
     )
     watches = (Evicted,)
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
-        policy = second_chance_of(view.eviction)
-        if policy is None or item.tier != Tier.DEVICE or book.width > 1 or book.wants.since >= 0:
+        chances = book.chances
+        if chances is None or item.tier != Tier.DEVICE or not len(item.pages):
             return
-        mirror = known(book, int(book.device.giver[item.pages[0]]))
-        if mirror is None or mirror.node is None:
+        passed = chances.passed.get(int(item.pages[0]))
+        if passed is None or passed.expected is None or passed.before is None:
             return
-        marks = mirror.node.marks
-        chances = marks.chances[0]
-        never_left = mirror.visits[0] <= policy.most_chances and chances == mirror.visits[0]
-        spared = marks.in_main[0] and chances
-        if spared or (not marks.in_main[0] and chances >= policy.visits_to_main and never_left):
-            queue = "main" if marks.in_main[0] else "small"
-            self.fail(
-                f"node {mirror.id} went out of {queue}, and has {chances} chances",
-                node_story(mirror.id),
-            )
+        self.fail(
+            f"device page {item.pages[0]}, {_told(passed.victim)}, went; expected node "
+            f"{passed.expected.id} to go before, {_told(passed.before)}",
+            page(book.device, int(item.pages[0])),
+            node_story(passed.expected.id),
+        )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        policy = second_chance_of(view.eviction)
-        if policy is None:
+        chances = book.chances
+        if chances is None:
             return
-        for pages in book.pages[: book.width]:
-            index = pages.component
-            expected = sum(
-                len(held)
-                for mirror in book.nodes.by_id.values()
-                if (held := mirror.pages[index]) is not None
-                and mirror.node is not None
-                and not mirror.node.marks.in_main[index]
+        if view.small_pages() != chances.small:
+            self.fail(
+                f"expected {chances.small} pages in the small queue, found {view.small_pages()}",
+                pool(book.device),
             )
-            if view.small_pages(index) != expected:
-                self.fail(
-                    f"{pages.where}: expected {expected} pages in the small queue, found "
-                    f"{view.small_pages(index)}",
-                    pool(pages),
-                )
-            most = pages.capacity * policy.ghost_percent // 100
-            if view.ghost_pages(index) > most:
-                self.fail(
-                    f"{pages.where}: expected at most {most} pages in the ghost, found "
-                    f"{view.ghost_pages(index)}",
-                    pool(pages),
-                )
+        # a call that was refused after the last operation has begun an event, too
+        sizes = (len(chances.ghost), chances.ghost_next)
+        if view.ghost_pages() not in sizes:
+            self.fail(
+                f"expected {sizes[0]} pages in the ghost, found {view.ghost_pages()}",
+                pool(book.device),
+            )
+
+
+def _told(stands: Standing) -> str:
+    queue = "main" if stands.main else "small"
+    return f"in {queue} at place {stands.place} with {stands.chances} chances"
 
 
 def check() -> SecondChanceQueues:

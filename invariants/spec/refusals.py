@@ -12,7 +12,7 @@ from hicache.core.actions import NO_REQUEST, RefusalReason, Refused
 
 from .cache import DEVICE, HOST, Cache, Flight, Request
 from .kinds import FULL
-from .matching import walk
+from .matching import reach, walk
 
 
 def refuse(
@@ -38,13 +38,18 @@ def is_too_large(cache: Cache, request: Request, pages: int) -> bool:
 
 
 def pinned_beside(cache: Cache, request: Request) -> int:
-    """Device pages of full attention that pins hold, and that the request could not reuse."""
+    """Device pages of full attention that pins hold, and that the request does not share: once it
+    runs, those that are not in its hold; before, those behind the depth that it could reuse now
+    without a load."""
     held: set[int] = set().union(*(pin.hold for pin in cache.pins.values()))
-    path, partly, same = walk(cache, request.key, request.match_pages)
-    mine = {page for node in path for page in node.copies[DEVICE][FULL] or ()}
-    if partly is not None:
-        mine.update((partly.copies[DEVICE][FULL] or [])[:same])
-    return len((held & cache.cached(DEVICE, FULL)) - mine)
+    held &= cache.cached(DEVICE, FULL)
+    if request in cache.running:
+        return len(held - request.hold)
+    depth, _, _ = reach(cache, request)
+    path, partly, _ = walk(cache, request.key, request.match_pages)
+    for node in [*path, partly] if partly else path:
+        held.difference_update((node.copies[DEVICE][FULL] or [])[: max(0, depth - node.start)])
+    return len(held)
 
 
 def refuse_room(

@@ -13,7 +13,7 @@ from hicache.core.types import Tier
 from .cache import DEVICE, HOST, Cache, Node, Pin
 from .eviction import delete, delete_lost
 from .kinds import FULL
-from .matching import cut_windows, match, required
+from .matching import cut_windows, required, split, walk
 
 
 def pin(cache: Cache, event: PinWanted) -> None:
@@ -38,12 +38,15 @@ def unpin(cache: Cache, event: UnpinWanted) -> None:
 
 
 def hold_pinned(cache: Cache, tier: Tier) -> None:
-    """Each pin of the tier holds what is there of its prefix."""
+    """Each pin of the tier holds what is there of its prefix. It splits no node for nothing."""
     for one in cache.pins.values():
         if one.tier != tier:
             continue
-        path = match(cache, one.key, one.key.pages)
-        path = path[: _deepest(cache, path, tier)]
+        path, partly, pages = walk(cache, one.key, one.key.pages)
+        if partly and _is_whole(cache, [*path, partly], tier, partly.start + pages):
+            path.append(split(cache, partly, pages))
+        while path and not _is_whole(cache, path, tier, path[-1].end):
+            path.pop()
         if not path or path[-1].end <= one.held:
             continue
         cut_windows(cache, path)
@@ -76,11 +79,13 @@ def _most(cache: Cache, kind: int, pages: int) -> int:
     return min(pages, one.window) if one.per_page else 1
 
 
-def _deepest(cache: Cache, path: list[Node], tier: Tier) -> int:
-    """How many leading nodes lead to the deepest one that this tier alone makes reusable."""
-    for at in range(len(path), 0, -1):
-        kinds = range(len(cache.kinds))
-        needed = ((kind, node) for kind in kinds for node in required(cache, path[:at], kind))
-        if all(node.has(tier, kind) for kind, node in needed):
-            return at
-    return 0
+def _is_whole(cache: Cache, path: list[Node], tier: Tier, depth: int) -> bool:
+    """Whether a prefix of `depth` pages, which ends in the last node of the path, is reusable from
+    this tier alone."""
+    last = path[-1]
+    return all(
+        node.has(tier, kind) and (one.per_page or node is not last or depth == last.end)
+        for kind, one in enumerate(cache.kinds)
+        for node in path
+        if node is last or depth - node.end < one.window
+    )

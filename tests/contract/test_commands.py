@@ -24,6 +24,7 @@ GENERATORS = registry.names(generators.GENERATORS)
 LEAST = {
     "compare": ["a", "b"],
     "convert": ["t", "-o", "x"],
+    "curve": ["t"],
     "explain": ["t"],
     "force": ["t"],
     "generate": ["multiturn"],

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from hicache.core.actions import Admitted
+from hicache.core.radix import lru
 
 from .rig import Rig
 
@@ -112,9 +113,26 @@ def test_without_shared_prefixes_the_tree_hits_what_the_flat_algorithm_hits(
 ) -> None:
     name = "cost_aware" if flat is gdsf else flat.__name__
     cost = {"recompute_token_cost": 1, "recompute_position_cost": 0} if flat is gdsf else {}
-    # a page that hits is used in place, so the pool needs no page beside those of the cache
-    rig = Rig(device=CAPACITY, eviction_policy=name, **cost)
     requests = drawn(seed)
+    hits = hits_of(name, requests, **cost)
+    assert hits == flat(requests)
+    assert sum(hits) > REQUESTS // 10
+
+
+@pytest.mark.parametrize("flat", [sieve, s3_fifo])
+def test_a_sweep_of_the_queues_loses_no_candidate(
+    flat: Callable[[list[str]], list[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues are swept as soon as they have grown by a few entries, the main queue too."""
+    monkeypatch.setattr(lru, "LEAST_SWEPT", 1)
+    requests = drawn(5)
+    assert hits_of(flat.__name__, requests) == flat(requests)
+
+
+def hits_of(policy: str, requests: list[str], **cost: int) -> list[bool]:
+    """Which requests of a page each hit, one after the other."""
+    # a page that hits is used in place, so the pool needs no page beside those of the cache
+    rig = Rig(device=CAPACITY, eviction_policy=policy, **cost)
     hits = []
     for number, text in enumerate(requests):
         rig.arrive(number, text)
@@ -122,5 +140,4 @@ def test_without_shared_prefixes_the_tree_hits_what_the_flat_algorithm_hits(
         hits.append(bool(rig.one(Admitted, outcomes).device_pages))
         rig.settle(outcomes)
         rig.finish(number, text)
-    assert hits == flat(requests)
-    assert sum(hits) > REQUESTS // 10
+    return hits

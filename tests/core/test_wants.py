@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Evicted, Pinned, PinRefused, Refused, Unpinned
+from hicache.core.actions import Admitted, Evicted, Pinned, PinRefused, Refused, Unpinned
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     BackupDone,
     EvictWanted,
+    FetchDone,
     Flushed,
+    PagesWanted,
     PinWanted,
     TimePassed,
     UnpinWanted,
 )
 from hicache.core.types import Tier
 
-from .rig import Rig, key
+from .rig import PAGE, Rig, hybrid, key
 
 
 def served(rig: Rig, *texts: str) -> Rig:
@@ -71,6 +73,54 @@ def test_a_request_that_only_fits_without_the_pins_is_too_large() -> None:
     assert not any(isinstance(one, Refused) for one in rig.admit(2)), "it shares the pinned pages"
 
 
+@pytest.mark.parametrize("names", ["full,mamba", "full,swa,mamba"])
+def test_pinned_pages_without_a_boundary_are_beside_a_request(names: str) -> None:
+    """It matches `a`, and no state is there: it was refused `no_pages` for ever."""
+    parts = names.split(",")
+    sizes, bounds = {"full": 6, "swa": 16, "mamba": 12}, {"full": 5, "swa": 4, "mamba": 6}
+    rig = hybrid(
+        names,
+        tuple(sizes[one] for one in parts),
+        pin_pages=tuple(bounds[one] for one in parts),
+    )
+    rig.feed(PinWanted(3, key("ab")))
+    rig.run(0, "ab")
+    rig.arrive(1, "axxxx", match_pages=4)
+    refused = rig.one(Refused, rig.admit(1))
+    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
+    rig.arrive(2, "axxx", match_pages=3)
+    assert rig.one(Admitted, rig.admit(2)).device_pages == 0
+
+
+def test_a_running_request_grows_by_pinned_pages_that_it_may_not_match() -> None:
+    rig = Rig(device=8, pin_pages=(4,))
+    served(rig, "abcd")
+    rig.feed(PinWanted(0, key("abcd")))
+    rig.arrive(1, "abcd", match_pages=3)
+    rig.settle(rig.admit(1))
+    assert not any(isinstance(one, Refused) for one in rig.feed(PagesWanted(1, 8 * PAGE)))
+
+
+@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
+def test_a_pin_that_can_hold_nothing_splits_no_node(tier: Tier) -> None:
+    """No state is at its end. The upper half kept the lock of the request on its window."""
+    rig = hybrid("full,mamba", (8, 8), (8, 8), pin_pages=(2, 1), pin_host_pages=(2, 1))
+    rig.feed(PinWanted(0, key("ab"), tier))
+    rig.run(0, "abcd")
+    assert rig.view.pins[0].held_pages == 0
+    assert rig.residency() == {"abcd": "DH/DH"}
+
+
+def test_a_pin_on_host_takes_hold_of_what_a_fetch_brings() -> None:
+    rig = Rig(16, 8, storage=True, pin_host_pages=(4,))
+    rig.feed(PinWanted(0, key("ab"), Tier.HOST))
+    fetch = rig.fetch(rig.lookup(1, "abcde"), 4)
+    rig.feed(FetchDone(fetch.flight, fetch.pages))
+    assert rig.view.pins[0].held_pages == 2
+    rig.evict("full", 99, Tier.HOST)
+    assert rig.residency() == {"ab": "H"}
+
+
 def test_a_pin_on_host_lets_the_device_copy_go() -> None:
     rig = Rig(device=8, host=8, pin_host_pages=(2,))
     rig.feed(PinWanted(0, key("ab"), Tier.HOST))
@@ -122,3 +172,12 @@ def test_what_is_in_use_or_pinned_does_not_expire_and_goes_later() -> None:
     assert pages(rig.feed(TimePassed())) == 1, "y alone"
     rig.feed(UnpinWanted(0))
     assert pages(rig.feed(TimePassed())) == 1
+
+
+def test_a_parent_and_its_child_that_are_due_in_one_period_go_together() -> None:
+    """The child goes first, so the parent has none when it is its turn."""
+    rig = Rig(device=16, ttl_periods=1)
+    served(rig, "ab", "abcd")
+    assert rig.feed(TimePassed()) == []
+    assert pages(rig.feed(TimePassed())) == 4
+    assert rig.view.pool(Tier.DEVICE).free == 16

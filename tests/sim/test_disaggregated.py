@@ -135,6 +135,17 @@ def test_a_full_decode_replica_makes_requests_wait_on_prefill() -> None:
     assert tight.requests[0].first_token_ns == room.requests[0].first_token_ns
 
 
+def test_a_decode_replica_that_decodes_takes_over_at_the_next_step() -> None:
+    jobs = [Job(0, 0, 22, 400), Job(1, 50_000_000, 22, 3)]
+    workload = Prompts(jobs, [[1000 * index + n for n in range(22)] for index in range(2)])
+    found = run(workload, (1, 1), link=INSTANT, **_ROOM)
+    first = found.requests[0]
+    trip = found.trips[1]
+    assert trip.left_ns < first.finish_ns, "the first request still decodes"
+    step_ns = (first.finish_ns - first.first_token_ns) // (first.output_length - 1)
+    assert 0 <= trip.admitted_ns - trip.left_ns <= 2 * step_ns
+
+
 def test_only_pages_that_can_move_are_divided() -> None:
     workload = alone(1, 0)
     fleet = make(workload, (1, 1))

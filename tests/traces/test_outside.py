@@ -144,7 +144,7 @@ def test_an_undeclared_order_is_reported_as_unchecked(
         ("--eviction {}:Wrong", "expected ranks in the declared order"),
         ("--eviction {}:Nothing", "expected Nothing in it, found none"),
         ("--eviction {}:broken", "RuntimeError: no such luck"),
-        ("--eviction {}:Lru", "expected a name in lower case that none of fifo"),
+        ("--eviction {}:Lru", "expected a name in lower case that none of cost_aware, fifo"),
         ("--eviction {}", "expected path.py:Name"),
         ("--eviction ./other.py:Mine", "found no file './other.py'"),
         ("--eviction mine", "for your own: --eviction path.py:Name"),
@@ -213,6 +213,10 @@ def test_an_entry_point_is_loaded_when_it_is_named(
     sys.modules.pop("mine", None)
     assert entries.find(registry.EVICTION_POLICIES, "installed") == "mine"
     assert entries.options() == ["--eviction", "installed"]
+    source = entries.source_of(registry.EVICTION_POLICIES, "mine")  # is in the key of a point
+    assert source is not None
+    assert Path(source).samefile("mine.py")
+    assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
 
 
 def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(

@@ -283,3 +283,19 @@ def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
     whole = open_trace(path)
     assert whole.jobs.sender is not None
     assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender
+
+
+@pytest.mark.parametrize(("link", "faster"), [("0.5x", "1x"), ("2x", "4x"), ("4GB/s", "8")])
+def test_the_link_that_was_given_is_the_one_that_is_judged(
+    trace: str, link: str, faster: str
+) -> None:
+    """The faster link is twice that one, and so is the one of the break-even."""
+    base = ["--jobs", "1", "--host-bytes", "4GB", *SMALL]
+    plain = size(trace, *base)["verdict"]["break_even"]["link_bytes_per_s"]
+    found = size(trace, *base, "--host-bandwidth", link)
+    expected = {"0.5x": plain / 2, "2x": plain * 2, "4GB/s": 4e9}[link]
+    assert found["verdict"]["break_even"]["link_bytes_per_s"] == pytest.approx(expected, rel=1e-6)
+    links = {one["label"]: one["config"]["host_bandwidth"] for one in found["variants"]}
+    [label] = [label for label in links if label.endswith("host link 2x")]
+    assert links[label].startswith(faster)
+    assert len(links) == len(found["variants"])

@@ -105,7 +105,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("replay --host-bytes 512", "did you mean 512GB?"),
         ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),
         ("replay --tp 3", "use 1, 2, 4, 8 or 16\n"),
-        ("replay --eviction nothing", "hicache: --eviction: expected one of fifo"),
+        ("replay --eviction nothing", "hicache: --eviction: expected one of cost_aware"),
         ("fuzz --plant donated-slot-stays-with-its-requests", f"did you mean {BUG}?"),
     ],
 )

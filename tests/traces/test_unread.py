@@ -76,10 +76,14 @@ VALUES = {
     "--concurrency": "5",
     "--closed-loop": "",
     "--think-time": "2s",
+    "--ttl": "3s",
+    "--pin": "1:512",
+    "--recompute-cost": "2,3",
 }
 APART = {
     *("trace", "mode", "json", "requests", "why"),
-    *("compare_eviction", "exclusive", "skip_too_large"),
+    *("compare_eviction", "exclusive", "skip_too_large", "html", "plot"),
+    *("block_size", "tokenizer", "sample"),  # how the trace is read
 }
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}
 RUNS = {
@@ -94,6 +98,7 @@ RUNS = {
     "timed, simulated store": "--storage sim:",
     "timed, real store": "--storage file:nowhere",
     "hits, real store": "--mode hits --storage file:nowhere",
+    "timed, cost-aware": "--eviction cost_aware",
     "timed, replicas": "--replicas 2 --router prefix-aware",
     "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
@@ -136,11 +141,18 @@ REFUSED = {
     "timed, simulated store": LINK,
     "timed, real store": set(),
     "hits, real store": TIMED | LINK | {"--prefetch-limit", "--token-budget"},
-    "timed, replicas": STORAGE | FLUSHED,
-    "hits, replicas": TIMED | STORAGE | FLUSHED | {"--token-budget", "--router-delay"},
+    "timed, cost-aware": STORAGE,
+    "timed, replicas": STORAGE | FLUSHED | {"--ttl", "--pin"},
+    "hits, replicas": TIMED
+    | STORAGE
+    | FLUSHED
+    | {"--token-budget", "--router-delay"}
+    | {"--ttl", "--pin"},
 }
 REFUSED = {
-    run: refused | (DIVIDED if "replicas" in run else DIVIDED | ROUTED)
+    run: refused
+    | (DIVIDED if "replicas" in run else DIVIDED | ROUTED)
+    | (set() if "cost-aware" in run else {"--recompute-cost"})
     for run, refused in REFUSED.items()
 }
 

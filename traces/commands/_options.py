@@ -1,13 +1,19 @@
-"""Options that several commands have: the trace that they read, the NUMA node of host memory."""
+"""Options that several commands have: the trace that they read, the NUMA node of host memory, and
+where points are replayed."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Protocol
 
+from hicache.core import registry
+
+from ..executors import base as executors
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, Trace
 from ..terminal import options as read
+
+_MOST_SIZES = 64
 
 
 def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
@@ -93,3 +99,29 @@ def add_numa_node(parser: argparse.ArgumentParser, default: str) -> None:
         metavar="N",
         help=f"NUMA node of host memory (default: {default})",
     )
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """How points are replayed: in how many processes, and where."""
+    parser.add_argument(
+        "--jobs",
+        type=read.between(1, 1024),
+        metavar="N",
+        help="points at once, each in a process (default: one for each core)",
+    )
+    parser.add_argument(
+        "--executor",
+        type=read.entry(executors.EXECUTORS),
+        default=executors.LOCAL,
+        help=", ".join(registry.names(executors.EXECUTORS)),
+    )
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """A list of sizes of memory, ascending, each once."""
+    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
+    if len(sizes) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
+        )
+    return tuple(sizes)

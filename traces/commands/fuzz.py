@@ -133,7 +133,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--executor",
         type=read.entry(executors.EXECUTORS),
-        default="local",
+        default=executors.LOCAL,
         help=", ".join(registry.names(executors.EXECUTORS)),
     )
     add(

@@ -35,6 +35,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
+from ._options import sizes_of
 from ._replay_fleet import NAMES as FLEET
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
@@ -43,7 +44,6 @@ from ._replay_storage import NAMES
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
-_MOST_SIZES = 64
 _NOT_TAKEN = (
     *("json", "requests", "html", "plot", "why", "compare_eviction"),
     *("host_ratio", "host_pages", "host_bytes"),
@@ -146,12 +146,3 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             console(out).print(f"wrote {', '.join(written)}", markup=False)
     return 0 if complete else INTERRUPTED
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
-    if len(sizes) > _MOST_SIZES:
-        raise argparse.ArgumentTypeError(
-            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
-        )
-    return tuple(sizes)

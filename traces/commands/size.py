@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass
 from typing import Self
 
-from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from ..deciding.prices import Prices, read_prices
@@ -22,14 +21,13 @@ from ..replaying.options import ReplayOptions
 from ..reporting.outputs import check_files
 from ..sizing import study
 from ..sizing.output import show
-from ..sweeping.running import LOCAL
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
+from ._options import add_workers, sizes_of
 from ._replay_fleet import add_fleet
 from ._replay_load import add_load
 from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import add_storage
-from .host import sizes_of
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
 _OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
@@ -99,18 +97,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="prices, for the value of more memory or GPUs, such as gpu=2.5/h,host=4/GB "
         "(docs/verdict.md)",
     )
-    add(
-        "--jobs",
-        type=read.between(1, 1024),
-        metavar="N",
-        help="points at once, each in a process (default: one for each core)",
-    )
-    add(
-        "--executor",
-        type=read.entry(executors.EXECUTORS),
-        default=LOCAL,
-        help=", ".join(registry.names(executors.EXECUTORS)),
-    )
+    add_workers(parser)
     add_sizes(parser)
     add_storage(parser)
     add_load(parser)

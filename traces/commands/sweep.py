@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from ..executors import base as executors
@@ -37,6 +36,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
+from ._options import add_workers
 
 SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
 _OWN = ("output", "json", "jobs", "executor", "follow")
@@ -78,18 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keep each point here when it is done (JSON lines), and do only what is missing",
     )
     add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
-    add(
-        "--jobs",
-        type=read.between(1, 1024),
-        metavar="N",
-        help="points at once, each in a process (default: one for each core)",
-    )
-    add(
-        "--executor",
-        type=read.entry(executors.EXECUTORS),
-        default=running.LOCAL,
-        help=", ".join(registry.names(executors.EXECUTORS)),
-    )
+    add_workers(parser)
 
     add(
         "--follow",

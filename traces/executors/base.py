@@ -14,6 +14,7 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 
 EXECUTORS = "traces.executors"
+LOCAL = "local"
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")

@@ -5,6 +5,7 @@ Does not parse requests; each format in traces/formats does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -68,7 +69,7 @@ def source(path: str, format_name: str, about: About) -> Source:
     if format_name != "auto":
         registry.load(FORMATS, format_name)
     name = "stdin" if path == "-" else path
-    if path != "-" and Path(path).is_dir():
+    if path != "-" and os.path.isdir(path):
         return _folder(path, format_name, about)
     files = _files([name], path == "-")
     return _sourced(name, next(files), files, format_name, about)

@@ -87,6 +87,17 @@ def spelled(package: str, name: str) -> str:
     return _texts.get((package, name), name)
 
 
+def source_of(package: str, name: str) -> str | None:
+    """The file with the code of a user's entry; None for a built-in one."""
+    text = _texts.get((package, name))
+    if text is None:
+        return None
+    if ".py:" in text:
+        return text.rpartition(":")[0]
+    maker = getattr(registry.load(package, name), _KINDS[package].maker)
+    return getattr(sys.modules.get(maker.__module__), "__file__", None)
+
+
 def given() -> Outside:
     """All entries that were loaded here, as arguments of `load` in another process."""
     return tuple((package, text) for (package, _), text in _texts.items())

@@ -234,7 +234,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         need_identity(trace, "--mode hits")
     _check_page_size(model, page_size)
     paged = trace.paged(page_size)
-    profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
+    profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
@@ -348,7 +348,8 @@ def load_components(core: Config) -> list[Component]:
     return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
-def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
+def with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
+    """The profile with this host link; itself if none was asked for."""
     if wanted is None:
         return profile
     if wanted.bytes_per_s:

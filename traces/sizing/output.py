@@ -16,6 +16,7 @@ from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
 from ..plots.charts import print_curve
+from ..replaying.settings import with_bandwidth
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..sweeping.outcome import outcome_of
@@ -99,7 +100,8 @@ def _break_even(found: Study) -> BreakEven | None:
         return None
     settings, requests = found.settings, len(found.trace.jobs)
     prefix = max(1, found.curves.lru.unbounded // requests)
-    return break_even(settings.model, settings.hardware, settings.tp, prefix)
+    hardware = with_bandwidth(settings.hardware, found.options.host_bandwidth)
+    return break_even(settings.model, hardware, settings.tp, prefix)
 
 
 def assumptions(found: Study) -> list[str]:

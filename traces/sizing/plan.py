@@ -105,7 +105,7 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
             if policy != used:
                 point = _at(base, host_bytes=fixed, write_policy=policy)
                 found.append((f"{at}, {policy}", point))
-        link = _at(base, host_bytes=fixed, host_bandwidth=Bandwidth(Fraction(2)))
+        link = _at(base, host_bytes=fixed, host_bandwidth=_twice(base.host_bandwidth))
         found.append((f"{at}, host link 2x", link))
     for load in LOADS:
         faster = _load_of(base, speed, load)
@@ -120,6 +120,12 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
             point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
             found.append((f"{_size(size)} host, storage", point))
     return found
+
+
+def _twice(link: Bandwidth | None) -> Bandwidth:
+    if link is not None and link.bytes_per_s:
+        return replace(link, bytes_per_s=2 * link.bytes_per_s)
+    return Bandwidth(2 * (Fraction(1) if link is None else link.factor))
 
 
 def followed(chosen: Sequence[tuple[str, Point]], steps: Ladder) -> set[str]:

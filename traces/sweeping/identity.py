@@ -111,7 +111,7 @@ def _contents(options: ReplayOptions) -> dict[str, str]:
         paths.append(options.hardware)
     for package in registry.OPEN:
         for name in (options.eviction, options.write_policy, options.scheduler):
-            text = entries.spelled(package, name) if name else ""
-            if ".py:" in text:
-                paths.append(text.rpartition(":")[0])
+            source = entries.source_of(package, name) if name else None
+            if source is not None:
+                paths.append(source)
     return {path: trace_digest(path) for path in sorted({*paths})}

@@ -20,8 +20,6 @@ from . import sweep_file
 from .board import Board, board
 from .work import PointWork, Task
 
-LOCAL = "local"
-
 
 @dataclass(frozen=True, slots=True)
 class How:
@@ -108,11 +106,11 @@ def _run(
     """The document of each task, in any order. A lost worker ends the run with WorkerLost, which
     names a point."""
     jobs = how.jobs
-    if how.executor == LOCAL:
+    if how.executor == executors.LOCAL:
         jobs = min(jobs or cores(), len(tasks)) or 1
     with board(len(tasks)) as far:
         whole = work(far)
-        if how.executor == LOCAL and jobs == 1:  # nobody watches the board
+        if how.executor == executors.LOCAL and jobs == 1:  # nobody watches the board
             whole = replace(whole, shown=lambda: shown(far.total()))
         manner = executors.Manner(_lost, ahead=1, watch=lambda: shown(far.total()))
         numbered = (replace(task, number=number) for number, task in enumerate(tasks))

@@ -88,9 +88,8 @@ class EvictionPolicy(Protocol):
     If a list of facts cannot express the order, a policy may instead have a method
     `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
     check its order. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
-    these facts for it (`node.marks`); in a core of several components, the order is then judged by
-    the specification alone. It may also have `second_chance`, a `SecondChance`; its rank is then
-    `node.marks.place[component]`.
+    these facts for it (`node.marks`). It may also have `second_chance`, a `SecondChance`; its rank
+    is then `node.marks.place[component]`.
     """
 
     @property

@@ -120,11 +120,13 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     return Anchors(device, best, tuple(depths))
 
 
-def deepest_on(state: State, path: list[Node], tier: Tier) -> int:
+def deepest_on(state: State, path: list[Node], tier: Tier, part: int = 0) -> int:
     """How many leading nodes of a path lead to the deepest one at which every component is valid on
-    the tier alone."""
-    ends = _ends(path, 0)
+    the tier alone. part: see `anchors`."""
+    ends = _ends(path, part)
     upto, before = len(path), -1
+    if part and not all(component.positional for component in state.components):
+        upto -= 1  # a state is at its node's end
     while upto != before:
         before = upto
         for index, component in enumerate(state.components):

@@ -16,8 +16,9 @@ from ..actions import Pinned, PinRefused, Unpinned
 from ..errors import CallerError
 from ..events import PinWanted, UnpinWanted
 from ..radix.locks import lock, lock_required, open_receipt, release, required
-from ..radix.matching import anchors, cut_windows, deepest_on, match, walk
+from ..radix.matching import anchors, cut_windows, deepest_on, walk
 from ..radix.node import Node, Pin, Request
+from ..radix.tree import path_to, split
 from ..state import State
 from ..types import BACKBONE, Tier
 from ..validation import check_key, check_stride, whole
@@ -78,8 +79,9 @@ def let_go_flushed(state: State) -> None:
 
 
 def pinned_beside(state: State, request: Request) -> int:
-    """Pages of the backbone on device that pins hold and that are not in the part of the prompt
-    that the request may reuse."""
+    """Pages of the backbone on device that pins hold and that the request does not share: those
+    beside the prefix that it locks, or while it waits, beside the prefix that it could reuse
+    without a load. That ends at a boundary of every component."""
     nodes: dict[int, Node] = {}
     for pin in state.pins.values():
         if pin.tier == Tier.DEVICE:
@@ -87,9 +89,17 @@ def pinned_beside(state: State, request: Request) -> int:
     if not nodes:
         return 0
     pages = sum(len(node.key) for node in nodes.values()) // state.stride
+    if request.admitted:
+        shared = path_to(request.shared_node) if request.shared_node is not None else []
+        return pages - sum(len(one.key) for one in shared if one.id in nodes) // state.stride
     path, partial, part = walk(state, request.key, request.match_pages)
-    pages -= sum(len(node.key) for node in path if node.id in nodes) // state.stride
-    return pages - (part if partial is not None and partial.id in nodes else 0)
+    if partial is not None:
+        path.append(partial)
+    device = anchors(state, path, part).device
+    if partial is not None and device == len(path):
+        pages -= part if partial.id in nodes else 0
+        device -= 1
+    return pages - sum(len(one.key) for one in path[:device] if one.id in nodes) // state.stride
 
 
 def _needed(state: State, pages: int, index: int) -> int:
@@ -99,12 +109,16 @@ def _needed(state: State, pages: int, index: int) -> int:
 
 
 def _hold(state: State, pin: Pin) -> None:
-    """Lock what is there of the prefix."""
-    path = match(state, pin.key, pin.key.pages)
+    """Lock what is there of the prefix. A node is split only where the lock ends."""
+    path, partial, part = walk(state, pin.key, pin.key.pages)
+    known = path if partial is None else [*path, partial]
     if pin.tier == Tier.DEVICE:
-        path = path[: anchors(state, path).device]
+        upto = anchors(state, known, part).device
     else:
-        path = path[: deepest_on(state, path, Tier.HOST)]
+        upto = deepest_on(state, known, Tier.HOST, part)
+    if partial is not None and upto == len(known):
+        path.append(split(state, partial, part))
+    path = path[:upto]
     if not path or path[-1].end_page <= pin.held_pages:
         return
     cut_windows(state, path)

@@ -8,6 +8,7 @@ contain checks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from hicache.core.actions import Evicted, Outcome
 from hicache.core.types import Tier
@@ -18,6 +19,17 @@ from ..orders import Order, number_of
 from ..pages import PageBook
 
 POSITIONS = 1024  # tokens to which the cost by position applies
+
+
+class Nodes(Protocol):
+    """What is needed of the record of all nodes (see nodes)."""
+
+    pages: list[PageBook]
+    declared: Order
+    by_id: dict[int, NodeMirror]
+    at: dict[int, NodeMirror]
+    gone: list[NodeMirror]
+    parted_use: dict[tuple[int, int], int]
 
 
 class Ages:
@@ -48,30 +60,35 @@ class Ages:
         page = self.costs[0] + self.costs[1] * depth * self.page_size // POSITIONS
         return [page if kind.positional else page * depth for kind in self.kinds]
 
-    def hear(
-        self,
-        outcomes: Sequence[Outcome],
-        pages: Sequence[PageBook],
-        known: dict[int, NodeMirror],
-        gone: Sequence[NodeMirror],
-        order: Order,
-    ) -> None:
-        """Files what left the device in this operation. A part of a node was split off first."""
-        if order.key is None:
-            return
-        nodes = {one.id: one for one in gone} | known
-        books = {book.name: book for book in pages}
-        for item in outcomes:
+    def hear(self, outcomes: Sequence[Outcome], nodes: Nodes, tick: int, late: bool) -> None:
+        """Files what left the device: with `late`, what was used after this tick, else what was
+        not."""
+        key = nodes.declared.key
+        for item in outcomes if nodes.declared.marked else ():
             if type(item) is not Evicted or item.tier != Tier.DEVICE or not len(item.pages):
                 continue
-            book, last = books[item.component], item.pages[-1]
-            mirror = nodes.get(int(book.giver[last]))
-            if mirror is None:
+            book = next(one for one in nodes.pages if one.name == item.component)
+            index, tag = book.component, int(book.content[item.pages[-1]])
+            mirror = _giver(nodes, int(book.giver[item.pages[-1]]), index, tag)
+            if mirror is None or key is None or (item.last_use > tick) != late:
                 continue
-            whole = mirror.cost
-            at = (mirror.tags == book.content[last]).nonzero()[0]
-            if len(at) and at[0] + 1 < mirror.span:
+            whole, at = mirror.cost, (mirror.tags == tag).nonzero()[0]
+            if len(at) and at[0] + 1 < mirror.span:  # what is below was split off
                 mirror.cost = self.cost_at(mirror.end_page - mirror.span + int(at[0]) + 1)
-            rank = number_of(order.key(mirror, book.component))
-            self.now[book.component] = max(self.now[book.component], rank)
+            self.now[index] = max(self.now[index], number_of(key(mirror, index)))
             mirror.cost = whole
+
+
+def _giver(nodes: Nodes, giver: int, index: int, tag: int) -> NodeMirror | None:
+    """The node that an evicted page was of.
+
+    In the same operation, an earlier eviction may have split that node. Or a request gave a state
+    to the tree, to the node at the end of its prefix.
+    """
+    found = None
+    if (giver, index) in nodes.parted_use:
+        gone = (one for one in nodes.gone if one.id == giver)
+        found = nodes.by_id.get(giver) or next(gone, None)
+    if found is None or not (found.tags == tag).any():
+        found = nodes.at.get(tag, found)
+    return found

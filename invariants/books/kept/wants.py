@@ -6,7 +6,6 @@ each period. Does not contain checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hicache.core.actions import Outcome, Pinned
@@ -27,7 +26,7 @@ from hicache.core.types import Pages, PinId, Tier
 from ..kinds import Kind
 from ..nodes import NodeBook
 from ..pages import PageBook
-from ..requests import tags_of
+from ..requests import RequestMirror, tags_of
 from ..tags import Tags
 
 _BRING: dict[type, Tier] = {
@@ -82,15 +81,19 @@ class WantBook:
                 found.setdefault(slot, set()).update(pages.tolist())
         return found
 
-    def beside(self, known: Iterable[int]) -> int:
-        """Device pages of full attention that pins lock, without those of these prefixes."""
+    def beside(self, req: RequestMirror | None) -> int:
+        """Device pages of full attention that pins lock, without those that the request shares or,
+        while it waits, can share without a load: the ones up to a boundary of every component."""
         pinned = {
             tag
             for pin in self.pins.values()
             if pin.tier == Tier.DEVICE
             for tag in pin.tags[: pin.held].tolist()
         }
-        return len(pinned.difference(known))
+        if req is None:
+            return len(pinned)
+        depth = req.boundary if req.admitted else req.expected.device
+        return len(pinned.difference(req.tags[:depth].tolist()))
 
     def flushed(self) -> None:
         """The tree is gone, and all locks with it."""
