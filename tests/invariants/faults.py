@@ -1,8 +1,8 @@
 """One planted fault per check: a record corrupted, or an answer bent, right behind the core.
 
 Must not live here: what faults are made of (`spoiling`), those of windows and states
-(`hybrid_faults`), of progress, copies and memory (`liveness_faults`), or of storage
-(`storage_faults`).
+(`hybrid_faults`), of progress, copies and memory (`liveness_faults`), of storage
+(`storage_faults`), or of pins and expiry (`want_faults`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from .hybrid_faults import HYBRID_FAULTS
 from .liveness_faults import LIVENESS_FAULTS
 from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 from .storage_faults import STORAGE_FAULTS
+from .want_faults import WANT_FAULTS
 
 
 def pool_sum(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -256,6 +257,7 @@ FAULTS: dict[str, Fault] = (
     HYBRID_FAULTS
     | LIVENESS_FAULTS
     | STORAGE_FAULTS
+    | WANT_FAULTS
     | {
         "answers": answers,
         "backup-due": backup_due,

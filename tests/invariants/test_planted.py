@@ -20,7 +20,7 @@ from invariants.watch import Watch
 from tests.configs import changed, configured
 
 from .faults import FAULTS
-from .life import CLEARING, Life, corner, with_storage
+from .life import CLEARING, Life, corner, with_storage, with_wants
 from .spoiling import Fault
 from .storage_faults import STORAGE_FAULTS
 
@@ -85,6 +85,12 @@ def habitat_of(name: str) -> Swarm:
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
     if name in STORAGE_FAULTS:
         return with_storage(tiny(), fail=20)
+    if name == "pinned":
+        return with_wants(changed(tiny(), pin_pages=(12,), pin_host_pages=(20,)))
+    if name == "expired":
+        return with_wants(changed(tiny(), ttl_periods=1))
+    if name == "second-chance":
+        return corner(changed(tiny(), eviction_policy="s3_fifo"))
     config = hybrid() if name in OF_HYBRIDS else tiny()
     if name == "exclusive":
         config = changed(tiny(policy="write_back"), exchange_pages=(20,))
