@@ -31,6 +31,7 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     Event,
+    Flushed,
     LoadDone,
     PrefillDone,
     Retracted,
@@ -325,6 +326,16 @@ def test_a_lock_slice_names_its_holder_and_lasts_until_release(account: Account)
                 drawn.append((node, Tier[tier.upper()], name, one.start, holder, last))
             assert one.args.get("open", False) == (one.end == end)
     assert sorted(drawn) == sorted(expected) != []
+
+
+def test_a_flush_ends_every_lock() -> None:
+    """It drops the nodes with their locks, also those of a backup that is under way."""
+    [path] = [one for one in corpus.paths(CORPUS) if one.stem == "d7f8d17b5f0518ca"]
+    account = recorded(corpus.read(path), operations.load())
+    [flush] = [step.number for step in account.steps if isinstance(step.event, Flushed)]
+    locks = [one for one in imported(account).slices if one.row.startswith("node")]
+    assert [one.end for one in locks if one.args.get("given up by") == "a flush"] == [flush]
+    assert not [one for one in locks if one.args.get("open")]
 
 
 def test_counters_show_the_used_page_states_of_each_pool(account: Account) -> None:

@@ -32,7 +32,7 @@ from hicache.core.actions import (
     Released,
     Restarted,
 )
-from hicache.core.events import Arrived, BackupDone, LoadDone, PrefillDone, Retracted
+from hicache.core.events import Arrived, BackupDone, Flushed, LoadDone, PrefillDone, Retracted
 from hicache.core.types import PageState, Tier
 from invariants.books.story import brief
 from invariants.explain.explain import decisive, named, title
@@ -243,13 +243,16 @@ def _locks(chart: _Chart, step: Step) -> None:
             if held is None:
                 chart.locks[key] = (step.number, change)
             else:
-                _locked(chart, *held, max(step.number, held[0] + WITHIN), change)
+                _locked(chart, *held, max(step.number, held[0] + WITHIN), _line(change))
+    if isinstance(step.event, Flushed) and not any(isinstance(it, Refused) for it in step.outcomes):
+        # the nodes went with their locks, and no unlocking tells of it
+        for start, taken in chart.locks.values():
+            _locked(chart, start, taken, max(step.number, start + WITHIN), "a flush")
+        chart.locks.clear()
 
 
-def _locked(
-    chart: _Chart, start: int, taken: Change, end: float, given: Change | None = None
-) -> None:
-    """Adds a lock that has ended.
+def _locked(chart: _Chart, start: int, taken: Change, end: float, given: str = "") -> None:
+    """Adds a lock that has ended. given: what gave it up; empty at the end of the replay.
 
     The locks of one holder on one tier of a node share a slice if they begin and end together.
     """
@@ -259,10 +262,10 @@ def _locked(
         holder = taken.text.partition(" locked by ")[2]
         name = f"{holder}: {Tier(taken.tier).name.lower()}"
         args = {"taken by": _line(taken)}
-        args |= {} if given is None else {"given up by": _line(given)}
+        args |= {"given up by": given} if given else {}
         known = chart.ended[key] = _add(chart, (LOCKS, NODE, taken.node), start, name, args)
         known.end = end
-        known.args |= {"open": True} if given is None else {}
+        known.args |= {} if given else {"open": True}
     known.name += f" {taken.component}"
 
 
