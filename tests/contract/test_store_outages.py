@@ -86,7 +86,8 @@ def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path
         rig.server.processes[:] = again(rig, scheme, tmp_path).processes
         eventually(lambda: Status.FAILED not in check(store, keys, values))
         eventually(lambda: store.write(keys, values) == [Status.DONE] * 64)
-        assert check(store, keys, values) == [Status.DONE] * 64
+        # a hasty client may give up a call while the server begins; what it wrote stays
+        eventually(lambda: check(store, keys, values) == [Status.DONE] * 64)
 
 
 def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
