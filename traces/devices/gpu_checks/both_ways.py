@@ -1,8 +1,15 @@
-"""The throughput of both directions at once against one alone, for each backend."""
+"""The throughput of both directions at once against one alone, for each backend.
+
+Two large pinned copies do the same without any pages: what the bus itself allows.
+"""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
+import torch
 
 from hicache.devices.base import Direction
 
@@ -12,11 +19,13 @@ from .base import Figure, Outcome, Settings
 SUMMARY = "both directions at once against one"
 
 _LEAST = 1.6
+_cuda: Any = torch.cuda  # for functions without type annotations
 _EACH = _bench.MOVED_PAGES // 2
 
 
 def run(settings: Settings) -> Outcome:
-    return Outcome([_measure(backend, settings) for backend in ("direct", "kernel")])
+    figures = [_measure(backend, settings) for backend in ("direct", "kernel")]
+    return Outcome([*figures, _large(settings)])
 
 
 def _measure(backend: str, settings: Settings) -> Figure:
@@ -52,3 +61,26 @@ def _measure(backend: str, settings: Settings) -> Figure:
     # both directions move the same bytes, so the rate of one is the mean of the two rates
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
     return Figure(f"{_bench.LAYOUT} {backend}: of one direction", 2 / both_ns / rate, "x", _LEAST)
+
+
+def _large(settings: Settings) -> Figure:
+    bytes_each = _EACH * _bench.PAGE_BYTES
+    near = [torch.empty(bytes_each, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    far = [torch.empty(bytes_each, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    streams: list[Any] = [_cuda.Stream() for _ in range(2)]
+    ways = [(near[0], far[0], streams[0]), (far[1], near[1], streams[1])]
+
+    def run_these(*chosen: int) -> int:
+        torch.cuda.synchronize()
+        begun = time.perf_counter_ns()
+        for number in chosen:
+            target, source, stream = ways[number]
+            with torch.cuda.stream(stream):
+                target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+        return time.perf_counter_ns() - begun
+
+    alone_ns = [_bench.repeated(lambda one=one: run_these(one), settings.repeats) for one in (0, 1)]  # type: ignore[misc]
+    both_ns = _bench.repeated(lambda: run_these(0, 1), settings.repeats)
+    rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
+    return Figure("two large pinned copies: of one direction", 2 / both_ns / rate, "x")
