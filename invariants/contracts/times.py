@@ -36,6 +36,8 @@ def wrong(make: Maker) -> str:
     one, other = (make(*TRIAL) for _ in range(2))
     if one.layers != TINY.layers:
         return f"expected the {TINY.layers} layers of the model, found {one.layers}"
+    if type(getattr(one, "label", None)) is not str or not one.label.isprintable():
+        return "expected a label of one line, found none"
     for method in ("layer_ns", "overhead_ns", "step_ns"):
         if not callable(getattr(one, method, None)):
             return f"expected a method {method}, found none"

@@ -107,7 +107,10 @@ class LayerTimes(Protocol):
 
 
 class TimeModel(LayerTimes, Protocol):
-    """Durations of one model. More work never takes less time."""
+    """Durations of one model. More work never takes less time. label: what is behind the times, in
+    one line for reports."""
+
+    label: str
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""

@@ -68,11 +68,13 @@ class PureRoofline:
         "_state_bytes",
         "_weight_bytes",
         "_windows",
+        "label",
         "layers",
     )
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
         self.layers = model.layers
+        self.label = "pure roofline"
         heads = 2 * model.attention_heads
         # Work is the sum over all layers and ranks, so each duration divides by layers and ranks.
         self._linear_flops = 2 * model.layer_parameters

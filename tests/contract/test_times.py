@@ -27,6 +27,7 @@ class Plain:
         engine: EngineTimes | None,
     ) -> None:
         self.layers = model.layers
+        self.label = "100 ns a token"
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         return 100 * (decoding + context + sum(end - start for start, end in chunks))
