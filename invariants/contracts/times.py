@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache.models import TINY, ModelDescription
+from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
-from sim.times.base import EngineTimes, Parallelism, TimeModel
+from sim.times.base import Parallelism, TimeModel
 
-Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineTimes | None], TimeModel]
+Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineProfile | None], TimeModel]
 Batch = tuple[tuple[tuple[int, int], ...], int, int]
 TRIAL = (TINY, hardware.get("h100"), Parallelism(), None)
 # Each batch has more work than the one before.

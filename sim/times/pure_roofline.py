@@ -31,8 +31,9 @@ from math import ceil
 
 from hicache.models import ModelDescription
 
+from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
-from .base import EngineTimes, Parallelism
+from .base import Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"
 
@@ -43,7 +44,7 @@ def times(
     model: ModelDescription,
     hardware: HardwareProfile,
     parallelism: Parallelism,
-    engine: EngineTimes | None,
+    engine: EngineProfile | None,
 ) -> PureRoofline:
     """engine: not used."""
     return PureRoofline(model, hardware, parallelism.tp)
