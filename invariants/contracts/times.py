@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache.models import TINY, ModelDescription
+from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
-from sim.times.base import EngineTimes, Parallelism, TimeModel
+from sim.times.base import Parallelism, TimeModel
 
-Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineTimes | None], TimeModel]
+Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineProfile | None], TimeModel]
 Batch = tuple[tuple[tuple[int, int], ...], int, int]
 TRIAL = (TINY, hardware.get("h100"), Parallelism(), None)
 # Each batch has more work than the one before.
@@ -36,6 +37,8 @@ def wrong(make: Maker) -> str:
     one, other = (make(*TRIAL) for _ in range(2))
     if one.layers != TINY.layers:
         return f"expected the {TINY.layers} layers of the model, found {one.layers}"
+    if type(getattr(one, "label", None)) is not str or not one.label.isprintable():
+        return "expected a label of one line, found none"
     for method in ("layer_ns", "overhead_ns", "step_ns"):
         if not callable(getattr(one, method, None)):
             return f"expected a method {method}, found none"

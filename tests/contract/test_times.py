@@ -8,9 +8,10 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import TINY, ModelDescription
 from invariants.contracts.times import wrong
+from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
-from sim.times.base import Chunks, EngineTimes, Parallelism, make
+from sim.times.base import Chunks, Parallelism, make
 
 H100 = hardware.get("h100")
 NAMES = registry.names(registry.TIMES)
@@ -24,9 +25,10 @@ class Plain:
         model: ModelDescription,
         hardware: HardwareProfile,
         parallelism: Parallelism,
-        engine: EngineTimes | None,
+        engine: EngineProfile | None,
     ) -> None:
         self.layers = model.layers
+        self.label = "100 ns a token"
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         return 100 * (decoding + context + sum(end - start for start, end in chunks))
