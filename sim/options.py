@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from hicache.core.errors import CallerError
 
 from .device.simulated import FaultRule, no_faults
+from .times.base import DEFAULT, EngineTimes, Parallelism
 
 CHECK_LEVELS = ("off", "sampled", "every")
 
@@ -16,7 +17,9 @@ CHECK_LEVELS = ("off", "sampled", "every")
 class WorldOptions:
     """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
 
-    seed    seed of all random draws. tp: number of ranks that share the model.
+    seed    seed of all random draws. parallelism: how ranks share the model.
+    times   time model of the passes: name of a file in sim/times. engine: what an engine adds to
+            them; None for nothing.
     speed   the trace's times are divided by this: arrivals, and delays after the end of a request.
     lag_ns  the host sees the end of a transfer at most this much late.
     faults  decides which copies fail, from the number in order of issue and the direction.
@@ -25,7 +28,9 @@ class WorldOptions:
 
     checks: str = "off"
     seed: int = 0
-    tp: int = 1
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    times: str = DEFAULT
+    engine: EngineTimes | None = None
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
     speed: Fraction = Fraction(1)

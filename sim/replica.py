@@ -26,7 +26,6 @@ from .audit import audit
 from .clock import Clock
 from .content import prefix_tags
 from .engine.accesses import Accesses
-from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
 from .engine.prefetching import PrefetchLimit
@@ -44,6 +43,7 @@ from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
 from .storage.pipe import Pipe
 from .storage.timed import TimedStore
+from .times.base import make
 from .workload import Workload
 
 KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
@@ -117,7 +117,7 @@ class Replica:
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
-        costs = CostModel(model, profile, options.tp)
+        costs = make(options.times, model, profile, options.parallelism, options.engine)
         groups = min(engine.layer_groups, costs.layers)
         self.clock = clock or Clock()
         self._machine = machine = build(

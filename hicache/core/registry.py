@@ -26,11 +26,13 @@ WRITE_POLICIES = "hicache.core.write_policies"
 PREFETCH_POLICIES = "hicache.core.prefetch_policies"
 SCHEDULERS = "sim.schedulers"
 ROUTERS = "sim.fleet.routers"
+TIMES = "sim.times"
 # Folders to which a user may add an entry, with the option that adds it.
 OPEN = {
     EVICTION_POLICIES: "--eviction path.py:Name",
     WRITE_POLICIES: "--write-policy path.py:Name",
     SCHEDULERS: "--scheduler path.py:Name",
+    TIMES: "--times path.py:Name",
 }
 _PROJECT = ("hicache.", "sim.", "invariants.", "traces.")
 OUTSIDE = "outside_"  # the modules of users' files are named so

@@ -2,7 +2,7 @@
 
 Lives here: the steps of the boundary between two passes, their order, and the time of the next
 boundary. Does not implement the steps (see prefill, growth, running), compute durations (see
-forward, costs), choose the next request (see schedulers) or decide about pages (see the core).
+forward, sim/times), choose the next request (see schedulers) or decide about pages (see the core).
 
 No pass is in flight at a boundary. The steps, in this order:
 

@@ -21,6 +21,7 @@ from hicache.devices.base import Device, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from ..content import Words, partial_tag
+from ..times.base import LayerTimes
 from .accesses import Access, Accesses
 from .sequence import Sequence
 
@@ -46,20 +47,6 @@ class Model(Protocol):
         """Calls `action` when the mark is reached."""
 
 
-class Costs(Protocol):
-    """Durations of a pass: a `CostModel` or a replacement."""
-
-    layers: int
-
-    def layer_ns(
-        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
-    ) -> int:
-        """Nanoseconds of one layer."""
-
-    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
-        """Nanoseconds of a pass outside its layers."""
-
-
 class Forward:
     """checked: report accesses and content. Without it, a pass only takes time."""
 
@@ -68,7 +55,7 @@ class Forward:
         model: Model,
         device: Device,
         controller: TransferController,
-        costs: Costs,
+        costs: LayerTimes,
         accesses: Accesses,
         checked: bool,
     ) -> None:

@@ -21,7 +21,7 @@ from ..clock import Timer
 from ..errors import too_small
 from ..schedulers.base import Scheduler
 from ..storage.executor import StoreExecutor
-from .costs import CostModel
+from ..times.base import TimeModel
 from .decode import DecodeSet
 from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
@@ -41,7 +41,7 @@ class Platform:
     driver: Driver
     controller: TransferController
     forward: Forward
-    costs: CostModel
+    costs: TimeModel
     store: StoreExecutor | None = None
     limit: PrefetchLimit | None = None
     relay: Relay | None = None

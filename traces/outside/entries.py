@@ -1,4 +1,4 @@
-"""Policies and schedulers that the user names on the command line.
+"""Policies, schedulers and time models that the user names on the command line.
 
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
     --eviction mine               an entry point of the group `hicache.eviction_policies`
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from invariants.contracts import eviction_policies, schedulers, write_policies
+from invariants.contracts import eviction_policies, schedulers, times, write_policies
 
 from ..terminal.options import Names
 
@@ -37,7 +37,7 @@ class _Kind(NamedTuple):
     group: str
     maker: str
     wrong: Callable[[Any], str]
-    takes: tuple[int, ...] = ()
+    takes: tuple[Any, ...] = ()
 
 
 _KINDS = {
@@ -46,6 +46,7 @@ _KINDS = {
     ),
     registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
     registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
+    registry.TIMES: _Kind("hicache.times", "times", times.wrong, times.TRIAL),
 }
 _SEE = "docs/policies.md says what is asked"
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
