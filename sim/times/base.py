@@ -65,6 +65,10 @@ class EngineTimes(Protocol):
     of a pass's kernels, so an engine adds it itself."""
 
     @property
+    def name(self) -> str:
+        """Which engine: vllm, sglang, trtllm; plain for one without behaviour of its own."""
+
+    @property
     def graph_batch(self) -> int:
         """Most decoding sequences of a pass that runs as a CUDA graph; 0 if there are none."""
 
@@ -107,7 +111,13 @@ class LayerTimes(Protocol):
 
 
 class TimeModel(LayerTimes, Protocol):
-    """Durations of one model. More work never takes less time."""
+    """Durations of one model.
+
+    label   one line for a report: what the times come from.
+    """
+
+    @property
+    def label(self) -> str: ...
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""
@@ -122,14 +132,21 @@ def make(
 ) -> TimeModel:
     """The time model with this name. engine: None for one without times of its own.
 
-    Raises CallerError for an unknown name, and if the ranks cannot hold the weights.
+    Raises CallerError for an unknown name, for a library that is not installed, and if the ranks
+    cannot hold the weights.
     """
     parallelism = parallelism or Parallelism()
     check_heads(model, parallelism)
     check_weights(model, hardware, parallelism)
-    made: TimeModel = registry.load(registry.TIMES, name).times(
-        model, hardware, parallelism, engine
-    )
+    try:
+        entry = registry.load(registry.TIMES, name)
+    except ImportError as error:
+        if (error.name or "").startswith(("hicache", "sim")):
+            raise
+        raise CallerError(
+            f"--times {name}: expected what it needs, found: {error}; pip install 'hicache[times]'"
+        ) from error
+    made: TimeModel = entry.times(model, hardware, parallelism, engine)
     return made
 
 

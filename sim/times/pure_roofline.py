@@ -70,6 +70,7 @@ class PureRoofline:
         "_windows",
         "layers",
     )
+    label = "pure roofline"
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
         self.layers = model.layers
