@@ -8,7 +8,8 @@ from fractions import Fraction
 from hicache.core.errors import CallerError
 
 from .device.simulated import FaultRule, no_faults
-from .times.base import DEFAULT, EngineTimes, Parallelism
+from .engine_profiles.base import EngineProfile
+from .times.base import DEFAULT, Parallelism
 
 CHECK_LEVELS = ("off", "sampled", "every")
 
@@ -30,7 +31,7 @@ class WorldOptions:
     seed: int = 0
     parallelism: Parallelism = field(default_factory=Parallelism)
     times: str = DEFAULT
-    engine: EngineTimes | None = None
+    engine: EngineProfile | None = None
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
     speed: Fraction = Fraction(1)

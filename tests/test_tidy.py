@@ -110,6 +110,7 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.engine_profiles",
     "sim.fleet.routers",
     "sim.hardware.profiles",
     "sim.schedulers",

@@ -32,12 +32,14 @@ from aiconfigurator_core.sdk.perf_database import resolve_query_version
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 
+from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
 from ._aiconfigurator_names import ENGINES, model_of, precisions, system_of
-from .base import Chunks, EngineTimes, Parallelism
+from .base import Chunks, Parallelism
 
 SUMMARY = "kernels that NVIDIA measured (AIConfigurator), by engine"
 
+TRIED_ON = "llama-3.1-8b"  # the contract's model; the library knows none that is smaller
 _NS = 1_000_000  # of a millisecond, in which the library answers
 # Operations whose time depends on the lengths of sequences and not on the number of tokens alone.
 _OF_SEQUENCES = ("attention", "mla_block", "gdn_conv1d", "gdn_scan", "gdn_recurrence")
@@ -53,7 +55,7 @@ def times(
     model: ModelDescription,
     hardware: HardwareProfile,
     parallelism: Parallelism,
-    engine: EngineTimes | None,
+    engine: EngineProfile | None,
 ) -> MeasuredKernels:
     """Raises CallerError, in one line, for what the tables lack."""
     backend = engine.name if engine and engine.name in ENGINES else ENGINES[0]

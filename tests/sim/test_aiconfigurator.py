@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from hicache import models
 from hicache.core.errors import CallerError
 from hicache.models import Matrix, ModelDescription
+from sim import engine_profiles
 from sim.hardware import profile
 from sim.hardware.profile import HardwareProfile
 from sim.times._aiconfigurator_names import SYSTEMS, model_of, precisions, system_of
@@ -22,13 +23,6 @@ INSTALLED = pytest.mark.skipif(
     reason="aiconfigurator-core is not installed",
 )
 H100 = profile.get("h100")
-
-
-@dataclass(frozen=True)
-class Engine:
-    """As much of an engine profile as this time model reads."""
-
-    name: str
 
 
 def described(
