@@ -121,7 +121,7 @@ def _dtype(model: ModelDescription, *, routed: bool) -> str:
     """The type of most parameters of these matrices; empty if there are none."""
     parameters: dict[str, int] = {}
     for matrix in model.matrices:
-        if matrix.routed == routed and matrix.part != "router":
+        if matrix.routed == routed and matrix.part not in ("router", "other"):
             size = matrix.layers * matrix.parameters
             parameters[matrix.dtype] = parameters.get(matrix.dtype, 0) + size
     return max(parameters, key=lambda dtype: parameters[dtype], default="")

@@ -10,7 +10,7 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import Matrix, ModelDescription
+from hicache.models import ModelDescription
 from sim import engine_profiles
 from sim.hardware import profile
 from sim.hardware.profile import HardwareProfile
@@ -25,24 +25,17 @@ INSTALLED = pytest.mark.skipif(
 H100 = profile.get("h100")
 
 
-def described(
-    name: str, dense: str = "bf16", experts: str = "", rows: str = ""
-) -> ModelDescription:
-    """The model with its weights in these types."""
+def described(name: str, weights: str = "", rows: str = "") -> ModelDescription:
+    """The model; with its weights and cached rows in these types."""
     model = models.get(name)
-    matrices = [Matrix("qkv", model.hidden_size, model.hidden_size, model.layers, dtype=dense)]
-    if model.experts:
-        matrices.append(replace(matrices[0], name="up", part="experts", dtype=experts or dense))
-    model = replace(model, matrices=tuple(matrices))
+    model = models.stored(model, weights) if weights else model
     return models.cached_as(model, rows) if rows else model
 
 
 def tables(
-    model: ModelDescription, hardware: HardwareProfile = H100, **kwargs: object
+    model: ModelDescription, hardware: HardwareProfile = H100, engine: str = "vllm", **shares: int
 ) -> TimeModel:
-    engine = Engine(str(kwargs.pop("engine", "vllm")))
-    shares = {name: size for name, size in kwargs.items() if isinstance(size, int)}
-    return make(NAME, model, hardware, Parallelism(**shares), engine)  # type: ignore[arg-type]
+    return make(NAME, model, hardware, Parallelism(**shares), engine_profiles.get(engine))
 
 
 @INSTALLED
@@ -52,8 +45,8 @@ def tables(
         (described("llama-3.1-8b"), "h100_sxm", "vllm", 1),
         (described("llama-3.1-70b"), "h100_sxm", "vllm", 4),
         (described("qwen3-32b"), "h200_sxm", "sglang", 2),
-        (described("gpt-oss-120b", experts="mxfp4"), "h200_sxm", "vllm", 2),
-        (described("deepseek-v3", "fp8-block"), "h200_sxm", "vllm", 8),
+        (described("gpt-oss-120b"), "h200_sxm", "vllm", 2),
+        (described("deepseek-v3"), "h200_sxm", "vllm", 8),
         (described("qwen3.5-397b-a17b"), "h200_sxm", "vllm", 8),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
@@ -99,7 +92,7 @@ def test_unequal_chunks_pay_for_their_exact_pairs() -> None:
 
 @INSTALLED
 def test_each_attention_rank_computes_its_own_requests() -> None:
-    model = described("deepseek-v3", "fp8-block")
+    model = described("deepseek-v3")
     whole = tables(model, profile.get("h200"), tp=8, ep=8)
     divided = tables(model, profile.get("h200"), tp=8, ep=8, attention_dp=8)
     assert divided.step_ns([], 512, 512 * 4096) < whole.step_ns([], 512, 512 * 4096)
@@ -126,7 +119,7 @@ def test_an_engine_without_tables_has_those_of_vllm() -> None:
 
 @INSTALLED
 def test_what_the_tables_lack_is_said_in_one_line() -> None:
-    lacking = described("gpt-oss-120b", experts="mxfp4")
+    lacking = described("gpt-oss-120b")
     with pytest.raises(CallerError) as error:
         tables(lacking, profile.get("h200"), tp=2, engine="trtllm")
     message = str(error.value)
@@ -171,6 +164,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
     monkeypatch.delitem(sys.modules, f"sim.times.{NAME}", raising=False)
     with pytest.raises(
-        CallerError, match=r"--times aiconfigurator: .*pip install 'hicache\[times\]'"
+        CallerError, match=r"expected what aiconfigurator needs.*pip install 'hicache\[times\]'"
     ):
         make(NAME, models.get("llama-3.1-8b"), H100)
