@@ -18,7 +18,6 @@ from __future__ import annotations
 from ._versions import history
 from .base import EngineProfile
 
-
 _FIRST = EngineProfile(
     name="sglang",
     version="0.4.0",

@@ -16,7 +16,6 @@ from __future__ import annotations
 from ._versions import history
 from .base import EngineProfile
 
-
 _BUILT = EngineProfile(
     name="trtllm",
     version="0.14.0",
