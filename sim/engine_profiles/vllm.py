@@ -5,8 +5,8 @@ Sources, in github.com/vllm-project/vllm where no other place is named: [v0] v0.
 vllm/core/scheduler.py: prompts before decoding, not both, without chunked prefill; vllm/config.py:
 256 sequences. [v1] vllm/v1/core/sched/scheduler.py: running requests first, one token budget for
 all, no reserve, preemption by computing again. [args] vllm/engine/arg_utils.py: 8,192 tokens and
-1,024 sequences for a server on H100 and later. [graphs] vllm/config/compilation.py: graphs up to 512
-tokens, whole for decoding, in pieces for others. [async] pull request 19970: scheduling one step
+1,024 sequences for a server on H100 and later. [graphs] vllm/config/compilation.py: graphs up to
+512 tokens, whole for decoding, in pieces for others. [async] pull request 19970: scheduling a step
 ahead, an option at first, the default from 0.14 on. [optimization] docs.vllm.ai, Optimization and
 Tuning: gpu_memory_utilization 0.9.
 
