@@ -118,9 +118,9 @@ _ALL: dict[str, Values] = {
     "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
     "experts.mxfp4": (40.0, 0.38, 0.55, 2.0),  # [tables] H100
     "experts.int4": (40.0, 0.38, 0.55, 2.0),
-    "prefill.64": (12.0, 0.50, 0.80, 3.0),  # half the head, less of the peak [estimate]
-    "prefill.128": (12.0, 0.65, 0.80, 3.0),  # [tables] H100
-    "prefill.256": (12.0, 0.55, 0.80, 3.0),
+    "prefill.64": (16.0, 0.50, 0.80, 3.0),  # half the head, less of the peak [estimate]
+    "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables] H100
+    "prefill.256": (16.0, 0.55, 0.80, 3.0),
     "decode.kv": (7.0, 0.30, 0.92, 2.0),  # [tables], of which half the fixed time is launch
     "decode.kv_fp8": (8.0, 0.30, 0.85, 2.0),
     "decode.latent": (10.0, 0.60, 0.85, 2.0),
@@ -136,12 +136,12 @@ _ALL: dict[str, Values] = {
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {
         "product.bf16": (5.5, 0.83, 0.75, 3.3),  # [tables] A100
-        "prefill.64": (12.0, 0.50, 0.80, 3.0),
-        "prefill.128": (12.0, 0.60, 0.80, 3.0),
-        **_exchanges("custom", 0.75, 5.3, 6.0, 7.0),
-        **_exchanges("fused", 0.75, 5.3, 6.0, 7.0),
-        **_exchanges("nccl", 0.75, 8.0, 12.0, 20.0),
-        **_exchanges("all_gather", 0.75, 6.0, 9.0, 14.0),
+        "prefill.64": (16.0, 0.50, 0.80, 3.0),
+        "prefill.128": (16.0, 0.60, 0.80, 3.0),
+        **_exchanges("custom", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("fused", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("nccl", 0.56, 8.0, 12.0, 20.0),
+        **_exchanges("all_gather", 0.56, 6.0, 9.0, 14.0),
         **_exchanges("all_to_all", 0.60, 8.0, 10.0, 15.0),
     },
     "ada": {
@@ -157,10 +157,10 @@ _OF: dict[str, dict[str, Values]] = {
         "product.bf16": (3.5, 0.82, 0.86, 3.3),
         "product.fp8": (6.0, 0.55, 0.84, 3.3),
         "product.fp8-block": (6.5, 0.68, 0.80, 3.3),
-        **_exchanges("custom", 0.73, 4.5, 5.0, 6.0),
-        **_exchanges("fused", 0.73, 3.0, 3.3, 4.5),
-        **_exchanges("nccl", 0.73, 6.0, 10.0, 16.0),
-        **_exchanges("all_gather", 0.73, 5.0, 7.0, 11.0),
+        **_exchanges("custom", 0.62, 4.5, 5.0, 6.0),
+        **_exchanges("fused", 0.62, 3.0, 3.3, 4.5),
+        **_exchanges("nccl", 0.62, 6.0, 10.0, 16.0),
+        **_exchanges("all_gather", 0.62, 5.0, 7.0, 11.0),
         **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
     "blackwell": {  # [tables] B200
@@ -172,13 +172,13 @@ _OF: dict[str, dict[str, Values]] = {
         "experts.nvfp4": (25.0, 0.35, 0.65, 2.0),
         "experts.mxfp4": (25.0, 0.33, 0.60, 2.0),
         "experts.fp8-block": (30.0, 0.40, 0.65, 2.0),
-        "prefill.64": (12.0, 0.42, 0.80, 3.0),
-        "prefill.128": (12.0, 0.55, 0.80, 3.0),
-        "prefill.256": (12.0, 0.50, 0.80, 3.0),
-        **_exchanges("custom", 0.80, 7.0, 7.5, 8.5),
-        **_exchanges("fused", 0.80, 4.8, 5.0, 6.0),
-        **_exchanges("nccl", 0.80, 9.0, 14.0, 26.0),
-        **_exchanges("all_gather", 0.80, 8.0, 11.0, 17.0),
+        "prefill.64": (16.0, 0.42, 0.80, 3.0),
+        "prefill.128": (16.0, 0.55, 0.80, 3.0),
+        "prefill.256": (16.0, 0.50, 0.80, 3.0),
+        **_exchanges("custom", 0.55, 7.0, 7.5, 8.5),
+        **_exchanges("fused", 0.55, 4.8, 5.0, 6.0),
+        **_exchanges("nccl", 0.55, 9.0, 14.0, 26.0),
+        **_exchanges("all_gather", 0.55, 8.0, 11.0, 17.0),
         **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
 }

@@ -90,6 +90,7 @@ class Roofline:
         self._launch_ns = engine.launch_ns
         self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
         self._kept: dict[tuple[int, int], tuple[float, float]] = {}
+        self._ended: dict[tuple[int, int], int] = {}
 
     def _outside(
         self,
@@ -197,8 +198,14 @@ class Roofline:
         filled = real(chunks)
         if not filled and not decoding:
             return 0
-        stage = self._tokens(filled, decoding)[1]
-        return int(self._sum(self._of_ends(len(filled) + decoding, stage))[0] * self._device + 0.5)
+        ends = len(filled) + decoding, self._tokens(filled, decoding)[1]
+        found = self._ended.get(ends)
+        if found is None:
+            if len(self._ended) >= _MOST_KEPT:
+                self._ended.clear()
+            total = self._sum(self._of_ends(*ends))[0] * self._device
+            found = self._ended[ends] = int(total + 0.5)
+        return found
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         """See `TimeModel`."""
