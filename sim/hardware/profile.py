@@ -2,7 +2,7 @@
 
 Lives here: the record, the rates that follow from it, and the lookup. The figures with their
 sources are in sim/hardware/profiles, one accelerator per file, or in a file that `hicache
-calibrate` wrote (see measured). Does not contain formulas about models (see sim/engine/costs).
+calibrate` wrote (see measured). Does not contain formulas about models (see sim/times).
 """
 
 from __future__ import annotations
