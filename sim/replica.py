@@ -44,7 +44,7 @@ from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
 from .storage.pipe import Pipe
 from .storage.timed import TimedStore
-from .times.base import make
+from .times.base import TimeModel, make
 from .workload import Workload
 
 KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
@@ -112,13 +112,15 @@ class Replica:
         storage: WorldStorage | None = None,
         observers: abc.Sequence[Observer] = (),
         relay: Relay | None = None,
+        costs: TimeModel | None = None,
     ) -> None:
-        """clock: None for one of its own. relay: None for a replica that serves alone. Raises
-        CallerError when a request can never fit."""
+        """clock: None for one of its own. relay: None for a replica that serves alone. costs: the
+        time model; None for the one that the options name. Raises CallerError when a request can
+        never fit."""
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
-        costs = make(options.times, model, profile, options.parallelism, engine.profile)
+        costs = costs or make(options.times, model, profile, options.parallelism, engine.profile)
         groups = min(engine.layer_groups, costs.layers)
         self.clock = clock or Clock()
         self._machine = machine = build(

@@ -87,6 +87,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
+    "traces.fidelity": (
+        *("hicache", "sim", "traces.executors", "traces.formats", "traces.html"),
+        *("traces.plots", "traces.replaying", "traces.terminal"),
+    ),
     "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hicache.core.errors import CallerError
 
 SPLITS = ("outputs", "inputs", "whole")
-PARTS = ("attention", "mlp", "router", "experts")
+PARTS = ("attention", "mlp", "experts", "router", "other")
 DTYPES = ("bf16", "fp8", "fp8-block", "nvfp4", "mxfp4", "int4")
 
 
@@ -25,11 +25,13 @@ class Matrix:
     layers     how many layers have it.
     split      how tensor parallelism divides it: by outputs (column parallel), by inputs (row
                parallel, an all-reduce follows), or whole on every rank.
-    part       attention, mlp (and shared experts), router, or experts. Of experts it is the matrix
-               of one routed expert, which a token uses `experts_per_token` times in a layer.
+    part       attention, mlp (and shared experts), experts, or what stays in bf16 whatever the
+               type of the weights: router and other. Of experts it is the matrix of one routed
+               expert; a token uses `experts_per_token` of them in a layer.
     dtype      how the weights are stored: bf16, fp8 (a scale per tensor), fp8-block (a scale for
                128 x 128), nvfp4, mxfp4 or int4.
-    count      separate products of this shape in a layer, such as one for each group of heads.
+    count      separate products of this shape in a layer, such as one for each group of heads;
+               where it is split, ranks share them.
     expands    prefill multiplies it with the row of every token of the context, cached ones too,
                and not with the new tokens alone: the expansion of MLA's latents.
     """

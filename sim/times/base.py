@@ -97,14 +97,17 @@ def make(
     """The time model with this name. engine: None for an engine that adds nothing. The time of the
     host is no part of a pass's kernels, so an engine adds it itself.
 
-    Raises CallerError for an unknown name, and if the ranks cannot hold the weights.
+    Raises CallerError for an unknown name, for a library that is not installed, and if the ranks
+    cannot hold the weights.
     """
     parallelism = parallelism or Parallelism()
     check_heads(model, parallelism)
     check_weights(model, hardware, parallelism)
-    made: TimeModel = registry.load(registry.TIMES, name).times(
-        model, hardware, parallelism, engine
-    )
+    try:
+        entry = registry.load(registry.TIMES, name)
+    except ImportError as error:
+        raise registry.uninstalled(registry.TIMES, name, error) from error
+    made: TimeModel = entry.times(model, hardware, parallelism, engine)
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import TINY, ModelDescription
@@ -57,7 +58,11 @@ class Fractions(Plain):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_time_model_keeps_the_contract(name: str) -> None:
-    assert wrong(registry.load(registry.TIMES, name).times) == ""
+    try:
+        entry = registry.load(registry.TIMES, name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert wrong(entry.times, models.get(getattr(entry, "TRIED_ON", TINY.name))) == ""
 
 
 def test_the_contract_takes_a_plain_one_and_finds_the_others() -> None:
