@@ -64,6 +64,7 @@ class PlainEngine:
         self._profile = options.profile
         self._apart = options.profile.batching == "separate"
         self._decodes = False  # the running pass
+        self._lost = False  # a request was preempted at this boundary
         self._pool = parts.driver.core.view.pool(Tier.DEVICE)
         self._room = Room(options.profile, self._size)
         self._door = Door(options.profile, parts.clock, self.waiting.push)
@@ -107,6 +108,7 @@ class PlainEngine:
         for request in sorted(self.decoding, key=lambda one: one.job.index):
             if request.generated == request.outputs:
                 self._finish(request)
+        self._lost = False
         self._ask_again()
         while full := [one for one in self.decoding if one.held == one.pages * self._size]:
             self._grow(min(full, key=lambda one: one.job.index))
@@ -122,7 +124,8 @@ class PlainEngine:
         taken = 0 if self._apart else len(self.decoding)
         self._budget = self._options.token_budget - taken
         self._continue()
-        self._admit()
+        if not (self._apart and self._lost and self.decoding):
+            self._admit()
 
     def _launch(self) -> None:
         """One pass: the chunks of the batch, and one token of each decoding request."""
@@ -210,6 +213,7 @@ class PlainEngine:
         self._feed(Retracted(request.job.index, key, length, reusable, request.held))
         request.retractions += 1
         self._back_in_line(request)
+        self._lost = True
         self._room.lost_one(self._admitted)
 
     def _back_in_line(self, request: Request) -> None:
