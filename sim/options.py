@@ -8,7 +8,9 @@ from fractions import Fraction
 from hicache.core.errors import CallerError
 
 from .device.simulated import FaultRule, no_faults
-from .times.base import DEFAULT, EngineTimes, Parallelism
+from .engine_profiles.base import EngineProfile
+from .engine_profiles.plain import PROFILE
+from .times.base import DEFAULT, Parallelism
 
 CHECK_LEVELS = ("off", "sampled", "every")
 
@@ -18,8 +20,7 @@ class WorldOptions:
     """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
 
     seed    seed of all random draws. parallelism: how ranks share the model.
-    times   time model of the passes: name of a file in sim/times. engine: what an engine adds to
-            them; None for nothing.
+    times   time model of the passes: name of a file in sim/times.
     speed   the trace's times are divided by this: arrivals, and delays after the end of a request.
     lag_ns  the host sees the end of a transfer at most this much late.
     faults  decides which copies fail, from the number in order of issue and the direction.
@@ -30,7 +31,6 @@ class WorldOptions:
     seed: int = 0
     parallelism: Parallelism = field(default_factory=Parallelism)
     times: str = DEFAULT
-    engine: EngineTimes | None = None
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
     speed: Fraction = Fraction(1)
@@ -49,6 +49,10 @@ class WorldOptions:
 class EngineOptions:
     """token_budget   tokens of one pass: decoding sequences first, then prefill chunks.
     max_running    maximum number of admitted sequences.
+    most_chunk     tokens of one prompt in a pass; 0 for as many as the budget. With attention data
+                   parallelism a prompt is computed on one rank, and all ranks share the budget.
+    profile        how the engine composes passes, and the time of its host. Its own token_budget
+                   and max_running are not read here.
     order          admission order: name of a file in sim/schedulers.
     window         waiting requests whose cached prefix an order may compare.
     growth_tokens  while decoding, pages are requested for this many tokens at a time.
@@ -58,6 +62,8 @@ class EngineOptions:
 
     token_budget: int = 8192
     max_running: int = 256
+    most_chunk: int = 0
+    profile: EngineProfile = PROFILE
     order: str = "fcfs"
     window: int = 32
     growth_tokens: int = 64

@@ -28,6 +28,7 @@ from .content import prefix_tags
 from .engine.accesses import Accesses
 from .engine.engine import Engine
 from .engine.forward import Forward
+from .engine.host_times import HostTimes
 from .engine.prefetching import PrefetchLimit
 from .engine.relay import Relay
 from .engine.running import Platform
@@ -119,7 +120,7 @@ class Replica:
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
-        costs = costs or make(options.times, model, profile, options.parallelism, options.engine)
+        costs = costs or make(options.times, model, profile, options.parallelism, engine.profile)
         groups = min(engine.layer_groups, costs.layers)
         self.clock = clock or Clock()
         self._machine = machine = build(
@@ -135,7 +136,10 @@ class Replica:
         self.driver = Driver(self.core, executor, (self._recorder, *observers))
         accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
-        forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
+        host = HostTimes(engine.profile)
+        forward = Forward(
+            machine.sim, machine.device, self.controller, costs, accesses, checked, host
+        )
         limit = storage.limit if storage is not None else None
         platform = Platform(
             self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay

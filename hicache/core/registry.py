@@ -130,6 +130,18 @@ def missing(package: str, name: str) -> CallerError:
     return CallerError(f"{unknown(kind(package), name, known)}{hint}")
 
 
+def uninstalled(package: str, name: str, error: ImportError) -> CallerError:
+    """The error for an entry whose library is not installed. The folder's name is the extra's.
+
+    Raises the error itself if one of the project's own modules is missing."""
+    if (error.name or "").startswith(tuple(one.rstrip(".") for one in _PROJECT)):
+        raise error
+    extra = kind(package)
+    return CallerError(
+        f"{extra}: expected what {name} needs, found: {error}; pip install 'hicache[{extra}]'"
+    )
+
+
 def spellings(package: str) -> list[str]:
     """The names as users spell them: policies with underscores, all others with hyphens."""
     own = package in (EVICTION_POLICIES, WRITE_POLICIES, PREFETCH_POLICIES)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache.models import TINY, ModelDescription
+from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
-from sim.times.base import EngineTimes, Parallelism, TimeModel
+from sim.times.base import Parallelism, TimeModel
 
-Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineTimes | None], TimeModel]
+Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineProfile | None], TimeModel]
 Batch = tuple[tuple[tuple[int, int], ...], int, int]
-TRIAL = (TINY, hardware.get("h100"), Parallelism(), None)
+_TRIED_WITH = (hardware.get("h100"), Parallelism(), None)
+TRIAL = (TINY, *_TRIED_WITH)
 # Each batch has more work than the one before.
 _GROWING: tuple[Batch, ...] = (
     ((), 0, 0),
@@ -31,11 +33,13 @@ _GROWING: tuple[Batch, ...] = (
 _EMPTY: tuple[Batch, ...] = (((), 0, 0), (((7, 7),), 0, 0))
 
 
-def wrong(make: Maker) -> str:
+def wrong(make: Maker, model: ModelDescription = TINY) -> str:
     """Returns the error of the models that `make` makes, as "expected ..., found ...", or ""."""
-    one, other = (make(*TRIAL) for _ in range(2))
-    if one.layers != TINY.layers:
-        return f"expected the {TINY.layers} layers of the model, found {one.layers}"
+    one, other = (make(model, *_TRIED_WITH) for _ in range(2))
+    if one.layers != model.layers:
+        return f"expected the {model.layers} layers of the model, found {one.layers}"
+    if type(getattr(one, "label", None)) is not str or not one.label.isprintable():
+        return "expected a label of one line, found none"
     for method in ("layer_ns", "overhead_ns", "step_ns"):
         if not callable(getattr(one, method, None)):
             return f"expected a method {method}, found none"

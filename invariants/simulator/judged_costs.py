@@ -127,7 +127,10 @@ def more_work() -> None:
 
 def weights_must_fit() -> None:
     llama = models.get("llama-3.1-8b")
-    for ranks in (-1, 0, 3, 64):
+    for ranks in (-1, 0):
+        text = f"tp: expected at least 1, found {ranks}"
+        refused(lambda ranks=ranks: Parallelism(ranks), text)  # type: ignore[misc]
+    for ranks in (3, 64):
         refused(
             lambda ranks=ranks: times_of(llama, H100, ranks),  # type: ignore[misc]
             f"tp: expected a divisor of 32 attention heads, found {ranks}",

@@ -8,4 +8,5 @@ from __future__ import annotations
 
 from .base import EngineProfile
 
-VERSIONS = (EngineProfile(name="plain", sources="this project"),)
+PROFILE = EngineProfile(name="plain", sources="this project")
+VERSIONS = (PROFILE,)

@@ -15,6 +15,7 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 
+from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
 
 DEFAULT = "roofline"
@@ -60,36 +61,6 @@ class Parallelism:
         return self.tp // self.attention_dp
 
 
-class EngineTimes(Protocol):
-    """What a time model reads of an engine profile (see sim/engine_profiles). Host time is no part
-    of a pass's kernels, so an engine adds it itself."""
-
-    @property
-    def graph_batch(self) -> int:
-        """Most decoding sequences of a pass that runs as a CUDA graph; 0 if there are none."""
-
-    @property
-    def graph_tokens(self) -> int:
-        """Most tokens of a pass with prefill chunks that runs as CUDA graphs; 0 if there are
-        none."""
-
-    @property
-    def launch_ns(self) -> int:
-        """Launch of one kernel, where no graph holds it."""
-
-    @property
-    def logit_passes(self) -> int:
-        """How often the logits of a token that is sampled are read or written, in fp32."""
-
-    @property
-    def all_reduce(self) -> str:
-        """Its sum over ranks: "custom", "nccl" or "fused" (with the norm that follows)."""
-
-    @property
-    def device_permille(self) -> int:
-        """Time of this version's kernels, in thousandths of the time model's."""
-
-
 class LayerTimes(Protocol):
     """Durations of a pass by layers. Nothing to compute takes 0."""
 
@@ -107,7 +78,10 @@ class LayerTimes(Protocol):
 
 
 class TimeModel(LayerTimes, Protocol):
-    """Durations of one model. More work never takes less time."""
+    """Durations of one model. More work never takes less time. label: what is behind the times, in
+    one line for reports."""
+
+    label: str
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""
@@ -118,18 +92,22 @@ def make(
     model: ModelDescription,
     hardware: HardwareProfile,
     parallelism: Parallelism | None = None,
-    engine: EngineTimes | None = None,
+    engine: EngineProfile | None = None,
 ) -> TimeModel:
-    """The time model with this name. engine: None for one without times of its own.
+    """The time model with this name. engine: None for an engine that adds nothing. The time of the
+    host is no part of a pass's kernels, so an engine adds it itself.
 
-    Raises CallerError for an unknown name, and if the ranks cannot hold the weights.
+    Raises CallerError for an unknown name, for a library that is not installed, and if the ranks
+    cannot hold the weights.
     """
     parallelism = parallelism or Parallelism()
     check_heads(model, parallelism)
     check_weights(model, hardware, parallelism)
-    made: TimeModel = registry.load(registry.TIMES, name).times(
-        model, hardware, parallelism, engine
-    )
+    try:
+        entry = registry.load(registry.TIMES, name)
+    except ImportError as error:
+        raise registry.uninstalled(registry.TIMES, name, error) from error
+    made: TimeModel = entry.times(model, hardware, parallelism, engine)
     return made
 
 

@@ -31,8 +31,9 @@ from math import ceil
 
 from hicache.models import ModelDescription
 
+from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
-from .base import EngineTimes, Parallelism
+from .base import Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"
 
@@ -43,7 +44,7 @@ def times(
     model: ModelDescription,
     hardware: HardwareProfile,
     parallelism: Parallelism,
-    engine: EngineTimes | None,
+    engine: EngineProfile | None,
 ) -> PureRoofline:
     """engine: not used."""
     return PureRoofline(model, hardware, parallelism.tp)
@@ -68,11 +69,13 @@ class PureRoofline:
         "_state_bytes",
         "_weight_bytes",
         "_windows",
+        "label",
         "layers",
     )
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
         self.layers = model.layers
+        self.label = "pure roofline"
         heads = 2 * model.attention_heads
         # Work is the sum over all layers and ranks, so each duration divides by layers and ranks.
         self._linear_flops = 2 * model.layer_parameters

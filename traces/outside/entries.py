@@ -188,7 +188,13 @@ def _check_own(package: str, name: str) -> None:
     to it before a run, so that its mistakes are not taken for violations."""
     kind, stem = _KINDS[package], name.replace("-", "_")
     file = f"{package.replace('.', '/')}/{stem}.py"
-    maker = getattr(registry.load(package, name), kind.maker, None)
+    try:
+        module = registry.load(package, name)
+    except ImportError as error:
+        raise registry.uninstalled(package, name, error) from error
+    if hasattr(module, "TRIED_ON"):
+        return  # the trial would take a second of each command
+    maker = getattr(module, kind.maker, None)
     if maker is None:
         raise CallerError(f"{file}: expected a function {kind.maker}, found none; {_SEE}")
     found = _check(package, file, maker)

@@ -46,6 +46,7 @@ class ReplayOptions(OptionRecord):
     format: str | None
     block_size: int | None
     tokenizer: str | None
+    stream: bool
     mode: Mode
     limit: int
     sample: Fraction | None
