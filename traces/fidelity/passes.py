@@ -32,7 +32,7 @@ class Recorder:
     ranges: the prompt chunks of each pass."""
 
     def __init__(self, model: TimeModel) -> None:
-        self.layers = model.layers
+        self.layers, self.label = model.layers, model.label
         self._model = model
         self.now_ns: Callable[[], int] = lambda: 0
         self._columns = {name: array("q") for name in _COLUMNS}
