@@ -7,12 +7,11 @@ error. Rules of rows leave the whole row out; rules of figures show a figure wit
 from __future__ import annotations
 
 import hicache.models as models
-from sim.hardware import profile as hardware
 
 from . import copies, kernels, names, points, tracehits
 from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
 from .rows import Row
-from .setup import accelerator
+from .setup import accelerator, known_accelerator
 from .workloads import load_of
 
 RULES = {
@@ -59,7 +58,7 @@ def row_rule(row: Row) -> str:
     if copies.is_copy(row) and not copies.named(row):
         return "other-link"
     if copies.is_copy(row) or kernels.is_kernel(row):
-        return "" if accelerator(row) in hardware.names() else "no-hardware"
+        return "" if known_accelerator(accelerator(row)) else "no-hardware"
     return _server_rule(row)
 
 
@@ -75,7 +74,7 @@ def _server_rule(row: Row) -> str:
         return "incomplete"
     if row.model not in models.names():
         return "no-model"
-    return "" if accelerator(row) in hardware.names() else "no-hardware"
+    return "" if known_accelerator(accelerator(row)) else "no-hardware"
 
 
 def _contradicts(row: Row) -> bool:
