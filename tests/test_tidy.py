@@ -88,8 +88,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fidelity": (
-        *("hicache", "sim", "traces.executors", "traces.formats", "traces.html"),
-        *("traces.plots", "traces.replaying", "traces.terminal"),
+        *("hicache", "sim", "traces.executors", "traces.html", "traces.sweeping.svg"),
+        "traces.terminal",
     ),
     "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
     "traces.fuzzing": (
@@ -114,6 +114,8 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.engine.batching",
+    "sim.engine.reserves",
     "sim.engine_profiles",
     "sim.fleet.routers",
     "sim.hardware.profiles",
