@@ -79,6 +79,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     if settings.mode == "timed":
         rows += [
             hardware_row(settings),
+            ("times", shown(settings.time_model.label)),
             *_not_measured(settings),
             (
                 "scheduler",

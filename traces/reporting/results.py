@@ -160,6 +160,7 @@ def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> d
     }
     if settings.slo is not None:
         result["slo"] = limits_document(trace, settings.slo, latency)
+    result["times_from"] = settings.time_model.label
     result["expected_error"] = expected(expected_of(settings, run, latency))
     return result | {"preempted": run.preempted}
 
