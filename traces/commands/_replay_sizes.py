@@ -31,7 +31,7 @@ from ..replaying.options import (
 from ..replaying.pools import STAND_IN_WINDOW
 from ..replaying.wants import Pin, Pins
 from ..terminal import options as read
-from ._options import add_trace
+from ._options import add_times, add_trace
 
 
 def add_run(parser: argparse.ArgumentParser, check: str) -> None:
@@ -320,6 +320,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="accelerators that share the model",
     )
+    add_times(group)
     add(
         "--host-bandwidth",
         type=read.bandwidth,

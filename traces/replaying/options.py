@@ -109,6 +109,7 @@ class ReplayOptions(OptionRecord):
     kv_dtype: str | None
     hardware: str | None
     tp: int
+    times: str | None
     host_bandwidth: Bandwidth | None
     scheduler: str | None
     token_budget: int | None
