@@ -182,6 +182,12 @@ class StreamedPages:
                     f"{trace.path}: expected requests of at most {self._room_tokens:,} tokens (the "
                     f"device pool), found request {index} with {tokens:,}; enlarge the device pool"
                 )
+            if one.after >= 0 and not self._whole_prompts:
+                raise CallerError(
+                    f"{trace.path}: expected requests that arrive at their times, to be read once "
+                    f"in timed mode, found request {index} that follows another; write the trace "
+                    "to a file and replay it without --stream"
+                )
             if self._one_by_one:
                 self._held.clear()
             self._held[index] = self._hold(one)
