@@ -50,10 +50,10 @@ class Ceiling:
     whether any was.
     """
 
-    def __init__(self, root: HashedStreams, most: int = MOST_SEGMENTS) -> None:
+    def __init__(self, root: HashedStreams, most: int = 0) -> None:
         self.forgot = False
         self._root = root
-        self._most = most
+        self._most = most or MOST_SEGMENTS
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
 
@@ -84,10 +84,11 @@ class Ceiling:
 
 
 class Held(NamedTuple):
-    """A request while it is served. ceiling: prompt tokens that an unbounded cache would hit.
+    """A request while it is served. Lengths in tokens. ceiling: what an unbounded cache would hit.
     numbers, ends: of its segments, the stream and the token after it."""
 
     input_length: int
+    output_length: int
     ceiling: int
     namespace: str
     numbers: NDArray[np.int64]
@@ -209,7 +210,8 @@ class StreamedPages:
         pages = self.ceiling.seen(one) // size
         most = length // size if self._whole_prompts else (length - 1) // size
         numbers, counts = np.array(one.segments, dtype=np.int64).T
-        return Held(length, min(pages, most) * size, one.namespace, numbers, np.cumsum(counts))
+        ceiling = min(pages, most) * size
+        return Held(length, one.output_length, ceiling, one.namespace, numbers, np.cumsum(counts))
 
 
 class StreamedTrace:

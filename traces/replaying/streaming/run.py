@@ -23,47 +23,22 @@ from ...formats._streamed import StreamedPages, StreamedTrace
 from ...terminal.progress import counting, progress
 from ..hits import HitsReplay
 from ..observing.observers import Observers, checks_of
-from ..options import ReplayOptions
 from ..run import Run, Transfer
 from ..settings import Settings
 from ..timed import build
-from ..unread import flag
 from .parts import Parts, Streaming
-from .sums import Sums
+from .sums import Each, Sums
 from .times import Times
 
 
-def check(options: ReplayOptions) -> None:
-    """Raises CallerError for an option that needs the whole trace, or each request at the end."""
-    for name in _WHOLE:
-        if getattr(options, name):
-            raise CallerError(
-                f"{flag(name)}: expected a trace that is held, found one that is read once "
-                f"({options.trace}); leave the option out, or write the trace to a file and "
-                "replay it without --stream"
-            )
-    if options.device_pages == "unbounded":
-        raise CallerError(
-            "--device-pages: expected a number for a trace that is read once, found unbounded; "
-            "give one"
-        )
-    if options.check == "every":
-        raise CallerError(
-            "--check: expected sampled or off for a trace that is read once, found every, which "
-            "counts every request a second time; give one of them"
-        )
-
-
-_WHOLE = (
-    *("requests", "html", "plot", "why", "compare_eviction", "sample", "skip_too_large"),
-    *("exclusive", "pin", "storage", "flush_host_every_round", "flush_device_every_round"),
-    *("replicas", "prefill_replicas", "decode_replicas", "slo", "arrivals", "request_rate"),
-    *("spread", "closed_loop", "think_time"),
-)
-
-
-def run(trace: StreamedTrace, settings: Settings, watch: Watch | None, start: float) -> Run:
-    """One replay. start: time.perf_counter() when the command began."""
+def run(
+    trace: StreamedTrace,
+    settings: Settings,
+    watch: Watch | None,
+    start: float,
+    each: Each | None = None,
+) -> Run:
+    """One replay. start: time.perf_counter() when the command began. each: see `Sums`."""
     core = settings.core
     if len(core.components) > 1:
         raise CallerError(
@@ -74,7 +49,7 @@ def run(trace: StreamedTrace, settings: Settings, watch: Watch | None, start: fl
     room = core.device_pages[0] * core.page_size
     pages = StreamedPages(trace, core.page_size, room, not timed, not timed)
     trace.jobs = pages.jobs
-    sums = Sums(core.page_size, lambda index: pages.held(index)[:2])
+    sums = Sums(core.page_size, pages.held, each)
     observers = Observers(settings, np.zeros(0, dtype=np.int32), watch)
     shown = progress("replay", trace.total) if trace.total else counting("replay")
     streamed = Streamed(pages, settings, sums, observers, watch, Parts())
@@ -143,6 +118,7 @@ def _timed(streamed: Streamed, report: Callable[[int], None]) -> tuple[Run, Core
     times = Times()
 
     def told(one: RequestResult) -> None:
+        streamed.sums.result = one
         streamed.sums.admit(one.request, one.device_tokens, one.host_tokens, one.storage_tokens)
         streamed.pages.forget(one.request)
         times.ended(one)

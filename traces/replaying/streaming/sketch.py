@@ -27,8 +27,8 @@ Times = NDArray[np.int64]
 class Sketch:
     """See the module. Times are in nanoseconds, 0 or more."""
 
-    def __init__(self, exact: int = EXACT) -> None:
-        self._exact = exact
+    def __init__(self, exact: int = 0) -> None:
+        self._exact = exact or EXACT
         self._times = array("q")
         self._weights = array("q")
         self._counts: Times | None = None

@@ -14,7 +14,7 @@ from sim.engine.token_gaps import TokenGaps
 
 from ..run import Latency
 from .parts import Offered
-from .sketch import EXACT, Sketch
+from .sketch import Sketch
 
 _FOLD_EVERY = 4096  # requests
 _NONE = np.zeros(0, dtype=np.int64)
@@ -23,9 +23,9 @@ _NONE = np.zeros(0, dtype=np.int64)
 class Times:
     """See the module. sketches: by name. preempted: how often requests were."""
 
-    def __init__(self, exact: int = EXACT) -> None:
+    def __init__(self) -> None:
         names = ("ttft", "queue", "load", "compute", "tpot", "itl")
-        self.sketches = {name: Sketch(exact) for name in names}
+        self.sketches = {name: Sketch() for name in names}
         self.offered = Offered()
         self.preempted = 0
         self._generated = 0
