@@ -51,10 +51,12 @@ def build(
     its own.
     """
     clock = clock or Clock()
+    # A page is on the ranks of one group, and the links of other groups carry other pages.
+    together = options.parallelism.attention_dp
     link = Link(
         clock,
-        profile.reached_link_bytes_per_s,
-        profile.reached_shared_bytes_per_s,
+        together * profile.reached_link_bytes_per_s,
+        together * profile.reached_shared_bytes_per_s,
         profile.copy_latency_ns,
         profile.curves,
     )
