@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hicache import models
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.types import Config
 from hicache.devices.base import Direction
 from sim.hardware import measured
 from sim.hardware import profile as hardware
