@@ -29,8 +29,8 @@ from hicache.runtime.controller import COMPUTE
 from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
-from .engine_rules import Door, Room, pass_ns
-from .line import Line
+from .again.line import Line
+from .again.rules import Door, Room, pass_ns
 from .records import Parts, Request
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for

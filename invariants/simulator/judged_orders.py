@@ -19,9 +19,9 @@ from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
 
 from ..contracts.schedulers import wrong
+from .again.line import Line
 from .cases import drawn
 from .found_out import refused
-from .line import Line
 from .runs import world_of
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
