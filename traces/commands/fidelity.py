@@ -18,14 +18,15 @@ from hicache.core.errors import CallerError
 from sim.times.base import DEFAULT
 
 from ..executors import base as executors
-from ..fidelity import judging, page, picture
+from ..fidelity import judging
 from ..fidelity.choosing import chosen, sampled, tasks_of
 from ..fidelity.places import DATA, data_folder
 from ..fidelity.predicting import Outcome
-from ..fidelity.printing import beside, print_side_by_side, print_table
 from ..fidelity.rows import FILE, GRADES
 from ..fidelity.rows import read as read_rows
 from ..fidelity.rules import FIGURE_RULES, RULES
+from ..fidelity.showing import page, picture
+from ..fidelity.showing.printing import beside, print_side_by_side, print_table
 from ..fidelity.split import HALVES
 from ..fidelity.table import How, predict_all
 from ..reporting.head import head
@@ -137,7 +138,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     folder = data_folder(options.data)
     check_outputs(
-        {"data": str(folder)},
+        {"data": str(folder / FILE if folder.is_dir() else folder)},
         json=options.json,
         html=options.html,
         output=options.output,

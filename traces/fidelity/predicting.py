@@ -12,12 +12,12 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from . import copies, kernels, points, tracehits
 from .figures import E2E, HITS, TTFT, Figure, figures_of
 from .rows import Row
 from .rules import figure_rule, row_rule
 from .running import Replayed, predicted, replay
 from .setup import Setup, setup_of
+from .single import copies, kernels, points, tracehits
 from .split import group, half
 from .workloads import Load, alone, load_of
 

@@ -21,9 +21,9 @@ from sim.physics.kernels import PerToken, Work
 from sim.times import base as times
 from sim.times.roofline import Roofline
 
-from .figures import KERNEL, Figure
-from .rows import Row
-from .setup import accelerator
+from ..figures import KERNEL, Figure
+from ..rows import Row
+from ..setup import accelerator
 
 KIND = "kernel"
 TIMES = "roofline"
