@@ -114,6 +114,8 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.engine.batching",
+    "sim.engine.reserves",
     "sim.engine_profiles",
     "sim.fleet.routers",
     "sim.hardware.profiles",

@@ -26,6 +26,7 @@ from .runs import Case
 
 _CASES = (*range(20), 130)  # in 130 a request restarts that has had its first token
 _CROWDED = (3, 9, 11, 17, 23)
+_PROFILED = (*range(20), 37, 62)  # in 37 a preempted request would come back at once, for ever
 
 
 def _agrees(make: Callable[[int], Case], seed: int) -> Callable[[], None]:
@@ -45,4 +46,7 @@ def named() -> dict[str, Callable[[], None]]:
     found = {judge.__name__.replace("_", " "): judge for part in parts for judge in part.JUDGES}
     drawn = {f"both engines agree on case {seed}": (cases.drawn, seed) for seed in _CASES}
     crowded = {f"both engines agree on crowd {seed}": (cases.crowded, seed) for seed in _CROWDED}
-    return found | {name: _agrees(*each) for name, each in (drawn | crowded).items()}
+    engines = {
+        f"both engines agree on profile {seed}": (cases.profiled, seed) for seed in _PROFILED
+    }
+    return found | {name: _agrees(*each) for name, each in (drawn | crowded | engines).items()}
