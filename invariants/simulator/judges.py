@@ -18,6 +18,7 @@ from . import (
     judged_orders,
     judged_poison,
     judged_profile,
+    judged_roofline,
     judged_worlds,
     queueing,
     runs,
@@ -39,8 +40,8 @@ def _agrees(make: Callable[[int], Case], seed: int) -> Callable[[], None]:
 def named() -> dict[str, Callable[[], None]]:
     """The judges, in words: single properties, then whole runs of both engines."""
     parts = (
-        *(judged_costs, judged_profile, judged_link, judged_bytes, judged_content),
-        *(judged_copies, judged_poison, judged_forward, judged_orders),
+        *(judged_costs, judged_roofline, judged_profile, judged_link, judged_bytes),
+        *(judged_content, judged_copies, judged_poison, judged_forward, judged_orders),
         *(judged_worlds, queueing),
     )
     found = {judge.__name__.replace("_", " "): judge for part in parts for judge in part.JUDGES}
