@@ -89,8 +89,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fidelity": (
-        *("hicache", "sim", "traces.executors", "traces.html", "traces.sweeping.svg"),
-        "traces.terminal",
+        *("hicache", "sim", "traces.executors", "traces.expected", "traces.html"),
+        *("traces.sweeping.svg", "traces.terminal"),
     ),
     "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
     "traces.fuzzing": (
