@@ -29,7 +29,7 @@ PinId: TypeAlias = int
 
 def frozen(pages: Pages) -> Pages:
     """Make the array read-only and return it."""
-    pages.flags.writeable = False
+    pages.setflags(write=False)
     return pages
 
 
