@@ -58,8 +58,9 @@ def build(
         profile.copy_latency_ns,
         profile.curves,
     )
+    ranks = options.parallelism.attention_tp
     sizes = {
-        component: group_bytes(model, component, config.page_size, groups, options.tp)
+        component: group_bytes(model, component, config.page_size, groups, ranks)
         for component in config.components
     }
     device_options = SimDeviceOptions(

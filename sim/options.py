@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from hicache.core.errors import CallerError
 
 from .device.simulated import FaultRule, no_faults
+from .engine_profiles.base import EngineProfile
+from .engine_profiles.plain import PROFILE
+from .times.base import DEFAULT, Parallelism
 
 CHECK_LEVELS = ("off", "sampled", "every")
 
@@ -16,7 +19,8 @@ CHECK_LEVELS = ("off", "sampled", "every")
 class WorldOptions:
     """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
 
-    seed    seed of all random draws. tp: number of ranks that share the model.
+    seed    seed of all random draws. parallelism: how ranks share the model.
+    times   time model of the passes: name of a file in sim/times.
     speed   the trace's times are divided by this: arrivals, and delays after the end of a request.
     lag_ns  the host sees the end of a transfer at most this much late.
     faults  decides which copies fail, from the number in order of issue and the direction.
@@ -25,7 +29,8 @@ class WorldOptions:
 
     checks: str = "off"
     seed: int = 0
-    tp: int = 1
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    times: str = DEFAULT
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
     speed: Fraction = Fraction(1)
@@ -44,6 +49,10 @@ class WorldOptions:
 class EngineOptions:
     """token_budget   tokens of one pass: decoding sequences first, then prefill chunks.
     max_running    maximum number of admitted sequences.
+    most_chunk     tokens of one prompt in a pass; 0 for as many as the budget. With attention data
+                   parallelism a prompt is computed on one rank, and all ranks share the budget.
+    profile        how the engine composes passes, and the time of its host. Its own token_budget
+                   and max_running are not read here.
     order          admission order: name of a file in sim/schedulers.
     window         waiting requests whose cached prefix an order may compare.
     growth_tokens  while decoding, pages are requested for this many tokens at a time.
@@ -53,6 +62,8 @@ class EngineOptions:
 
     token_budget: int = 8192
     max_running: int = 256
+    most_chunk: int = 0
+    profile: EngineProfile = PROFILE
     order: str = "fcfs"
     window: int = 32
     growth_tokens: int = 64

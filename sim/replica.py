@@ -26,9 +26,9 @@ from .audit import audit
 from .clock import Clock
 from .content import prefix_tags
 from .engine.accesses import Accesses
-from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
+from .engine.host_times import HostTimes
 from .engine.prefetching import PrefetchLimit
 from .engine.relay import Relay
 from .engine.running import Platform
@@ -44,6 +44,7 @@ from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
 from .storage.pipe import Pipe
 from .storage.timed import TimedStore
+from .times.base import TimeModel, make
 from .workload import Workload
 
 KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
@@ -111,13 +112,15 @@ class Replica:
         storage: WorldStorage | None = None,
         observers: abc.Sequence[Observer] = (),
         relay: Relay | None = None,
+        costs: TimeModel | None = None,
     ) -> None:
-        """clock: None for one of its own. relay: None for a replica that serves alone. Raises
-        CallerError when a request can never fit."""
+        """clock: None for one of its own. relay: None for a replica that serves alone. costs: the
+        time model; None for the one that the options name. Raises CallerError when a request can
+        never fit."""
         engine, options = engine or EngineOptions(), options or WorldOptions()
         _check_sizes(workload, config)
         self._workload = workload
-        costs = CostModel(model, profile, options.tp)
+        costs = costs or make(options.times, model, profile, options.parallelism, engine.profile)
         groups = min(engine.layer_groups, costs.layers)
         self.clock = clock or Clock()
         self._machine = machine = build(
@@ -133,7 +136,10 @@ class Replica:
         self.driver = Driver(self.core, executor, (self._recorder, *observers))
         accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
-        forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
+        host = HostTimes(engine.profile)
+        forward = Forward(
+            machine.sim, machine.device, self.controller, costs, accesses, checked, host
+        )
         limit = storage.limit if storage is not None else None
         platform = Platform(
             self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay

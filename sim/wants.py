@@ -55,6 +55,8 @@ class Wants:
 
     def pin(self, workload: Workload) -> None:
         """Before the first request arrives."""
+        if not self._options.pins:
+            return
         jobs = {job.index: job for job in workload.jobs}
         for number, one in enumerate(self._options.pins):
             key = workload.key(jobs[one.place], one.pages * workload.page_size)

@@ -21,13 +21,15 @@ from .replica import Replica, TimedResult, WorldStorage
 from .rounds import RoundOptions, Rounds
 from .sender import Sender
 from .sending import SenderOptions
+from .times.base import TimeModel
 from .wants import WantOptions, Wants
 from .workload import Job, Workload
 
 
 class World(Replica):
     """See the module. progress: called with (ended, all) when a request ends. sender: how requests
-    are sent, if not when they arrive; `sent` is called with each just before it is."""
+    are sent, if not when they arrive; `sent` is called with each just before it is. costs: see
+    Replica."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class World(Replica):
         rounds: RoundOptions | None = None,
         sender: SenderOptions | None = None,
         wants: WantOptions | None = None,
+        costs: TimeModel | None = None,
         observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
@@ -55,6 +58,7 @@ class World(Replica):
             options=options,
             storage=storage,
             observers=observers,
+            costs=costs,
         )
         self._progress = progress
         self.sent: Callable[[Job], None] = lambda job: None

@@ -26,11 +26,13 @@ WRITE_POLICIES = "hicache.core.write_policies"
 PREFETCH_POLICIES = "hicache.core.prefetch_policies"
 SCHEDULERS = "sim.schedulers"
 ROUTERS = "sim.fleet.routers"
+TIMES = "sim.times"
 # Folders to which a user may add an entry, with the option that adds it.
 OPEN = {
     EVICTION_POLICIES: "--eviction path.py:Name",
     WRITE_POLICIES: "--write-policy path.py:Name",
     SCHEDULERS: "--scheduler path.py:Name",
+    TIMES: "--times path.py:Name",
 }
 _PROJECT = ("hicache.", "sim.", "invariants.", "traces.")
 OUTSIDE = "outside_"  # the modules of users' files are named so
@@ -126,6 +128,18 @@ def missing(package: str, name: str) -> CallerError:
     known = spellings(package)
     hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
     return CallerError(f"{unknown(kind(package), name, known)}{hint}")
+
+
+def uninstalled(package: str, name: str, error: ImportError) -> CallerError:
+    """The error for an entry whose library is not installed. The folder's name is the extra's.
+
+    Raises the error itself if one of the project's own modules is missing."""
+    if (error.name or "").startswith(tuple(one.rstrip(".") for one in _PROJECT)):
+        raise error
+    extra = kind(package)
+    return CallerError(
+        f"{extra}: expected what {name} needs, found: {error}; pip install 'hicache[{extra}]'"
+    )
 
 
 def spellings(package: str) -> list[str]:

@@ -14,13 +14,14 @@ from hicache.core.errors import CallerError
 from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid
 from ._weights import KV_DTYPES, WEIGHT_BITS, cached_as, stored
-from .base import ModelDescription, PoolDescription
+from .base import Matrix, ModelDescription, PoolDescription
 from .mha import TINY
 
 __all__ = [
     "KV_DTYPES",
     "TINY",
     "WEIGHT_BITS",
+    "Matrix",
     "ModelDescription",
     "PoolDescription",
     "as_document",

@@ -14,6 +14,7 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import once, show, text_of
 
+from ._matrix import Matrix
 from ._pool import PoolDescription
 from .base import ModelDescription
 
@@ -29,6 +30,9 @@ _MOST = {
     "vocabulary": 1 << 24,
     "head_elements": 1 << 24,
     "window": 1 << 32,
+    "inputs": 1 << 24,
+    "outputs": 1 << 24,
+    "selected_tokens": 1 << 32,
     "interval": 1 << 32,
 }
 _MOST_OTHERS = 1 << 20
@@ -44,14 +48,16 @@ def as_document(model: ModelDescription) -> dict[str, object]:
     found: dict[str, object] = {name.name: getattr(model, name.name) for name in fields(model)}
     return {
         **found,
-        "pools": [
-            {
-                name.name: list(value) if isinstance(value, tuple) else value
-                for name in fields(pool)
-                for value in [getattr(pool, name.name)]
-            }
-            for pool in model.pools
-        ],
+        "pools": [_record(pool) for pool in model.pools],
+        "matrices": [_record(matrix) for matrix in model.matrices],
+    }
+
+
+def _record(one: PoolDescription | Matrix) -> dict[str, object]:
+    return {
+        name.name: list(value) if isinstance(value, tuple) else value
+        for name in fields(one)
+        for value in [getattr(one, name.name)]
     }
 
 
@@ -70,13 +76,17 @@ def read(path: str) -> ModelDescription:
 
 def _model(found: object) -> ModelDescription:
     values = _values(found, "", fields(ModelDescription))
-    least = {"experts": 0, "experts_per_token": 0, "expert_bytes": 0}
+    least = {"experts": 0, "experts_per_token": 0, "expert_bytes": 0, "selected_tokens": 0}
     for name, value in values.items():
         if isinstance(value, int) and value < least.get(name, 1):
             raise _wrong(name, f"at least {least.get(name, 1)}", value)
     values["pools"] = tuple(
         PoolDescription(**_values(pool, f"pools[{place}].", fields(PoolDescription)))
         for place, pool in enumerate(values["pools"])
+    )
+    values["matrices"] = tuple(
+        Matrix(**_values(matrix, f"matrices[{place}].", fields(Matrix)))
+        for place, matrix in enumerate(values.get("matrices", ()))
     )
     model = ModelDescription(**values)
     _check_parameters(model)
@@ -153,6 +163,12 @@ def _integer(where: str, value: object) -> int:
     return value
 
 
+def _boolean(where: str, value: object) -> bool:
+    if type(value) is not bool:
+        raise _wrong(where, "true or false", value)
+    return value
+
+
 def _list(where: str, value: object) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(where, "a list", value)
@@ -169,6 +185,8 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
         _text(f"{where}[{place}]", one) for place, one in enumerate(_list(where, value))
     ),
     "tuple[PoolDescription, ...]": _list,
+    "tuple[Matrix, ...]": _list,
+    "bool": _boolean,
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
+from ._matrix import Matrix
 from ._pool import PoolDescription
 from ._weights import stored
 from .base import ModelDescription
@@ -15,7 +16,10 @@ PAGE_SIZE = 64
 
 
 class Dense(TypedDict):
-    """Fields of `ModelDescription`, under their own names, for a model without experts."""
+    """Fields of `ModelDescription`, under their own names, for a model without experts.
+
+    inner: width of the MLP, or of one routed expert. Without it the matrices are not listed.
+    """
 
     hidden_size: int
     vocabulary: int
@@ -24,6 +28,7 @@ class Dense(TypedDict):
     embeddings: NotRequired[int]
     weight_dtype: NotRequired[str]
     page_size: NotRequired[int]
+    inner: NotRequired[int]
 
 
 class Figures(Dense):
@@ -56,6 +61,8 @@ def model(
     layers: int,
     heads: Elements,
     pools: tuple[PoolDescription, ...],
+    matrices: tuple[Matrix, ...] = (),
+    selected_tokens: int = 0,
     **figures: Unpack[Figures],
 ) -> ModelDescription:
     """The description of a model. Defaults: no experts, two embeddings, weights in bf16, pages of
@@ -81,5 +88,7 @@ def model(
         expert_bytes=0,
         pools=pools,
         page_size=figures.get("page_size", PAGE_SIZE),
+        matrices=matrices if figures.get("inner") else (),
+        selected_tokens=selected_tokens,
     )
     return stored(described, figures.get("weight_dtype", "bf16"), figures.get("expert_dtype", ""))

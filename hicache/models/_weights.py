@@ -11,41 +11,67 @@ from math import ceil
 
 from hicache.core.errors import CallerError
 
-from .base import ROWS, ModelDescription, PoolDescription
+from .base import ROWS, Matrix, ModelDescription, PoolDescription
 
 KV_DTYPES = ("fp32", "bf16", "fp16", "fp8")
 
-# Bits of a parameter with its share of the scales. fp8: an fp32 scale for each block of 128 x 128
-# (DeepSeek-V3). int4: a scale of 16 bits for each 128 (GPTQ). mxfp4: 8 bits for each 32 (OCP).
+# Bits of a parameter with its share of the scales; a scale of a whole tensor is left out.
+# fp8-block: an fp32 scale for each block of 128 x 128 (DeepSeek-V3). int4: a scale of 16 bits for
+# each 128 (GPTQ). mxfp4: 8 bits for each 32 (OCP). nvfp4: 8 bits for each 16 (NVIDIA).
 WEIGHT_BITS = {
     "bf16": Fraction(16),
-    "fp8": 8 + Fraction(32, 128 * 128),
+    "fp8": Fraction(8),
+    "fp8-block": 8 + Fraction(32, 128 * 128),
     "int4": 4 + Fraction(16, 128),
     "mxfp4": 4 + Fraction(8, 32),
+    "nvfp4": 4 + Fraction(8, 16),
 }
 
 
-def stored(model: ModelDescription, dtype: str, expert_dtype: str = "") -> ModelDescription:
-    """The model with its weights in `dtype`, and those of routed experts in `expert_dtype` if it is
-    given. Embedding and output head stay in bf16, as in published checkpoints.
+def stored(
+    model: ModelDescription, dtype: str, expert_dtype: str = "", attention_dtype: str = ""
+) -> ModelDescription:
+    """The model with its weights in `dtype`, and the matrices of routed experts and of attention in
+    types of their own if they are given.
 
-    Raises CallerError for an unknown type.
+    As in published checkpoints, embedding, output head, routers, norms and biases stay in bf16. If
+    the matrices of the model are not listed, all but embedding and head changes, and `dtype` is
+    that of attention too. Raises CallerError for an unknown type.
     """
-    for one in (dtype, expert_dtype or dtype):
+    types = {"experts": expert_dtype or dtype, "attention": attention_dtype or dtype, "mlp": dtype}
+    for one in types.values():
         if one not in WEIGHT_BITS:
             raise CallerError(
                 f"weight_dtype: expected one of {', '.join(WEIGHT_BITS)}, found {one!r}"
             )
+    matrices = tuple(
+        replace(matrix, dtype=types.get(matrix.part, "bf16")) for matrix in model.matrices
+    )
     tables = model.embeddings * model.head_parameters
     routed = model.experts * model.expert_parameters
-    expert_bytes = ceil(model.expert_parameters * WEIGHT_BITS[expert_dtype or dtype] / 8)
-    always = ceil((model.parameters - tables - routed) * WEIGHT_BITS[dtype] / 8)
+    expert_bytes = _bytes(model.expert_parameters, types["experts"], matrices, routed=True)
+    always = _bytes(model.parameters - tables - routed, dtype, matrices, routed=False)
+    apart = "".join(
+        f", {part} {types[part]}" for part in ("attention", "experts") if types[part] != dtype
+    )
     return replace(
         model,
-        weight_dtype=dtype if not expert_dtype else f"{dtype}, experts {expert_dtype}",
+        weight_dtype=dtype + apart,
         weight_bytes=model.embeddings * model.head_bytes + always + model.experts * expert_bytes,
         expert_bytes=expert_bytes,
+        matrices=matrices,
     )
+
+
+def _bytes(parameters: int, dtype: str, matrices: tuple[Matrix, ...], *, routed: bool) -> int:
+    """Bytes of so many parameters: those of matrices in their types, the rest (norms, biases) in
+    bf16; all in `dtype` if there are no matrices."""
+    if not matrices:
+        return ceil(parameters * WEIGHT_BITS[dtype] / 8)
+    mine = [matrix for matrix in matrices if matrix.routed == routed]
+    rest = parameters - sum(matrix.layers * matrix.parameters for matrix in mine)
+    bits = sum(matrix.layers * matrix.parameters * WEIGHT_BITS[matrix.dtype] for matrix in mine)
+    return ceil((bits + rest * WEIGHT_BITS["bf16"]) / 8)
 
 
 def cached_as(model: ModelDescription, dtype: str) -> ModelDescription:

@@ -13,9 +13,10 @@ from math import ceil
 
 from hicache.core.errors import CallerError
 
+from ._matrix import Matrix
 from ._pool import DTYPE_BITS, KINDS, PoolDescription, heads_per_rank
 
-__all__ = ["DTYPE_BITS", "KINDS", "ModelDescription", "PoolDescription", "heads_per_rank"]
+__all__ = ["DTYPE_BITS", "KINDS", "Matrix", "ModelDescription", "PoolDescription", "heads_per_rank"]
 
 ROWS = ("kv", "latent")  # kinds of pools whose rows are what attention reads
 TABLE_BYTES = 2  # of a parameter of embedding and output head, which checkpoints keep in bf16
@@ -41,6 +42,8 @@ class ModelDescription:
     pools                what a cached prefix holds.
     weight_dtype         the type of the weights, in words.
     page_size            tokens of a page, where the user names no other size.
+    matrices             every matrix that the layers multiply with; empty if they are not known.
+    selected_tokens      the most tokens that a query of sparse attention reads; 0 for all.
     """
 
     name: str
@@ -64,6 +67,8 @@ class ModelDescription:
     pools: tuple[PoolDescription, ...]
     weight_dtype: str = "bf16"
     page_size: int = 64
+    matrices: tuple[Matrix, ...] = ()
+    selected_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Raises CallerError without pools, and for pools that do not fit together."""
@@ -90,6 +95,11 @@ class ModelDescription:
     def components(self) -> tuple[str, ...]:
         """Components in the order of their first pool."""
         return tuple(dict.fromkeys(pool.component for pool in self.pools))
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of the first pool with keys and values; 1 where it has latents."""
+        return next((pool.heads for pool in self.pools if pool.kind in ROWS), 1)
 
     @property
     def head_parameters(self) -> int:

@@ -10,14 +10,19 @@ deepseek_v4_compress_state.py), without the padding of its pages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
+from ._matrix import Matrix
+from ._products import experts
 from .base import ModelDescription, PoolDescription
 
 _FEW, _MANY = 4, 128
+_OUT = 1024  # o_lora_rank, of each group of heads
+_INDEX_HEADS = 64
+_STREAMS = 4  # hc_mult: the residual streams that two mixings in a layer read
 # Rows of state per page: two overlapping groups of 4, or one group of 128, without draft tokens.
 _RINGS = {_FEW: 2 * _FEW, _MANY: _MANY}
 
@@ -32,12 +37,16 @@ def describe(
     index_elements: int,
     window: int,
     quantized: bool = True,
+    query_elements: int = 0,
+    groups: int = 1,
+    selected_tokens: int = 0,
     **figures: Unpack[Figures],
 ) -> ModelDescription:
     """ratios: for each layer, the tokens that share a row, or 0 for a layer with a window only.
 
     quantized: rows and index keys are quantized, as in serving; otherwise they are bf16, as in many
-    published figures.
+    published figures. query_elements: of the compressed query. groups: of heads, whose outputs are
+    compressed apart. selected_tokens: rows of compressed tokens that a query reads at most.
     """
     row = _row(head_elements, rope_elements) if quantized else _plain(head_elements)
     key = _key(index_elements) if quantized else _plain(index_elements)
@@ -64,7 +73,45 @@ def describe(
             _state("c4_indexer_state", layers[_FEW], _FEW, index_elements),
             _state("c128_state", layers[_MANY], _MANY, head_elements),
         ),
+        _matrices(
+            layers, len(ratios), head_elements, index_elements, query_elements, groups, **figures
+        )
+        if figures.get("inner")
+        else (),
+        selected_tokens,
         **figures,
+    )
+
+
+def _matrices(
+    compressed: Mapping[int, tuple[int, ...]],
+    layers: int,
+    head: int,
+    index: int,
+    query: int,
+    groups: int,
+    **figures: Unpack[Figures],
+) -> tuple[Matrix, ...]:
+    """compressed: the layers that compress so many tokens to one row. A compressor has two products
+    (value and score), and twice as wide if its groups of tokens overlap."""
+    hidden, inner, heads = figures["hidden_size"], figures["inner"], figures["attention_heads"]
+    few, many = len(compressed[_FEW]), len(compressed[_MANY])
+
+    def whole(name: str, inputs: int, outputs: int, layers: int, count: int = 2) -> Matrix:
+        return Matrix(name, inputs, outputs, layers, "whole", "other", count=count)
+
+    return (
+        Matrix("qkv_a", hidden, query + head, layers, "whole", "attention"),
+        Matrix("q_b", query, heads * head, layers, "outputs", "attention"),
+        Matrix("o_a", heads * head // groups, _OUT, layers, "outputs", "attention", count=groups),
+        Matrix("o_b", groups * _OUT, hidden, layers, "inputs", "attention"),
+        whole("compressor_4", hidden, 2 * head, few),
+        whole("compressor_128", hidden, head, many),
+        Matrix("index_q", query, _INDEX_HEADS * index, few, "whole", "attention"),
+        whole("index_compressor", hidden, 2 * index, few),
+        whole("index_weights", hidden, _INDEX_HEADS, few, 1),
+        whole("mixing", _STREAMS * hidden, _STREAMS * (_STREAMS + 2), layers),
+        *experts(layers, hidden, inner, figures["experts"], shared=inner),
     )
 
 
@@ -120,11 +167,15 @@ MODELS = (
         rope_elements=64,
         index_elements=128,
         window=128,
+        query_elements=1536,
+        groups=16,
+        selected_tokens=1024,
+        inner=3072,
         parameters=1_572_997_201_763,
         active_parameters=49_779_081_059,
         experts=384,
         experts_per_token=6,
-        weight_dtype="fp8",
+        weight_dtype="fp8-block",
         expert_dtype="mxfp4",
         page_size=256,
     ),
@@ -142,11 +193,15 @@ MODELS = (
         rope_elements=64,
         index_elements=128,
         window=128,
+        query_elements=1024,
+        groups=8,
+        selected_tokens=512,
+        inner=2048,
         parameters=284_332_240_471,
         active_parameters=13_799_632_471,
         experts=256,
         experts_per_token=6,
-        weight_dtype="fp8",
+        weight_dtype="fp8-block",
         expert_dtype="mxfp4",
         page_size=256,
     ),

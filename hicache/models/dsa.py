@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import mla
+from ._matrix import Matrix
 from .base import ModelDescription, PoolDescription
 
 # An index key is fp8 with one fp32 scale per 128 elements (SGLang, NSATokenToKVPool).
@@ -34,6 +35,16 @@ def describe(base: ModelDescription, *, index_elements: int) -> ModelDescription
     return replace(base, family="dsa", pools=(*base.pools, indexer))
 
 
+def _indexer(layers: int, hidden: int, query: int, heads: int, elements: int) -> tuple[Matrix, ...]:
+    """Queries of the indexer from the compressed query, its key, and a weight for each of its
+    heads. Every rank has them whole."""
+    return (
+        Matrix("index_q", query, heads * elements, layers, "whole", "attention"),
+        Matrix("index_k", hidden, elements, layers, "whole", "attention"),
+        Matrix("index_weights", hidden, heads, layers, "whole", "other"),
+    )
+
+
 MODELS = (
     describe(
         mla.describe(
@@ -48,11 +59,17 @@ MODELS = (
             rope_elements=64,
             nope_elements=128,
             value_elements=128,
+            query_elements=1536,
+            dense_layers=3,
+            dense_inner=18_432,
+            inner=2048,
+            indexer=_indexer(61, 7168, 1536, 64, 128),
+            selected_tokens=2048,
             parameters=671_877_944_064,
             active_parameters=38_403_822_336,
             experts=256,
             experts_per_token=8,
-            weight_dtype="fp8",
+            weight_dtype="fp8-block",
         ),
         index_elements=128,
     ),

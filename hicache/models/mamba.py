@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
+from ._matrix import Matrix
+from ._products import attention, experts
 from .base import ModelDescription, PoolDescription
 
 # SGLang's default distance between tracked states (server_args.py, mamba_track_interval).
@@ -36,13 +38,17 @@ def describe(
     """A model in which every `full_every`th layer is full and the others are linear.
 
     The convolution runs over queries, keys and values and keeps its last `conv_width` - 1 inputs.
-    Each rank has a share of the key heads and the value heads that belong to them.
+    Each rank has a share of the key heads and the value heads that belong to them. A shared expert
+    is as wide as a routed one.
     """
     full = tuple(range(full_every - 1, layers, full_every))
     linear = tuple(n for n in range(layers) if n not in full)
     channels = 2 * key_elements + value_heads // key_heads * value_elements
     kv = PoolDescription("kv", "full", "kv", full, ("k", "v"), kv_heads, head_elements, dtype)
 
+    hidden, inner = figures["hidden_size"], figures.get("inner", 0)
+    values = value_heads * value_elements
+    wide = 2 * key_heads * key_elements + 2 * values
     return model(
         name,
         "mamba",
@@ -53,6 +59,16 @@ def describe(
             kv,
             _state("ssm", linear, value_heads, key_elements * value_elements, state_dtype),
             _state("conv", linear, key_heads, (conv_width - 1) * channels, dtype),
+        ),
+        (
+            *attention(
+                len(full), hidden, figures["attention_heads"], kv_heads, head_elements, gated=True
+            ),
+            Matrix("linear_qkvz", hidden, wide, len(linear), "outputs", "attention"),
+            Matrix("linear_ba", hidden, 2 * value_heads, len(linear), "outputs", "other"),
+            Matrix("linear_o", values, hidden, len(linear), "inputs", "attention"),
+            *experts(layers, hidden, inner, figures.get("experts", 0), shared=inner),
+            Matrix("shared_weight", hidden, 1, layers, "whole", "router"),
         ),
         **figures,
     )
@@ -95,6 +111,7 @@ MODELS = (
         key_elements=128,
         value_elements=128,
         conv_width=4,
+        inner=512,
         parameters=79_674_391_296,
         active_parameters=3_874_929_408,
         experts=512,
@@ -117,6 +134,7 @@ MODELS = (
         key_elements=128,
         value_elements=128,
         conv_width=4,
+        inner=1024,
         parameters=396_346_350_336,
         active_parameters=17_349_040_896,
         experts=512,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Dense, heads_of, model
+from ._products import attention, mlp
 from .base import ModelDescription, PoolDescription
 
 
@@ -29,6 +30,7 @@ def describe(
         head_elements=head_elements,
         dtype=dtype,
     )
+    hidden = figures["hidden_size"]
     return model(
         name,
         "mha",
@@ -36,6 +38,10 @@ def describe(
         layers,
         heads_of(head_elements),
         (kv,),
+        (
+            *attention(layers, hidden, figures["attention_heads"], kv_heads, head_elements),
+            *mlp(layers, hidden, figures.get("inner", 0)),
+        ),
         active_parameters=figures["parameters"],
         **figures,
     )
@@ -51,6 +57,7 @@ TINY = describe(
     attention_heads=4,
     kv_heads=2,
     head_elements=64,
+    inner=352,
     parameters=2_000_000,
 )
 
@@ -63,6 +70,7 @@ LLAMA_3_1_8B = describe(
     attention_heads=32,
     kv_heads=8,
     head_elements=128,
+    inner=14_336,
     parameters=8_030_261_248,
 )
 
@@ -77,6 +85,7 @@ MODELS = (
         attention_heads=64,
         kv_heads=8,
         head_elements=128,
+        inner=28_672,
         parameters=70_553_706_496,
     ),
     describe(
@@ -89,6 +98,7 @@ MODELS = (
         attention_heads=64,
         kv_heads=8,
         head_elements=128,
+        inner=25_600,
         parameters=32_762_123_264,
     ),
 )

@@ -7,10 +7,10 @@ while those of the full layers stay, and it is a component of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
+from ._products import attention, experts, mlp
 from .base import ModelDescription, PoolDescription
 
 
@@ -43,6 +43,8 @@ def describe(
             window=window,
         )
 
+    hidden, inner = figures["hidden_size"], figures.get("inner", 0)
+    routed = figures.get("experts", 0)
     return model(
         name,
         "swa",
@@ -53,35 +55,35 @@ def describe(
             pool("kv", "full", full, 0),
             pool("swa", "swa", tuple(n for n in range(layers) if n not in full), window),
         ),
+        (
+            *attention(layers, hidden, figures["attention_heads"], kv_heads, head_elements),
+            *(experts(layers, hidden, inner, routed) if routed else mlp(layers, hidden, inner)),
+        ),
         **figures,
     )
 
 
-# The biases of experts are bf16 beside their mxfp4 matrices, so both sizes are given.
-GPT_OSS_120B = replace(
-    describe(
-        "gpt-oss-120b",
-        # layer_types alternate and begin with a sliding layer; sliding_window is 128
-        "huggingface.co/openai/gpt-oss-120b config.json; parameters: every matrix and bias that it "
-        "implies, published as 116.8 G and 5.1 G without the embedding; weights: published as "
-        "60.8 GiB, matrices of experts in mxfp4 and all else in bf16",
-        layers=36,
-        full_layers=range(1, 36, 2),
-        window=128,
-        hidden_size=2880,
-        vocabulary=201_088,
-        attention_heads=64,
-        kv_heads=8,
-        head_elements=64,
-        parameters=116_829_156_672,
-        active_parameters=5_711_982_912,
-        experts=128,
-        experts_per_token=4,
-        weight_dtype="bf16",
-        expert_dtype="mxfp4",
-    ),
-    weight_bytes=65_248_815_744,
-    expert_bytes=36 * (3 * 2880 * 2880 * 17 // 32 + 2 * 3 * 2880),
+GPT_OSS_120B = describe(
+    "gpt-oss-120b",
+    # layer_types alternate and begin with a sliding layer; sliding_window is 128
+    "huggingface.co/openai/gpt-oss-120b config.json; parameters: every matrix and bias that it "
+    "implies, published as 116.8 G and 5.1 G without the embedding; weights: published as "
+    "60.8 GiB, matrices of experts in mxfp4 and all else in bf16",
+    layers=36,
+    full_layers=range(1, 36, 2),
+    window=128,
+    hidden_size=2880,
+    vocabulary=201_088,
+    attention_heads=64,
+    kv_heads=8,
+    head_elements=64,
+    inner=2880,
+    parameters=116_829_156_672,
+    active_parameters=5_711_982_912,
+    experts=128,
+    experts_per_token=4,
+    weight_dtype="bf16",
+    expert_dtype="mxfp4",
 )
 
 MODELS = (
@@ -99,6 +101,7 @@ MODELS = (
         attention_heads=32,
         kv_heads=16,
         head_elements=128,
+        inner=21_504,
         parameters=27_009_346_304,
         active_parameters=27_009_346_304,
         embeddings=1,

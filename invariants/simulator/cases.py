@@ -49,7 +49,8 @@ def crowded(seed: int) -> Case:
     engine = EngineOptions(token_budget=budget, growth_tokens=growth, layer_groups=2)
     workload = shared_prefixes(900 + seed, 14, longest=44, outputs=40, gap_ns=gap)
     model = hybrid(components, window, MODEL) if len(components) > 1 else MODEL
-    return Case(workload, config, model, PROFILE, engine, WorldOptions(checks="every", seed=seed))
+    options = WorldOptions(checks="every", seed=seed, times="pure-roofline")
+    return Case(workload, config, model, PROFILE, engine, options)
 
 
 def drawn(seed: int) -> Case:
@@ -97,6 +98,7 @@ def drawn(seed: int) -> Case:
     options = WorldOptions(
         checks="every",
         seed=seed,
+        times="pure-roofline",
         lag_ns=pick("lag", 0, 5_000, 50_000_000),
         faults=faults,
         speed=pick("speed", Fraction(1), Fraction(3, 7), Fraction(5)),

@@ -1,7 +1,7 @@
 """The duration of a forward pass, computed a second time: query by query, in exact fractions.
 
 Lives here: the roofline formula of docs/times.md as plain sums over layers, queries and pools. Only
-for small batches. Does not use sim/engine/costs, with which it is compared.
+for small batches. Does not use sim/times/pure_roofline, with which it is compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Chunks = Sequence[tuple[int, int]]
 
 
 class PlainCosts:
-    """Durations of one model on `tp` ranks. The methods are those of sim/engine/costs."""
+    """Durations of one model on `tp` ranks. The methods are those of sim/times."""
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
         self.layers = model.layers

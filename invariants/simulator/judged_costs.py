@@ -1,7 +1,7 @@
 """Judges of the durations of passes and of hardware figures.
 
-`CostModel` equals the plain costs on drawn batches of every kind of model. More work never takes
-less time; the docstring of `more_work` says where theory does not promise it.
+The pure roofline equals the plain costs on drawn batches of every kind of model. More work never
+takes less time; the docstring of `more_work` says where theory does not promise it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from itertools import pairwise, product
 from math import ceil
 
 from hicache import models
-from sim.engine.costs import CostModel
+from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
-from sim.hardware.profile import scaled_host_bandwidth
+from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
 from sim.keyed_draw import draw
+from sim.times.base import Parallelism, TimeModel, make
 
 from .costs import Chunks, PlainCosts
 from .found_out import refused
@@ -34,6 +35,11 @@ _RANKS = {
     "qwen3-next-80b-a3b": 4,
     "deepseek-v3.2": 16,
 }
+
+
+def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) -> TimeModel:
+    """The durations of the pure roofline."""
+    return make("pure-roofline", model, profile, Parallelism(ranks))
 
 
 def batches(count: int) -> list[Batch]:
@@ -54,7 +60,7 @@ def costs_are_plain() -> None:
     for name, ranks in _RANKS.items():
         model = models.get(name)
         for profile in (H100, hardware.get("b200")):
-            cost, plain = CostModel(model, profile, ranks), PlainCosts(model, profile, ranks)
+            cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)
             assert cost.layers == model.layers
             for batch in batches(12):
                 assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"layer of {name}: {batch}"
@@ -72,7 +78,7 @@ def bound_by_compute() -> None:
                 replace(H100, flops_per_s=10**12, step_overhead_ns=0),
                 replace(H100, hbm_bytes_per_s=10**10),
             ):
-                cost, plain = CostModel(each, slow, ranks), PlainCosts(each, slow, ranks)
+                cost, plain = times_of(each, slow, ranks), PlainCosts(each, slow, ranks)
                 for batch in batches(8):
                     assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{name}: {batch}"
                     over = plain.overhead_ns(*batch[:2])
@@ -93,7 +99,7 @@ def layers_with_several_pools() -> None:
     ):
         model = replace(mixed, pools=pools)
         for profile in (replace(H100, flops_per_s=10**12), replace(H100, hbm_bytes_per_s=10**10)):
-            cost, plain = CostModel(model, profile), PlainCosts(model, profile)
+            cost, plain = times_of(model, profile), PlainCosts(model, profile)
             for batch in batches(8):
                 names = [pool.name for pool in pools]
                 assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{names}: {batch}"
@@ -106,7 +112,7 @@ def more_work() -> None:
     that a larger token budget lowers anybody's time: a larger pass makes all of its requests wait.
     """
     for name, ranks in _RANKS.items():
-        cost = CostModel(models.get(name), H100, ranks)
+        cost = times_of(models.get(name), H100, ranks)
         for seed, (chunks, decoding, context) in enumerate(batches(6)):
             base, extra = cost.step_ns(chunks, decoding, context), 1 + draw(3000, seed, "extra")
             assert cost.step_ns(chunks, decoding + extra, context) >= base
@@ -121,17 +127,20 @@ def more_work() -> None:
 
 def weights_must_fit() -> None:
     llama = models.get("llama-3.1-8b")
-    for ranks in (-1, 0, 3, 64):
+    for ranks in (-1, 0):
+        text = f"tp: expected at least 1, found {ranks}"
+        refused(lambda ranks=ranks: Parallelism(ranks), text)  # type: ignore[misc]
+    for ranks in (3, 64):
         refused(
-            lambda ranks=ranks: CostModel(llama, H100, ranks),  # type: ignore[misc]
+            lambda ranks=ranks: times_of(llama, H100, ranks),  # type: ignore[misc]
             f"tp: expected a divisor of 32 attention heads, found {ranks}",
         )
     for name, ranks in product(("llama-3.1-70b", "llama-3.1-8b"), (1, 2, 8)):
         model = models.get(name)
         needed = model.weight_bytes // ranks + model.bytes_per_token(ranks)
-        CostModel(model, replace(H100, hbm_bytes=needed), ranks)
+        times_of(model, replace(H100, hbm_bytes=needed), ranks)
         refused(
-            lambda model=model, needed=needed, ranks=ranks: CostModel(  # type: ignore[misc]
+            lambda model=model, needed=needed, ranks=ranks: times_of(  # type: ignore[misc]
                 model, replace(H100, hbm_bytes=needed - 1), ranks
             ),
             f"tp: expected enough ranks for the weights of {name}, of which each of {ranks} holds "

@@ -53,7 +53,10 @@ def service_ns(outputs: int) -> int:
 def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult, ...]:
     """The results of equal requests on a server for one."""
     config = Config(page_size=PAGE, device_pages=(20,), host_pages=(0,))
-    engine, options = EngineOptions(max_running=1), WorldOptions(checks="off")
+    engine, options = (
+        EngineOptions(max_running=1),
+        WorldOptions(checks="off", times="pure-roofline"),
+    )
     workload = alone(arrivals_ns, _TOKENS, outputs)
     world = World(workload, config, _MODEL, _PROFILE, engine=engine, options=options)
     return world.run().requests

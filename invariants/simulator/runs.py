@@ -49,7 +49,9 @@ class Case:
     model: ModelDescription
     profile: HardwareProfile
     engine: EngineOptions = field(default_factory=EngineOptions)
-    options: WorldOptions = field(default_factory=lambda: WorldOptions(checks="every"))
+    options: WorldOptions = field(
+        default_factory=lambda: WorldOptions(checks="every", times="pure-roofline")
+    )
 
 
 def world_of(case: Case, **more: Any) -> World:
@@ -110,7 +112,7 @@ def plain(case: Case) -> Ran:
     recorder, events = Recorder(lambda: clock.now_ns), Events()
     events.now_ns = lambda: clock.now_ns
     driver = Driver(core, controller, (recorder, events))
-    costs = PlainCosts(case.model, case.profile, options.tp)
+    costs = PlainCosts(case.model, case.profile, options.parallelism.tp)
     jobs, done = list(case.workload.jobs), dict[int, Request]()
     speed = Fraction(options.speed)
 

@@ -62,6 +62,11 @@ class DecodeSet:
         self._gaps.leave(sequence, self.steps)
         del self._active[sequence.job.index]
 
+    def generated(self, sequence: Sequence) -> int:
+        """Tokens that a sequence has sampled so far, whether it decodes or not."""
+        done = self.steps - sequence.since if self.holds(sequence) else 0
+        return sequence.generated + done
+
     def holds(self, sequence: Sequence) -> bool:
         return sequence.job.index in self._active
 

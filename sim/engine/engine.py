@@ -2,7 +2,7 @@
 
 Lives here: the steps of the boundary between two passes, their order, and the time of the next
 boundary. Does not implement the steps (see prefill, growth, running), compute durations (see
-forward, costs), choose the next request (see schedulers) or decide about pages (see the core).
+forward, sim/times), choose the next request (see schedulers) or decide about pages (see the core).
 
 No pass is in flight at a boundary. The steps, in this order:
 
@@ -27,6 +27,8 @@ from ..schedulers.base import Scheduler, make
 from ..workload import Job, Workload
 from .growth import Growth
 from .prefill import Prefills
+from .reception import Reception
+from .reserves import base as reserves
 from .reuse import growth_tokens
 from .running import Platform, Running
 from .sequence import Sequence
@@ -49,12 +51,16 @@ class Engine:
         self._costs = platform.costs
         self._fast_forward = options.fast_forward
         self._waiting: Scheduler[Sequence] = make(options.order, options.window)
-        self._running = Running(platform, self._waiting, size, ended)
+        profile = options.profile
+        reserve = reserves.make(profile.reserve, profile.reserve_permille)
+        self._running = Running(platform, self._waiting, size, reserve, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)
         self._growth = Growth(self._running, platform.forward, stretch)
         self._decode = self._running.decode
         self.gaps = self._running.gaps
+        self._host = platform.forward.host
+        self._reception = Reception(profile, platform.clock, self._waiting, self._received)
         self._store = platform.store
         self._released: list[Sequence] = []
         self._busy = False
@@ -78,7 +84,11 @@ class Engine:
         outputs = max(1, job.output_length)
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns)
         self._running.sequences[job.index] = sequence
-        self._waiting.push(sequence)
+        self._reception.arrive(sequence)
+
+    def _received(self, sequence: Sequence) -> None:
+        """A request has come from its client."""
+        self._reception.queue(sequence, self._busy)
         if self._store is not None:
             self._prefills.announce(sequence)  # its prefetch begins now
         self.wake()
@@ -131,10 +141,14 @@ class Engine:
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
+        self._reception.compose()
         self._growth.finish_ended()
         self._growth.retry_stalled()
         self._growth.grow_full()
         self._prefills.schedule()
+        if self._reception.pending and not self._prefills.batch and not len(self._decode):
+            self._reception.hurry()
+            self._prefills.schedule()
         self._controller.start()
         self._launch()
 
@@ -149,8 +163,10 @@ class Engine:
         self._busy = bool(batch or decoding)
         self._launched_ns = self._clock.now_ns
         if batch:
+            alone = bool(decoding) and not self._prefills.with_decoding
+            context = 0 if alone else self._decode.context
             self._compute_ns = self._forward.launch(
-                batch, decoding, self._decode.context, lambda: self._pass_ended(1)
+                batch, 0 if alone else decoding, context, lambda: self._pass_ended(int(not alone))
             )
         elif decoding:
             self._compute_ns, steps = self._quiet_run(decoding)
@@ -162,30 +178,38 @@ class Engine:
 
         A boundary without admissions or prefills has the same result at every step, until a
         sequence is due or another event of the clock occurs. The run of steps ends at the earlier
-        of the two.
+        of the two. While an admission waits for what changes with each step, it is one step.
         """
-        limit = self._decode.quiet_steps() if self._fast_forward else 1
+        settled = not (self._prefills.unsettled or self._reception.pending)
+        limit = self._decode.quiet_steps() if self._fast_forward and settled else 1
         horizon_ns = self._clock.next_ns()
         if horizon_ns >= 0:
             horizon_ns -= self._clock.now_ns
         context = self._decode.context
         step_ns, note = self._costs.step_ns, self.gaps.steps_ns.append
-        duration_ns = last_ns = step_ns((), decoding, context)
+        added_ns, least_ns = self._host.of(decoding, 0)
+        duration_ns = last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
         steps = 1
         while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):
             note(last_ns)
             context += decoding
-            last_ns = step_ns((), decoding, context)
+            last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
             duration_ns += last_ns
             steps += 1
         self._before_last_ns = duration_ns - last_ns
         return duration_ns, steps
 
     def _pass_ended(self, steps: int) -> None:
+        """A pass of so many decode steps has ended; 0 if decoding waited for it."""
         self._busy = False
         self._decode.steps += steps
         elapsed_ns = self._clock.now_ns - self._launched_ns
-        self.gaps.steps_ns.append(elapsed_ns - self._before_last_ns)
+        if steps:
+            self.gaps.step(elapsed_ns - self._before_last_ns, -steps)
+            if len(self._decode):
+                self._running.reserve.decoded(steps)
+        else:
+            self.gaps.paused_ns += elapsed_ns
         self._before_last_ns = 0
         self._prefills.ended(elapsed_ns, self._compute_ns)
         self._boundary()

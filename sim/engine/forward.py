@@ -21,7 +21,10 @@ from hicache.devices.base import Device, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from ..content import Words, partial_tag
+from ..engine_profiles.plain import PROFILE
+from ..times.base import LayerTimes
 from .accesses import Access, Accesses
+from .host_times import HostTimes
 from .sequence import Sequence
 
 
@@ -46,31 +49,19 @@ class Model(Protocol):
         """Calls `action` when the mark is reached."""
 
 
-class Costs(Protocol):
-    """Durations of a pass: a `CostModel` or a replacement."""
-
-    layers: int
-
-    def layer_ns(
-        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
-    ) -> int:
-        """Nanoseconds of one layer."""
-
-    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
-        """Nanoseconds of a pass outside its layers."""
-
-
 class Forward:
-    """checked: report accesses and content. Without it, a pass only takes time."""
+    """checked: report accesses and content. Without it, a pass only takes time. host: what the host
+    adds to a pass."""
 
     def __init__(
         self,
         model: Model,
         device: Device,
         controller: TransferController,
-        costs: Costs,
+        costs: LayerTimes,
         accesses: Accesses,
         checked: bool,
+        host: HostTimes | None = None,
     ) -> None:
         self._model = model
         self._device = device
@@ -79,6 +70,7 @@ class Forward:
         self._accesses = accesses
         self._page_size = accesses.page_size
         self.checked = checked
+        self.host = host or HostTimes(PROFILE)
         self._stream = device.stream(COMPUTE)
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
@@ -97,14 +89,16 @@ class Forward:
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         overhead_ns = self._costs.overhead_ns(chunks, decoding)
-        total_ns = self._costs.layers * layer_ns + overhead_ns
+        device_ns = self._costs.layers * layer_ns + overhead_ns
+        added_ns, least_ns = self.host.of(decoding, len(chunks))
+        total_ns = max(device_ns + added_ns, least_ns)
         waits = self._load_marks(prefills)
         if waits:
             for group, size in enumerate(self._sizes):
                 for marks in waits:
                     self._device.wait(self._stream, marks[group])
                 self._group(prefills, (group, group + 1), size * layer_ns)
-            self._model.compute(self._stream, overhead_ns)
+            self._model.compute(self._stream, overhead_ns + total_ns - device_ns)
         else:
             self._group(prefills, (0, len(self._sizes)), total_ns)
         self._close(ended)

@@ -58,7 +58,7 @@ class Growth:
         running = self._running
         index, held = sequence.job.index, sequence.held
         wanted = min(held + self._stretch, sequence.final)
-        for _ in range(running.count + 2):
+        for _ in range(len(running.admitted) + 2):
             refusal = running.refusal_of(running.feed(PagesWanted(index, wanted, held)), sequence)
             if refusal is None:
                 running.decode.join(sequence, running.page_size)

@@ -13,13 +13,16 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWante
 from ..content import prefix_tags
 from ..options import EngineOptions
 from ..workload import Workload
+from .batching.base import make
 from .reuse import note_reuse
 from .running import Blocked, Platform, Running
 from .sequence import UNSET_NS, Sequence
 
 
 class Prefills:
-    """batch: the chunks of the next pass, or of the running one.
+    """batch: the chunks of the next pass, or of the running one. with_decoding: whether a pass with
+    chunks decodes too. unsettled: whether an admission waits for something that changes while
+    others only decode.
 
     After a refusal, an admission or a chunk is requested again only when something that the refusal
     depends on has changed (see `Blocked`).
@@ -47,13 +50,19 @@ class Prefills:
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
+        self._chunked = options.profile.chunked
+        self._batching = make(options.profile.batching)
+        self.with_decoding = self._batching.WITH_DECODING
+        self.unsettled = False
         self._refused: Blocked | None = None  # state of the last refused admission
         self._starved: Blocked | None = None  # state of the last refused chunk
 
     def schedule(self) -> None:
         """Fills the batch of the next pass with chunks, within the budget that decoding leaves."""
         self.batch = []
-        self._budget = self._options.token_budget - len(self._running.decode)
+        self.unsettled = False
+        decoding = len(self._running.decode)
+        self._budget = self._batching.budget(self._options.token_budget, decoding)
         self._continue()
         self._admit()
 
@@ -84,7 +93,17 @@ class Prefills:
         """Tokens of the next chunk. A chunk that does not complete a prompt ends at a page
         boundary.
         """
-        return left if left <= self._budget else self._budget - self._budget % self._page_size
+        most = self._options.most_chunk
+        room = min(self._budget, most) if most else self._budget
+        return left if left <= room or not self._chunked else room - room % self._page_size
+
+    def _first_chunk(self, sequence: Sequence) -> int:
+        """Tokens of the first chunk. An engine that does not divide prompts computes what is not
+        cached in one pass, if there is room beside others."""
+        if self._chunked or not self.batch or sequence.length <= self._budget:
+            return self._chunk(sequence.length)
+        cached = self._reusable(sequence) * self._page_size
+        return sequence.length if sequence.length - cached <= self._budget else 0
 
     def _continue(self) -> None:
         """Requests the next chunk of each running prefill, oldest first.
@@ -106,7 +125,7 @@ class Prefills:
         """Requests a chunk. Returns True if it was granted or the sequence itself was retracted."""
         running = self._running
         index = sequence.job.index
-        for _ in range(running.count + 1):
+        for _ in range(len(running.admitted) + 1):
             outcomes = running.feed(ContinueWanted(index, chunk))
             refusal = running.refusal_of(outcomes, sequence)
             if refusal is None:
@@ -129,14 +148,16 @@ class Prefills:
         running.prefetching.unpark()
         while (
             len(waiting)
-            and running.count < self._options.max_running
+            and len(running.admitted) < self._options.max_running
             and not running.is_blocked(self._refused)
             and not running.is_blocked(self._starved)
         ):
             sequence = waiting.best(self._reusable)
-            chunk = sequence.length if sequence.incoming else self._chunk(sequence.length)
+            chunk = sequence.length if sequence.incoming else self._first_chunk(sequence)
             if chunk < 1:
                 self._refused = Blocked(running.progress)
+                return
+            if not self._may_begin(sequence):
                 return
             self.announce(sequence)
             outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
@@ -149,10 +170,23 @@ class Prefills:
                 return
             waiting.remove(sequence)
             running.prefetching.admitted(sequence)
-            running.count += 1
+            running.admit(sequence)
             if not sequence.incoming:
                 running.prefilling[sequence.job.index] = sequence
             self._add(sequence, outcomes)
+
+    def _may_begin(self, sequence: Sequence) -> bool:
+        """Whether the reserve lets this request begin. If not, notes when to ask again."""
+        running, reserve = self._running, self._running.reserve
+        if not running.admitted:
+            reserve.idle()
+            return True
+        if reserve.admits(sequence, running):
+            return True
+        if reserve.settled:
+            self._refused = Blocked(running.progress)
+        self.unsettled = not reserve.settled
+        return False
 
     def announce(self, sequence: Sequence) -> None:
         """Announces the request to the core. Done late without storage, because the keys of a long

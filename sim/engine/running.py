@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hicache.core.actions import Cached, Granted, Outcome, Prefetched, Refused, Restarted
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, Retracted
-from hicache.core.types import FlightId, RequestId
+from hicache.core.types import FlightId, RequestId, Tier
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 
@@ -21,11 +21,12 @@ from ..clock import Timer
 from ..errors import too_small
 from ..schedulers.base import Scheduler
 from ..storage.executor import StoreExecutor
-from .costs import CostModel
+from ..times.base import TimeModel
 from .decode import DecodeSet
 from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
 from .relay import Relay
+from .reserves.base import Reserve
 from .sequence import UNSET_NS, Sequence
 from .token_gaps import TokenGaps
 
@@ -41,7 +42,7 @@ class Platform:
     driver: Driver
     controller: TransferController
     forward: Forward
-    costs: CostModel
+    costs: TimeModel
     store: StoreExecutor | None = None
     limit: PrefetchLimit | None = None
     relay: Relay | None = None
@@ -65,7 +66,8 @@ class Running:
     prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
     arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
                 elsewhere, whose pages a transfer still reads.
-    count       number of admitted sequences that are computed here. gaps: the times between tokens.
+    admitted    those that are computed here. promised: the pages that they have when they end.
+                reserve: what must stay free for them. gaps: the times between tokens.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     """
@@ -75,6 +77,7 @@ class Running:
         platform: Platform,
         waiting: Scheduler[Sequence],
         page_size: int,
+        reserve: Reserve,
         ended: Callable[[Sequence], None],
     ) -> None:
         self.waiting = waiting
@@ -86,7 +89,10 @@ class Running:
         self.leaving: dict[RequestId, Sequence] = {}
         self.gaps = TokenGaps(lambda: platform.clock.now_ns)
         self.decode = DecodeSet(self.gaps)
-        self.count = 0
+        self.admitted: dict[RequestId, Sequence] = {}
+        self.promised = 0
+        self.reserve = reserve
+        self._pool = platform.driver.core.view.pool(Tier.DEVICE)
         self.progress = 0
         self.last_refusal: Refused | None = None
         self._clock = platform.clock
@@ -97,6 +103,29 @@ class Running:
         self._store = platform.store
         self._relay = platform.relay
         self.prefetching = Prefetching(platform.clock, waiting, platform.limit, self.feed)
+
+    @property
+    def capacity(self) -> int:
+        """Pages of the first component on device."""
+        return self._pool.capacity
+
+    @property
+    def available(self) -> int:
+        """Of these, those that no request holds."""
+        return self._pool.available
+
+    def left(self, sequence: Sequence) -> int:
+        """Tokens that a sequence will still generate."""
+        return sequence.outputs - self.decode.generated(sequence)
+
+    def admit(self, sequence: Sequence) -> None:
+        """It is computed here from now on."""
+        self.admitted[sequence.job.index] = sequence
+        self.promised += -(-sequence.final // self.page_size)
+
+    def _leave(self, sequence: Sequence) -> None:
+        del self.admitted[sequence.job.index]
+        self.promised -= -(-sequence.final // self.page_size)
 
     def take_replies(self) -> None:
         self._apply(self._driver.poll())
@@ -138,7 +167,7 @@ class Running:
 
     def finish(self, sequence: Sequence) -> None:
         """Its last token was sampled here."""
-        self.count -= 1
+        self._leave(sequence)
         if self._relay is not None and self._relay.gives(sequence):
             self.leaving[sequence.job.index] = sequence
             self.progress += 1
@@ -168,7 +197,8 @@ class Running:
         self.feed(Retracted(job.index, key, length, reusable, sequence.held))
         sequence.retractions += 1
         self._requeue(sequence)
-        sequence.alone += not self.count
+        self.reserve.retracted(self)
+        sequence.alone += not self.admitted
         if sequence.alone > _MOST_ALONE:
             raise CoreBug(f"request {job.index}: alone, and refused {_MOST_ALONE} times")
 
@@ -202,6 +232,6 @@ class Running:
         """Puts a sequence that is no longer admitted at the front of the queue."""
         sequence.length = sequence.job.input_length + sequence.generated
         sequence.held = sequence.reported = 0
-        self.count -= 1
+        self._leave(sequence)
         self.progress += 1
         self.waiting.push_front(sequence)

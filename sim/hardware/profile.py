@@ -2,7 +2,7 @@
 
 Lives here: the record, the rates that follow from it, and the lookup. The figures with their
 sources are in sim/hardware/profiles, one accelerator per file, or in a file that `hicache
-calibrate` wrote (see measured). Does not contain formulas about models (see sim/engine/costs).
+calibrate` wrote (see measured). Does not contain formulas about models (see sim/times).
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from . import measured
 from .curve import Curve
 
 _PROFILES = "sim.hardware.profiles"
-_NOT_MEASURED = ("name", "curves", "geometry")
+RANKS_LINKS = ("nvlink", "nvswitch", "pcie")
+_PUBLISHED = (
+    "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes"
+)  # fmt: skip
+_NOT_MEASURED = ("name", "curves", "geometry", *_PUBLISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,12 @@ class HardwareProfile:
     copy_latency_ns         from the start of a copy until its first byte moves.
     compute_permille, hbm_permille, link_permille   reachable part of each peak.
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
+    fp8_flops_per_s, fp4_flops_per_s   dense, peak; 0 without such units: the products of these
+                            weights then run in bf16.
+    ranks_link              between ranks: nvlink (each pair has its own), nvswitch or pcie.
+    ranks_link_bytes_per_s  of a rank, one direction, peak.
+    sms                     streaming multiprocessors; 0 if not known.
+    l2_bytes                level 2 cache; 0 if not known.
     curves                  measured copy times by direction (d2h, h2d); they replace
                             link_bytes_per_s and copy_latency_ns.
     geometry                what was copied when the curves were measured (see measured).
@@ -50,6 +60,12 @@ class HardwareProfile:
     hbm_permille: int
     link_permille: int
     step_overhead_ns: int
+    fp8_flops_per_s: int = 0
+    fp4_flops_per_s: int = 0
+    ranks_link: str = "pcie"
+    ranks_link_bytes_per_s: int = 0
+    sms: int = 0
+    l2_bytes: int = 0
     curves: Mapping[str, Curve] = field(default_factory=dict)
     geometry: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,6 +115,7 @@ def of(found: measured.Measured) -> HardwareProfile:
         name=f"{found.name}@{found.hash[:12]}",
         curves=found.curves,
         geometry=found.geometry,
+        ranks_link="pcie",
         **found.hardware,
     )
 

@@ -48,14 +48,25 @@ def test_the_parts_of_the_weights_are_the_weights(model: ModelDescription) -> No
 
 def test_another_type_of_weights_changes_all_but_the_embeddings() -> None:
     llama = models.get("llama-3.1-8b")
+    norms = (2 * 32 + 1) * 4096
     tables = 2 * 128_256 * 4096
-    for dtype, bits in (("bf16", 16), ("fp8", 8 + 1 / 512), ("int4", 4.125), ("mxfp4", 4.25)):
+    matrices = llama.parameters - tables - norms
+    for dtype, bits in (
+        ("bf16", 16),
+        ("fp8", 8),
+        ("fp8-block", 8 + 1 / 512),
+        ("int4", 4.125),
+        ("mxfp4", 4.25),
+        ("nvfp4", 4.5),
+    ):
         found = models.stored(llama, dtype)
         assert found.weight_dtype == dtype
-        matrices = llama.parameters - tables
-        assert found.weight_bytes == pytest.approx(2 * tables + matrices * bits / 8, abs=1)
+        stay = 2 * (tables + norms)
+        assert found.weight_bytes == pytest.approx(stay + matrices * bits / 8, abs=1)
         assert found.bytes_per_token() == llama.bytes_per_token()
-    with pytest.raises(CallerError, match="weight_dtype: expected one of bf16, fp8, int4, mxfp4"):
+    with pytest.raises(
+        CallerError, match="weight_dtype: expected one of bf16, fp8, fp8-block, int4,"
+    ):
         models.stored(llama, "int2")
 
 

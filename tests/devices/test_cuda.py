@@ -64,17 +64,27 @@ def make(accelerator: AtOnce, **options: Any) -> CudaDevice:
     st.booleans(),
     st.booleans(),
     st.sampled_from([1, 4096, 1 << 20]),
+    st.sampled_from([1, 256]),
     st.integers(0, 2**32),
 )
 def test_agrees_with_the_cpu_device_byte_for_byte(
-    model: ModelDescription, layout: str, batches: bool, late: bool, segment: int, seed: int
+    model: ModelDescription,
+    layout: str,
+    batches: bool,
+    late: bool,
+    segment: int,
+    many: int,
+    seed: int,
 ) -> None:
+    """many: pieces of a layer, above which a copy goes to the driver layer by layer."""
     sizes = (model, PAGE_SIZE, DEVICE_PAGES, HOST_PAGES)
     chosen = DeviceOptions(layout=layout, io_backend="direct", segment_bytes=segment)
     with (
+        pytest.MonkeyPatch.context() as patch,
         CpuDevice(*sizes, chosen) as cpu,
         CudaDevice(*sizes, chosen, accelerator=AtOnce(batches, late)) as cuda,
     ):
+        patch.setattr(direct, "_MANY", many)
         seen = []
         for device in (cpu, cuda):
             seen.append(program(device, seed))

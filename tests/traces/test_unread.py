@@ -47,6 +47,7 @@ VALUES = {
     "--kv-dtype": "fp8",
     "--hardware": "h200",
     "--tp": "2",
+    "--times": "pure-roofline",
     "--host-bandwidth": "0.5x",
     "--scheduler": "priority",
     "--token-budget": "1K",
@@ -111,6 +112,7 @@ TIMED = {
     "--load-groups",
     "--scheduler",
     "--max-running",
+    "--times",
     *("--slo", "--arrivals", "--request-rate", "--concurrency", "--closed-loop", "--think-time"),
 }
 LINK = {"--storage-bandwidth", "--storage-latency"}

@@ -7,10 +7,12 @@ import argparse
 from typing import Protocol
 
 from hicache.core import registry
+from sim.times.base import DEFAULT as DEFAULT_TIMES
 
 from ..executors import base as executors
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import MAX_BLOCK_TOKENS, Trace
+from ..outside.entries import entry
 from ..terminal import options as read
 
 _MOST_SIZES = 64
@@ -34,6 +36,18 @@ def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
         default=0,
         metavar="N",
         help="only the first N requests (default: all)",
+    )
+
+
+def add_times(parser: argparse._ActionsContainer, default: str | None = None) -> None:
+    """The time model. default: what the record holds where none is given."""
+    known = ", ".join(registry.spellings(registry.TIMES))
+    parser.add_argument(
+        "--times",
+        type=entry(registry.TIMES),
+        default=default,
+        metavar="NAME",
+        help=f"time model of forward passes: {known}, or path.py:Name (default: {DEFAULT_TIMES})",
     )
 
 

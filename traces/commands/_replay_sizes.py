@@ -31,13 +31,19 @@ from ..replaying.options import (
 from ..replaying.pools import STAND_IN_WINDOW
 from ..replaying.wants import Pin, Pins
 from ..terminal import options as read
-from ._options import add_trace
+from ._options import add_times, add_trace
 
 
 def add_run(parser: argparse.ArgumentParser, check: str) -> None:
     """The trace and how it is replayed. check: the level without the option, in words."""
     add_trace(parser, optional=True)
     add = parser.add_argument
+    add(
+        "--stream",
+        action="store_true",
+        help="read a native trace of segments while it is replayed, in bounded memory; TRACE may "
+        "then be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M",
+    )
     add(
         "--mode",
         type=read.choice(MODES),
@@ -314,6 +320,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="accelerators that share the model",
     )
+    add_times(group)
     add(
         "--host-bandwidth",
         type=read.bandwidth,

@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from dataclasses import replace
+from typing import TextIO
 
 from hicache.core import registry
 from invariants.watch import Watch
@@ -24,6 +25,10 @@ from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..replaying.story import story_on_error
+from ..replaying.streaming.opening import opened as opened_once
+from ..replaying.streaming.opening import streams
+from ..replaying.streaming.run import check as check_streamed
+from ..replaying.streaming.run import run as streamed
 from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
 from ..reporting.report import print_story
 from ..terminal import options as read
@@ -82,6 +87,8 @@ def run(options: ReplayOptions, command: str) -> int:
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
+    if streams(options):
+        return _streamed(options, command, started, out)
     is_builtin = options.trace is None
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
@@ -117,6 +124,21 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.plot and variant is not None:
         with ignore_broken_pipe():
             print_variants([variant], out, limits(variant))
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _streamed(options: ReplayOptions, command: str, started: float, out: TextIO) -> int:
+    """Replays a trace that is read once. Returns the exit code."""
+    check_streamed(options)
+    trace = opened_once(options)
+    settings, sample = resolve(options, trace.sample)
+    warnings = warn(trace.sample, settings)
+    watch = None
+    if settings.check != "off":
+        watch = Watch(settings.check, replay_command=command)
+    with story_on_error(watch):
+        result = streamed(trace, settings, watch, started)
+    finish(trace, sample, settings, result, options, command, warnings, out)
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -32,6 +32,7 @@ from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
 from sim.options import EngineOptions, WorldOptions
+from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.workload import Workload
 from sim.world import World
 
@@ -52,7 +53,7 @@ from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
-from ._options import add_format, add_numa_node, opened
+from ._options import add_format, add_numa_node, add_times, opened
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -77,6 +78,7 @@ class Options(OptionRecord):
     host_pages: int | None
     write_policy: str
     max_running: int
+    times: str
     numa_node: int | None
     alone: bool
     recording: str | None
@@ -126,6 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests running at once",
     )
+    add_times(parser, DEFAULT_TIMES)
     add_numa_node(parser, "that of the profile")
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
@@ -157,7 +160,7 @@ def run(options: Options, command: str) -> int:
     lines: list[str] = []
     engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
     profile = hardware.of(calibration)
-    service = Service(workload, config, geometry.model, profile, engine)
+    service = Service(workload, config, geometry.model, profile, engine, options.times)
     made_by: dict[str, object] = {
         "device": options.device,
         "command": command,
@@ -284,7 +287,7 @@ def _own_order(service: Service) -> dict[str, Any]:
         service.model,
         service.profile,
         engine=service.engine,
-        options=WorldOptions(checks="every"),
+        options=WorldOptions(checks="every", times=service.times),
         observers=(recorder, recent),
     )
     with story_on_error(recent):

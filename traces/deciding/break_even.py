@@ -2,7 +2,7 @@
 
     bandwidth = bytes of the prefix in the cache / time to compute the prefix
 
-The time is the one of the simulator (sim/engine/costs), of one pass with the prefix alone, without
+The time is the one of the simulator (sim/times), of one pass with the prefix alone, without
 the fixed part of a pass. A link that is slower makes hits of that length late; one that is faster
 saves time with every hit. Longer prefixes take more compute for each token, so they need less.
 
@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass
 
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from sim.engine.costs import CostModel
 from sim.hardware.profile import HardwareProfile
+from sim.times import base as times
+from sim.times.base import Parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,16 @@ def break_even(
     tp: int,
     prefix_tokens: int,
     link_bytes_per_s: float | None = None,
+    time_model: str = times.DEFAULT,
 ) -> BreakEven:
-    """link_bytes_per_s: of all ranks; by default what the profile's links reach.
+    """time_model: name of the one whose passes these are. link_bytes_per_s: of all ranks; by
+    default what the profile's links reach.
 
     Raises CallerError for a prefix without tokens, and if the model does not fit.
     """
     if prefix_tokens < 1:
         raise CallerError(f"prefix: expected at least 1 token, found {prefix_tokens}")
-    costs = CostModel(model, profile, tp)
+    costs = times.make(time_model, model, profile, Parallelism(tp))
     seconds = costs.layers * costs.layer_ns([(0, prefix_tokens)], 0, 0) / 1e9 / prefix_tokens
     each = model.bytes_per_token(tp) * tp
     reached = profile.reached_link_bytes_per_s * tp

@@ -31,7 +31,6 @@ from hicache.runtime.recording import Recorder
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.accesses import Accesses
-from sim.engine.costs import CostModel
 from sim.engine.engine import Engine
 from sim.engine.forward import Forward
 from sim.engine.running import Platform
@@ -40,6 +39,7 @@ from sim.engine.sequence import Sequence as Request
 from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
+from sim.times import base as times
 from sim.workload import Job, Workload
 
 from .recording_on_sim import layer_bytes
@@ -207,13 +207,14 @@ class DeviceResult:
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
     """What is served, and by what: the requests, the core's settings, the model whose pages are
-    moved, the accelerator that the engine plans with, and the engine's limits."""
+    moved, the accelerator that the engine plans with, the engine's limits, and the time model."""
 
     workload: Workload
     config: Config
     model: ModelDescription
     profile: HardwareProfile
     engine: EngineOptions
+    times: str = times.DEFAULT
 
 
 class DeviceRun:
@@ -239,7 +240,7 @@ class DeviceRun:
         self.timer = WallTimer()
         self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made_by)
         self._controller = _Controller(shadow, self.recorder, alone)
-        costs = CostModel(model, service.profile)
+        costs = times.make(service.times, model, service.profile)
         core = Core(config)
         forward = Forward(
             self._stand_in,

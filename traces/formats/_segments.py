@@ -142,7 +142,7 @@ class NativePages:
         index, tokens = self._last
         if index != job.index:  # a request is usually asked for several lengths in a row
             branches, ends = self._segments(job)
-            tokens = _spans(self._streams[branches], ends)
+            tokens = spans(self._streams[branches], ends)
             self._last = job.index, tokens
         if length > len(tokens):
             raise CallerError(
@@ -157,7 +157,7 @@ class NativePages:
     def chain(self, job: Job) -> Pages:
         branches, ends = self._segments(job)
         cached = np.minimum(ends, job.input_length + job.output_length - 1)
-        return _spans(self._first_ids[branches], cached // self.page_size)
+        return spans(self._first_ids[branches], cached // self.page_size)
 
     def _segments(self, job: Job) -> tuple[NDArray[np.int32], Pages]:
         """The branches of a request, and the token after each."""
@@ -166,7 +166,7 @@ class NativePages:
         return self._branches[part], np.cumsum(self._lengths[part], dtype=np.int64)
 
 
-def _spans(firsts: Pages, ends: Pages) -> Pages:
+def spans(firsts: Pages, ends: Pages) -> Pages:
     """The numbers from each of `firsts` on, one run after another. ends: the place after each."""
     starts = np.empty_like(ends)
     starts[0], starts[1:] = 0, ends[:-1]

@@ -9,25 +9,22 @@ them, version 2 has requests of blocks and of lengths (_block_lines).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from sim.sending import SenderOptions
 
-from . import _block_lines, _blocks, _chains, _native_fields, _sender, base
+from . import _block_lines, _blocks, _chains, _native_fields, _sender
 from ._chains import Chains
 from ._jobs import Jobs
 from ._native_fields import NAME, SEGMENTS, Header
+from ._native_segments import Request, requests
 from ._rows import About, Row
-from ._segments import NativeTrace, Segment, Tokens
+from ._segments import NativeTrace, Tokens
 from ._sniff import Head
 from ._tenants import Tenants
 from .base import Lines, Record, Trace
 
 SUMMARY = "segments of token streams, the output's identity included (docs/formats.md)"
-
-_FIELDS = _native_fields.FIELDS | {"input", "output"}
-
 
 SAMPLE = """\
 {"format": "hicache-trace", "version": 1}
@@ -59,6 +56,23 @@ def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
     return trace
 
 
+def reading(files: Iterable[Lines], streams: Mapping[str, int]) -> Iterator[Request]:
+    """The requests of a file of segments, each forgotten when the next one is read. Raises
+    CallerError for another kind of file. streams: the number of each name."""
+    about = About()
+    lines, records, header = _begin(files, about)
+    if header.requests != SEGMENTS:
+        lines.wrong("requests of segments to read once", header.requests, "leave out --stream")
+    if header.sender is not None:
+        lines.wrong("requests that arrive at their times", "a sender", "leave out --stream")
+    return requests(lines, records, header, streams)
+
+
+def made(lines: Lines, records: Iterable[Record], streams: Mapping[str, int]) -> Iterator[Request]:
+    """The requests of records that a generator makes, checked as those of a file."""
+    return requests(lines, records, Header(1, None), streams)
+
+
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
     """The requests of a file of blocks or lengths. Raises CallerError for one of segments."""
     lines, records, header = _begin(files, about)
@@ -73,41 +87,32 @@ def _begin(files: Iterable[Lines], about: About) -> tuple[Lines, Iterator[Record
     return lines, records, _native_fields.read_header(lines, next(records))
 
 
+class Streams(dict[str, int]):
+    """A number for each name, in the order of their appearance."""
+
+    def __missing__(self, name: str) -> int:
+        number = self[name] = len(self)
+        return number
+
+
 def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: int) -> NativeTrace:
-    known = _FIELDS | {"tenant"} if header.version > 1 else _FIELDS
     jobs = Jobs()
     jobs.sender = header.sender
     tokens = Tokens()
     tenants = Tenants()
     chains = Chains("q")
     numbers = array("q")
-    streams: dict[str, int] = {}
     sessions: dict[str, int] = {}
-    last_ns = 0
-    for record in records:
-        _native_fields.check_fields(lines, record, known)
-        after, arrival_ns = _native_fields.arrival(lines, record, len(jobs))
-        if after < 0:
-            base.not_backwards(lines, arrival_ns, last_ns)
-            last_ns = arrival_ns
-        prompt = _prompt(lines, record, streams)
-        output = _segment(lines, record.get("output"), "output", streams)
-        length = sum([count for _, count in prompt])
-        if length + output[1] > base.MAX_REQUEST_TOKENS:
-            lines.wrong(
-                f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
-                str(length + output[1]),
-                "shorten the request",
-            )
+    for one in requests(lines, records, header, Streams()):
         try:
-            namespace = _native_fields.name(lines, record, "namespace")
-            tokens.add((*prompt, output), namespace, chains)
+            tokens.add(one.segments, one.namespace, chains)
         except OverflowError:
             lines.wrong(f"at most {_chains.MOST} different segments", "more", "split the trace")
-        session = _session(lines, record, after, jobs, sessions)
-        priority = _native_fields.priority(lines, record)
-        jobs.add(arrival_ns, length, output[1], after, session, priority)
-        tenants.add(_native_fields.name(lines, record, "tenant"))
+        session = _session(one, jobs, sessions)
+        jobs.add(
+            one.arrival_ns, one.input_length, one.output_length, one.after, session, one.priority
+        )
+        tenants.add(one.tenant)
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
@@ -116,32 +121,8 @@ def _segments(lines: Lines, records: Iterator[Record], header: Header, limit: in
     return NativeTrace(lines.path, jobs, numbers, tokens, tenants)
 
 
-def _session(lines: Lines, record: Record, after: int, jobs: Jobs, sessions: dict[str, int]) -> int:
+def _session(one: Request, jobs: Jobs, sessions: dict[str, int]) -> int:
     """The session that the request names, or that of the request before it, or a new one."""
-    if "session" in record:
-        return sessions.setdefault(base.text(lines, record, "session"), len(jobs))
-    return jobs.session(after) if after >= 0 else len(jobs)
-
-
-def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:
-    segments = record.get("input")
-    if type(segments) is not list or not segments:
-        lines.wrong_field(record, "input", "a list of [stream, length] pairs, at least one")
-    return [_segment(lines, pair, "input", streams) for pair in segments]
-
-
-def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Segment:
-    if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
-        lines.wrong(
-            f'{field}: [stream, length] pairs such as ["a", 256]',
-            base.show(pair),
-            "correct the field",
-        )
-    name, length = pair
-    if type(length) is not int or not 1 <= length <= base.MAX_REQUEST_TOKENS:
-        lines.wrong(
-            f"{field}: a length from 1 to {base.MAX_REQUEST_TOKENS}",
-            base.show(length),
-            "correct the field",
-        )
-    return streams.setdefault(name, len(streams)), length
+    if one.session is not None:
+        return sessions.setdefault(one.session, len(jobs))
+    return jobs.session(one.after) if one.after >= 0 else len(jobs)

@@ -192,7 +192,8 @@ def _of_checks(one: Judged) -> Figures:
 def _world(one: Judged) -> TimedResult:
     """The same run, without any account."""
     settings = one.settings
-    options = WorldOptions(settings.check, settings.seed, settings.tp, speed=settings.speed)
+    ranks, speed = settings.parallelism, settings.speed
+    options = WorldOptions(settings.check, settings.seed, ranks, settings.times, speed=speed)
     core, model, hardware = settings.core, settings.model, settings.hardware
     return World(one.kept, core, model, hardware, engine=settings.engine, options=options).run()
 

@@ -63,8 +63,10 @@ class HitsReplay:
         rounds: RoundOptions | None = None,
         uncached: frozenset[int] = frozenset(),
         wants: WantOptions | None = None,
+        ended: Callable[[], None] | None = None,
     ) -> None:
-        """uncached: requests that are larger than the device; they are computed without it."""
+        """uncached: requests that are larger than the device; they are computed without it.
+        ended: called when a request has been served."""
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
         if store is not None:
@@ -77,6 +79,7 @@ class HitsReplay:
         self._turn = 0
         self._trace = trace
         self._account = account
+        self._ended = ended
         self._wants = Wants(wants or WantOptions(), self._driver.feed)
         self._stepwise = len(config.components) > 1
 
@@ -90,6 +93,8 @@ class HitsReplay:
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
             self.serve(job)
+            if self._ended is not None:
+                self._ended()
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))

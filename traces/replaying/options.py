@@ -46,6 +46,7 @@ class ReplayOptions(OptionRecord):
     format: str | None
     block_size: int | None
     tokenizer: str | None
+    stream: bool
     mode: Mode
     limit: int
     sample: Fraction | None
@@ -108,6 +109,7 @@ class ReplayOptions(OptionRecord):
     kv_dtype: str | None
     hardware: str | None
     tp: int
+    times: str | None
     host_bandwidth: Bandwidth | None
     scheduler: str | None
     token_budget: int | None

@@ -19,6 +19,7 @@ from .following.history import History
 from .following.prefetches import Prefetches
 from .load.slo import Served
 from .lookups import Lookups
+from .streaming.parts import Streaming
 from .turns import Turn
 
 NS_PER_S = 1_000_000_000
@@ -167,7 +168,7 @@ class Run:
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
     half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
     where it was asked for. fleet: what each replica did, if there are several; the other figures
-    are then of all together.
+    are then of all together. streaming: of a trace that was not held.
     """
 
     account: Account
@@ -189,6 +190,7 @@ class Run:
     storage: StorageUse | None = None
     fleet: FleetUse | None = None
     copies: Copies | None = None
+    streaming: Streaming | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:

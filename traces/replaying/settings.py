@@ -22,11 +22,12 @@ from hicache.memory.pieces import CopyShape, all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
-from sim.engine.costs import CostModel
 from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
+from sim.times import base as times
+from sim.times.base import Parallelism, TimeModel
 from sim.wants import NO_WANTS, WantOptions
 
 from ..formats.base import Paged, Trace, need_identity
@@ -70,6 +71,7 @@ class Settings:
     model: ModelDescription
     hardware: HardwareProfile
     tp: int
+    times: str
     host_bandwidth: Bandwidth
     speed: Fraction
     spread: bool
@@ -85,6 +87,16 @@ class Settings:
     load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """How the ranks share the model."""
+        return Parallelism(self.tp)
+
+    @property
+    def time_model(self) -> TimeModel:
+        """The durations of this run's passes."""
+        return times.make(self.times, self.model, self.hardware, self.parallelism)
 
     @property
     def value_bytes(self) -> dict[str, int]:
@@ -149,6 +161,7 @@ class Settings:
             "kv_dtype": self.model.kv_dtype,
             "hardware": self.hardware.name,
             "tp": self.tp,
+            "times": self.times,
             "page_size": core.page_size,
             "page_size_from": "option" if self.page_size_given else "model",
             "device_pages": core.device_pages[0],
@@ -238,7 +251,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     engine = _engine(options, model)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
-        CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
+        # raises if the ranks cannot hold the weights
+        times.make(options.times or times.DEFAULT, model, profile, Parallelism(options.tp))
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
@@ -261,6 +275,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         model=model,
         hardware=profile,
         tp=options.tp,
+        times=options.times or times.DEFAULT,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
         spread=bool(options.spread),

@@ -78,7 +78,8 @@ def _options(settings: Settings) -> WorldOptions:
     return WorldOptions(
         checks=settings.check,
         seed=settings.seed,
-        tp=settings.tp,
+        parallelism=settings.parallelism,
+        times=settings.times,
         speed=settings.speed,
         concurrency=settings.load.concurrency,
     )

@@ -26,8 +26,18 @@ class Unread(CallerError):
 
 
 _TIMED = (
-    *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
+    *(
+        "seed",
+        "speed",
+        "spread",
+        "host_bandwidth",
+        "load_groups",
+        "scheduler",
+        "max_running",
+        "times",
+    ),
     *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
+    "times",
 )
 _ARRIVALS = ("arrivals", "request_rate", "spread")
 _STORAGE = (

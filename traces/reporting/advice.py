@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from hicache import models
 from hicache.core.errors import CallerError
-from sim.engine.costs import CostModel
+from sim.times import base as times
+from sim.times.base import Parallelism
 
 from ..replaying.account import Share
 from ..replaying.device_sizes import memory_of
@@ -103,7 +104,7 @@ def _is_smaller_in_fp8(settings: Settings) -> bool:
 def _can_share(settings: Settings, tp: int) -> bool:
     """Whether `tp` accelerators can share the model."""
     try:
-        CostModel(settings.model, settings.hardware, tp)
+        times.make(settings.times, settings.model, settings.hardware, Parallelism(tp))
     except CallerError:
         return False
     return True

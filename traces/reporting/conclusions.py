@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicache.core.components.base import residency
-from sim.engine.costs import CostModel
 
 from ..formats._jobs import Jobs
 from ..formats.base import Trace
@@ -130,7 +129,7 @@ def _saved(settings: Settings, run: Run) -> str:
 
 def saved_s(settings: Settings, run: Run) -> float:
     """Seconds of forward passes that the host hits saved, each request computed on its own."""
-    costs = CostModel(settings.model, settings.hardware, settings.tp)
+    costs = settings.time_model
     saved_ns = 0
     for row in run.account.rows():
         if row.host:

@@ -12,6 +12,7 @@ from ..formats.base import Trace
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse, spread
 from ..replaying.settings import Settings
+from ..replaying.streaming.parts import Streaming
 from .components import describe
 from .fleet import fleet_document
 from .overload import Load
@@ -75,6 +76,8 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "whole": _share(whole),
             "steady": _share(steady),
         }
+    if run.streaming is not None:
+        result["streaming"] = _streaming(run.streaming)
     result["checks"] = _checks(run.checks)
     if run.fleet is not None:
         result["fleet"] = fleet_document(run.fleet)
@@ -94,6 +97,16 @@ def _checks(checks: Checks) -> dict[str, object]:
         "access_checks": checks.access_checks,
         "not_judged": checks.unjudged,
         "excuses": checks.excuses,
+    }
+
+
+def _streaming(streaming: Streaming) -> dict[str, object]:
+    return {
+        "ceiling_exact": streaming.remembered,
+        "group_requests": streaming.group,
+        "part_requests": streaming.parts.requests,
+        "cpu_s": streaming.parts.cpu_s,
+        "peak_bytes": streaming.parts.peak_bytes,
     }
 
 

@@ -101,7 +101,7 @@ def _break_even(found: Study) -> BreakEven | None:
     settings, requests = found.settings, len(found.trace.jobs)
     prefix = max(1, found.curves.lru.unbounded // requests)
     hardware = with_bandwidth(settings.hardware, found.options.host_bandwidth)
-    return break_even(settings.model, hardware, settings.tp, prefix)
+    return break_even(settings.model, hardware, settings.tp, prefix, time_model=settings.times)
 
 
 def assumptions(found: Study) -> list[str]:

@@ -110,7 +110,7 @@ def _contents(options: ReplayOptions) -> dict[str, str]:
     if options.hardware and measured.is_path(options.hardware):
         paths.append(options.hardware)
     for package in registry.OPEN:
-        for name in (options.eviction, options.write_policy, options.scheduler):
+        for name in (options.eviction, options.write_policy, options.scheduler, options.times):
             source = entries.source_of(package, name) if name else None
             if source is not None:
                 paths.append(source)

@@ -16,4 +16,8 @@ PROFILE = HardwareProfile(
     hbm_permille=800,  # estimate: weight streaming in decode
     link_permille=800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
     step_overhead_ns=500_000,  # estimate: launch of a captured graph, sampling, scheduling
+    ranks_link="nvswitch",  # HGX A100: every pair at full rate
+    ranks_link_bytes_per_s=300_000_000_000,  # data sheet: NVLink 600 GB/s, both directions
+    sms=108,  # A100 architecture white paper, table 4
+    l2_bytes=41_943_040,  # the same: 40 MB
 )

@@ -16,4 +16,10 @@ PROFILE = HardwareProfile(
     hbm_permille=800,  # estimate: weight streaming in decode
     link_permille=870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
     step_overhead_ns=500_000,  # estimate: launch of a captured graph, sampling, scheduling
+    fp8_flops_per_s=4_500_000_000_000_000,  # data sheet: 72 PFLOPS sparse for eight, half dense
+    fp4_flops_per_s=9_000_000_000_000_000,  # data sheet: 144 PFLOPS sparse for eight, half dense
+    ranks_link="nvswitch",  # HGX B200: every pair at full rate
+    ranks_link_bytes_per_s=900_000_000_000,  # data sheet: 14.4 TB/s for eight, both directions
+    sms=148,  # CUDA device properties of a B200
+    l2_bytes=132_644_864,  # the same: 126.5 MB
 )

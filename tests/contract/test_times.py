@@ -1,0 +1,84 @@
+"""Every time model in sim/times keeps the contract, and the contract finds one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache import models
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.models import TINY, ModelDescription
+from invariants.contracts.times import wrong
+from sim.engine_profiles.base import EngineProfile
+from sim.hardware import profile as hardware
+from sim.hardware.profile import HardwareProfile
+from sim.times.base import Chunks, Parallelism, make
+
+H100 = hardware.get("h100")
+NAMES = registry.names(registry.TIMES)
+
+
+class Plain:
+    """100 ns for each token and layer."""
+
+    def __init__(
+        self,
+        model: ModelDescription,
+        hardware: HardwareProfile,
+        parallelism: Parallelism,
+        engine: EngineProfile | None,
+    ) -> None:
+        self.layers = model.layers
+        self.label = "100 ns a token"
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        return 100 * (decoding + context + sum(end - start for start, end in chunks))
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        return 0
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        return self.layers * self.layer_ns(chunks, decoding, context)
+
+
+class Falling(Plain):
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        return 100_000_000 - context if decoding else super().layer_ns(chunks, 0, 0)
+
+
+class Started(Plain):
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        return 5
+
+
+class Fractions(Plain):
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> float:  # type: ignore[override]
+        return 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_time_model_keeps_the_contract(name: str) -> None:
+    try:
+        entry = registry.load(registry.TIMES, name)
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert wrong(entry.times, models.get(getattr(entry, "TRIED_ON", TINY.name))) == ""
+
+
+def test_the_contract_takes_a_plain_one_and_finds_the_others() -> None:
+    assert wrong(Plain) == ""
+    assert wrong(Falling).startswith("expected at least 399999996 ns")
+    assert "x 0 + 5 ns" in wrong(Started)
+    assert wrong(Fractions).startswith("expected whole nanoseconds")
+
+
+def test_ranks_are_checked_before_any_time() -> None:
+    with pytest.raises(CallerError, match=r"times: expected one of .*pure-roofline"):
+        make("roofing", TINY, H100)
+    for more, said in (
+        ({"tp": 0}, "tp: expected at least 1, found 0"),
+        ({"tp": 4, "ep": 3}, "ep: expected a divisor of 4 ranks, found 3"),
+        ({"tp": 4, "attention_dp": 8}, "attention_dp: expected a divisor of 4 ranks, found 8"),
+    ):
+        with pytest.raises(CallerError, match=said):
+            Parallelism(**more)

@@ -1,0 +1,169 @@
+"""The time model that asks AIConfigurator's tables: its sums, its names, and what they lack."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from hicache import models
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from sim import engine_profiles
+from sim.hardware import profile
+from sim.hardware.profile import HardwareProfile
+from sim.times._aiconfigurator_names import SYSTEMS, model_of, precisions, system_of
+from sim.times.base import Parallelism, TimeModel, make
+
+NAME = "aiconfigurator"
+INSTALLED = pytest.mark.skipif(
+    find_spec("aiconfigurator_core") is None,
+    reason="aiconfigurator-core is not installed",
+)
+H100 = profile.get("h100")
+
+
+def described(name: str, weights: str = "", rows: str = "") -> ModelDescription:
+    """The model; with its weights and cached rows in these types."""
+    model = models.get(name)
+    model = models.stored(model, weights) if weights else model
+    return models.cached_as(model, rows) if rows else model
+
+
+def tables(
+    model: ModelDescription, hardware: HardwareProfile = H100, engine: str = "vllm", **shares: int
+) -> TimeModel:
+    return make(NAME, model, hardware, Parallelism(**shares), engine_profiles.get(engine))
+
+
+@INSTALLED
+@pytest.mark.parametrize(
+    ("model", "system", "backend", "tp"),
+    [
+        (described("llama-3.1-8b"), "h100_sxm", "vllm", 1),
+        (described("llama-3.1-70b"), "h100_sxm", "vllm", 4),
+        (described("qwen3-32b"), "h200_sxm", "sglang", 2),
+        (described("gpt-oss-120b"), "h200_sxm", "vllm", 2),
+        (described("deepseek-v3"), "h200_sxm", "vllm", 8),
+        (described("qwen3.5-397b-a17b"), "h200_sxm", "vllm", 8),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_pass_takes_what_the_library_says(
+    model: ModelDescription, system: str, backend: str, tp: int
+) -> None:
+    core = pytest.importorskip("aiconfigurator_core")
+    compiling = pytest.importorskip("aiconfigurator_core.sdk.engine")
+    hardware = profile.get(next(name for name, theirs in SYSTEMS.items() if theirs == system))
+    shares = {"moe_tp_size": tp, "moe_ep_size": 1} if model.experts else {}
+    modes = next(iter(precisions(model, hardware, backend)))
+    spec = compiling.compile_engine(model_of(model), system, backend, tp_size=tp, **shares, **modes)
+    theirs = core.AicEngine.from_spec(spec)
+    ours = tables(model, hardware, tp=tp, engine=backend)
+
+    prefill = theirs.predict_prefill_latency(1, 2048)
+    cached = theirs.predict_prefill_latency(1, 3072, 2048)
+    decode = theirs.decode_step_latency(16, 2047, 2)
+    assert ours.step_ns([(0, 2048)], 0, 0) == pytest.approx(prefill * 1e6, rel=0.02)
+    assert ours.step_ns([(2048, 3072)], 0, 0) == pytest.approx(cached * 1e6, rel=0.02)
+    assert ours.step_ns([], 16, 16 * 2048) == pytest.approx(decode * 1e6, rel=0.01)
+    mixed = ours.step_ns([(0, 2048)], 16, 16 * 2048)
+    assert ours.step_ns([(0, 2048)], 0, 0) < mixed < (prefill + decode) * 1e6
+    assert system in ours.label
+    assert backend in ours.label
+
+
+@INSTALLED
+def test_nothing_to_compute_takes_no_time() -> None:
+    costs = tables(described("llama-3.1-8b"))
+    assert costs.step_ns([], 0, 0) == 0
+    assert costs.step_ns([(5, 5)], 0, 0) == 0
+
+
+@INSTALLED
+def test_unequal_chunks_pay_for_their_exact_pairs() -> None:
+    costs = tables(described("llama-3.1-8b"))
+    equal = costs.layer_ns([(0, 4096), (0, 4096)], 0, 0)
+    assert costs.layer_ns([(0, 7168), (0, 1024)], 0, 0) > equal
+    assert costs.layer_ns([(0, 0), (0, 4096), (0, 4096)], 0, 0) == equal
+
+
+@INSTALLED
+def test_each_attention_rank_computes_its_own_requests() -> None:
+    model = described("deepseek-v3")
+    whole = tables(model, profile.get("h200"), tp=8, ep=8)
+    divided = tables(model, profile.get("h200"), tp=8, ep=8, attention_dp=8)
+    assert divided.step_ns([], 512, 512 * 4096) < whole.step_ns([], 512, 512 * 4096)
+    eight = [(0, 1024)] * 8
+    assert divided.layer_ns(eight, 0, 0) == divided.layer_ns(eight[:1], 0, 0)
+
+
+@INSTALLED
+def test_quantised_weights_and_engines_have_tables_of_their_own() -> None:
+    b200 = profile.get("b200")
+    plain = tables(described("llama-3.1-70b"), b200, tp=2)
+    halves = tables(described("llama-3.1-70b", "fp8", rows="fp8"), b200, tp=2)
+    quarters = tables(described("llama-3.1-70b", "nvfp4", rows="fp8"), b200, tp=2)
+    steps = [costs.step_ns([(0, 8192)], 0, 0) for costs in (quarters, halves, plain)]
+    assert steps == sorted(steps)
+    other = tables(described("llama-3.1-70b"), b200, tp=2, engine="sglang")
+    assert other.step_ns([], 8, 8192) != plain.step_ns([], 8, 8192)
+
+
+@INSTALLED
+def test_an_engine_without_tables_has_those_of_vllm() -> None:
+    assert "vllm" in tables(described("llama-3.1-8b"), engine="plain").label
+
+
+@INSTALLED
+def test_what_the_tables_lack_is_said_in_one_line() -> None:
+    lacking = described("gpt-oss-120b")
+    with pytest.raises(CallerError) as error:
+        tables(lacking, profile.get("h200"), tp=2, engine="trtllm")
+    message = str(error.value)
+    assert "expected tables of openai/gpt-oss-120b" in message
+    assert "moe_tp_size 2" in message
+    assert "\n" not in message
+    assert message.endswith("choose --times roofline")
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "llama-3.1-8b-eagle3", "deepseek-v3-mtp"])
+def test_a_model_of_another_shape_is_refused(name: str) -> None:
+    with pytest.raises(CallerError, match=f"expected a model of the shape of .*, found {name};"):
+        model_of(models.get(name))
+
+
+def test_a_model_is_found_by_its_shape_and_not_by_its_name() -> None:
+    model = models.get("llama-3.1-8b")
+    assert model_of(replace(model, name="mine")) == "meta-llama/Meta-Llama-3.1-8B"
+    with pytest.raises(CallerError, match=r"found llama-3\.1-8b"):
+        model_of(replace(model, hidden_size=4097))
+
+
+def test_hardware_without_tables_is_refused() -> None:
+    with pytest.raises(CallerError, match=r"expected hardware with measured tables .*'h20'"):
+        system_of("h20")
+
+
+def test_a_type_that_the_library_does_not_know_is_refused() -> None:
+    with pytest.raises(CallerError, match="found mxfp4, mxfp4 and bf16"):
+        next(precisions(described("llama-3.1-8b", "mxfp4"), H100, "vllm"))
+
+
+def test_rows_in_fp8_are_attended_to_as_the_engine_does() -> None:
+    model = described("llama-3.1-8b", "fp8", rows="fp8")
+    for engine, first in (("vllm", "bfloat16"), ("trtllm", "fp8")):
+        modes = list(precisions(model, H100, engine))
+        assert modes[0]["fmha_quant_mode"] == first
+        assert len(modes) == 2
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
+    monkeypatch.delitem(sys.modules, f"sim.times.{NAME}", raising=False)
+    with pytest.raises(
+        CallerError, match=r"expected what aiconfigurator needs.*pip install 'hicache\[times\]'"
+    ):
+        make(NAME, models.get("llama-3.1-8b"), H100)

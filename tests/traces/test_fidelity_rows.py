@@ -1,0 +1,138 @@
+"""Published measurements as rows: what a row must have, names that are normalised, the split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from traces.fidelity import names
+from traces.fidelity.rows import Row, read
+from traces.fidelity.split import group, half
+
+GIVEN: dict[str, object] = {
+    "id": "one",
+    "grade": "A",
+    "kind": "serving-closed-loop",
+    "engine": "vllm",
+    "engine_version": "0.10.2",
+    "gpu": "H100 SXM 80GB",
+    "gpu_count": 2,
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "hicache_model": "llama-3.1-8b",
+    "tp": 2,
+    "pp": 1,
+    "weights": "bf16 (page says fp16)",
+    "workload": {"isl": 1024, "osl": 1024, "concurrency": 4},
+    "metrics": {"mean_ttft_ms": 50.0, "mean_tpot_ms": 7.0},
+}
+
+
+def rows_of(folder: Path, *rows: object) -> list[Row]:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (folder / "measurements.jsonl").write_text("\n".join(lines) + "\n")
+    return read(folder)
+
+
+def test_a_row_is_read_and_its_names_are_normalised(tmp_path: Path) -> None:
+    row, other = rows_of(tmp_path, GIVEN, GIVEN | {"id": "two", "unknown": [1], "weights": None})
+    assert (row.hardware, row.model, row.engine, row.weights) == (
+        "h100",
+        "llama-3.1-8b",
+        "vllm",
+        "bf16",
+    )
+    assert (row.tp, row.ep, row.dp_attention, row.prefix_cache) == (2, 0, 0, None)
+    assert (other.id, other.weights) == ("two", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"grade": None}, "grade: expected a text, found null"),
+        ({"grade": "D"}, 'grade: expected A, B or C, found "D"'),
+        ({"metrics": {}}, "metrics: expected at least one figure, found none"),
+        ({"metrics": None}, "metrics: expected an object, found null"),
+        ({"metrics": {"mean_tpot_ms": -1}}, "metrics.mean_tpot_ms: expected a number of at least"),
+        ({"metrics": {"mean_tpot_ms": "7"}}, "metrics.mean_tpot_ms: expected a number of at least"),
+        ({"metrics": {"rate": [1, True]}}, "metrics.rate: expected a number of at least 0"),
+        ({"tp": 0}, "tp: expected an integer of at least 1, found 0"),
+        ({"tp": 2.0}, "tp: expected an integer of at least 1, found 2.0"),
+        ({"tp": 4}, "tp: expected at most the 2 GPUs of gpu_count, found 4 ranks"),
+        ({"dp_attention": 8}, "dp_attention: expected at most the 2 GPUs of gpu_count, found 8"),
+        ({"gpu": 7}, "gpu: expected a text, found 7"),
+        ({"workload": []}, "workload: expected an object, found []"),
+        ({"prefix_cache": "no"}, 'prefix_cache: expected true or false, found "no"'),
+        ({"missing": "all"}, 'missing: expected a list of texts, found "all"'),
+        (
+            {"metrics": {"median_ttft_ms": 9, "p99_ttft_ms": 8}},
+            "metrics.median_ttft_ms: expected at most p99_ttft_ms, found 9",
+        ),
+    ],
+)
+def test_a_bad_row_is_named_with_its_file_and_line(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(CallerError) as error:
+        rows_of(tmp_path, GIVEN | {"id": "first"}, GIVEN | {"id": "bad"} | change)
+    text = str(error.value)
+    assert f"measurements.jsonl:2, row bad: {said}" in text
+    assert "\n" not in text
+    assert text.endswith("; mend the row")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[1]", "expected one JSON object, found a list of 1"),
+        ("{", "expected one JSON object, found: "),
+        ('{"id": "a", "id": "b"}', "found: the key 'id' twice"),
+        ('{"id": "a", "metrics": {"x": NaN}}', "found: the number NaN"),
+        ("[" * 100_000, "expected one JSON object, found: "),
+        (json.dumps({"grade": "A"}), "id: expected a text, found nothing"),
+        (json.dumps(GIVEN | {"note": "x" * 2_000_000}), "expected a row of at most 1048576 bytes"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(CallerError) as error:
+        rows_of(tmp_path, line)
+    assert "measurements.jsonl:1: " in str(error.value)
+    assert said in str(error.value)
+
+
+def test_an_id_is_there_once_and_a_file_has_rows(tmp_path: Path) -> None:
+    with pytest.raises(
+        CallerError, match=r"jsonl:2, row one: id: expected one row, found also .*:1"
+    ):
+        rows_of(tmp_path, GIVEN, GIVEN)
+    with pytest.raises(CallerError, match="expected published measurements, found no row"):
+        rows_of(tmp_path, "")
+    with pytest.raises(CallerError, match="found: No such file or directory; name their folder"):
+        read(tmp_path / "none")
+
+
+def test_gpus_engines_and_versions_have_one_name_each() -> None:
+    gpus = ["H100 SXM 80GB", "H100 80GB HBM3", "H100-80GB-HBM3", "H100", "H100 cluster"]
+    assert {names.gpu(text) for text in gpus} == {"h100"}
+    texts = ("A100 40GB", "A100-SXM4-80GB", "H20", "GH200", "RTX PRO 6000", "")
+    found = [names.gpu(text) for text in texts]
+    assert found == ["a100_40gb", "a100", "h20", "gh200", "rtx_pro_6000", "none"]
+    texts = ("vllm PD, Mooncake", "NIM (TensorRT-LLM)", "sglang PD", "trace replay (no engine)")
+    assert [names.engine(text) for text in texts] == ["vllm", "trtllm", "sglang", "none"]
+    texts = ("1.1.0rc2.post2", "NIM 1.8.0", "nightly-dev-20260216", "")
+    assert [names.version(text) for text in texts] == [(1, 1, 0), (1, 8, 0), (), ()]
+
+
+def test_rows_are_split_by_group(tmp_path: Path) -> None:
+    """The halves of two groups, so that no change of the hash goes unseen."""
+    one, same, other = rows_of(
+        tmp_path,
+        GIVEN,
+        GIVEN | {"id": "same", "gpu": "H100", "engine_version": "0.20"},
+        GIVEN | {"id": "other", "engine": "trtllm"},
+    )
+    assert group(one) == group(same) == "h100|llama-3.1-8b|vllm"
+    assert group(other) == "h100|llama-3.1-8b|trtllm"
+    assert [half(row) for row in (one, same, other)] == ["judge", "judge", "fit"]

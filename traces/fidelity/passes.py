@@ -1,0 +1,152 @@
+"""The passes of a replay, and how much each of them weighs in the published figures.
+
+In a closed loop without pauses the composition of passes hardly depends on their durations. So a
+replay is recorded once, and a figure under other constants is a sum over its passes:
+
+    mean TTFT    = sum of duration x (part of the requests that wait for their first token in it)
+    mean TPOT    = sum of duration x (sum over what decodes in it of 1 / (outputs - 1)) / requests
+    makespan     = sum of durations
+
+A duration is the time from the launch of a pass to the launch of the next, so the host's time
+between two passes is in it. Does not fit anything (see fitting).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.sequence import RequestResult
+from sim.times.base import Chunks, TimeModel
+
+Column = NDArray[np.float64]
+_COLUMNS = ("at_ns", "chunks", "tokens", "pairs", "reads", "decoding", "context", "ns")
+
+
+class Recorder:
+    """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
+
+    def __init__(self, model: TimeModel) -> None:
+        self.layers = model.layers
+        self._model = model
+        self.now_ns: Callable[[], int] = lambda: 0
+        self._columns = {name: array("q") for name in _COLUMNS}
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        found = self._model.layer_ns(chunks, decoding, context)
+        self._note(chunks, decoding, context, self.layers * found)
+        return found
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        """Belongs to the pass whose layers were asked for last."""
+        found = self._model.overhead_ns(chunks, decoding)
+        self._columns["ns"][-1] += found
+        return found
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        found = self._model.step_ns(chunks, decoding, context)
+        self._note(chunks, decoding, context, found)
+        return found
+
+    def _note(self, chunks: Chunks, decoding: int, context: int, ns: int) -> None:
+        row = (
+            self.now_ns(),
+            len(chunks),
+            sum(end - start for start, end in chunks),
+            sum((end - start) * (start + end + 1) // 2 for start, end in chunks),
+            sum(end for _, end in chunks),
+            decoding,
+            context,
+            ns,
+        )
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
+
+    def columns(self) -> dict[str, NDArray[np.int64]]:
+        return {name: np.asarray(column) for name, column in self._columns.items()}
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The passes of a replay in order, a column for each property.
+
+    chunks    prompt chunks in the pass. tokens: their new tokens. pairs: of queries and keys in
+              them, under the causal mask. reads: rows that they attend to.
+    decoding  sequences that generate a token. context: tokens that they attend to, together.
+    ns        the time model's duration. took_ns: until the launch of the next pass.
+    ttft, tpot, itl, makespan   seconds of that figure for each second of the pass.
+    """
+
+    chunks: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    reads: NDArray[np.int64]
+    decoding: NDArray[np.int64]
+    context: NDArray[np.int64]
+    ns: NDArray[np.int64]
+    took_ns: NDArray[np.int64]
+    ttft: Column
+    tpot: Column
+    itl: Column
+    makespan: Column
+
+
+def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes:
+    """The passes of a run and their weights. requests: those that were measured."""
+    columns = recorder.columns()
+    at_ns = columns.pop("at_ns")
+    begin = _begins(at_ns, columns["ns"])
+    last = max((request.finish_ns for request in requests), default=0)
+    end = np.append(begin[1:], max(last, int(begin[-1] + columns["ns"][-1])))
+    took = np.maximum(end - begin, 1)
+    arrival = np.array([one.arrival_ns for one in requests], dtype=np.float64)
+    first = np.array([one.first_token_ns for one in requests], dtype=np.float64)
+    finish = np.array([one.finish_ns for one in requests], dtype=np.float64)
+    gaps = np.array([one.output_length - 1 for one in requests], dtype=np.float64)
+    some = gaps > 0
+    share = np.where(some, 1 / np.maximum(gaps, 1), 0.0) / max(1, int(some.sum()))
+    even = np.full(len(requests), 1 / max(1, len(requests)))
+    token = np.where(some, 1 / max(1.0, gaps.sum()), 0.0)
+    return Passes(
+        **columns,
+        took_ns=took,
+        ttft=_weights(begin, end, arrival, first, even),
+        tpot=_weights(begin, end, first, finish, share),
+        itl=_weights(begin, end, first, finish, token),
+        makespan=np.ones(len(begin)),
+    )
+
+
+def _begins(at_ns: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """When each pass began: steps that were computed at one instant run one after another."""
+    before = np.cumsum(ns) - ns
+    new = np.append(True, at_ns[1:] != at_ns[:-1])
+    since = np.maximum.accumulate(np.where(new, np.arange(len(at_ns)), 0))
+    begins: NDArray[np.int64] = at_ns + before - before[since]
+    return begins
+
+
+def _weights(
+    begin: NDArray[np.int64], end: NDArray[np.int64], since: Column, until: Column, share: Column
+) -> Column:
+    """Of each pass, the sum over the requests of their share x the part of the pass that lies
+    between `since` and `until`."""
+    inside = _integral(end, since, share) - _integral(begin, since, share)
+    inside -= _integral(end, until, share) - _integral(begin, until, share)
+    weights: Column = inside / np.maximum(end - begin, 1)
+    return weights
+
+
+def _integral(at: NDArray[np.int64], since: Column, share: Column) -> Column:
+    """Sum over the requests of share x max(0, at - since)."""
+    order = np.argsort(since, kind="stable")
+    starts, shares = since[order], share[order]
+    total = np.append(0.0, np.cumsum(shares))
+    moments = np.append(0.0, np.cumsum(shares * starts))
+    place = np.searchsorted(starts, at, side="right")
+    found: Column = at * total[place] - moments[place]
+    return found

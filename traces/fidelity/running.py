@@ -1,0 +1,170 @@
+"""Replays one published run in the simulator, and reads its figures from the result.
+
+Lives here: building the world of a row and its statistics. Does not decide what is replayed (see
+workloads and setup) or judge (see judging).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.config import Config
+from hicache.core.types import Tier
+from sim.engine.sequence import RequestResult
+from sim.options import EngineOptions, WorldOptions
+from sim.replica import TimedResult
+from sim.rounds import RoundOptions
+from sim.times import base as times
+from sim.world import World
+
+from .figures import Figure
+from .passes import Passes, Recorder, passes_of
+from .prompts import Prompts
+from .setup import Setup
+from .smooth import Smooth
+from .workloads import Load
+
+PAGE_TOKENS = 64
+_SHARED_PAGE_TOKENS = 16  # vLLM's blocks, for prompts that share prefixes
+_GROWTH_TOKENS = 64
+_NS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The result of a replay, and its load. hits: by turn, cached prompt tokens / prompt tokens."""
+
+    result: TimedResult
+    load: Load
+
+    @property
+    def hits(self) -> tuple[float, ...]:
+        turns = self.load.turns or (0,) * len(self.load.jobs)
+        cached, total = [0] * (max(turns) + 1), [0] * (max(turns) + 1)
+        for request in self.result.requests:
+            turn = turns[request.request]
+            cached[turn] += request.device_tokens + request.host_tokens
+            total[turn] += request.input_length
+        return tuple(part / whole for part, whole in zip(cached, total, strict=True))
+
+
+def replay(setup: Setup, load: Load, model: str) -> Replayed:
+    """Replays these requests on this server. model: the name of a time model."""
+    world = _world(setup, load, Smooth(_times(setup, model)))
+    return Replayed(world.run(), load)
+
+
+def record(setup: Setup, load: Load, model: str) -> tuple[Replayed, Passes]:
+    """A replay with all of its passes. Every pass is computed, none interpolated."""
+    recorder = Recorder(_times(setup, model))
+    world = _world(setup, load, recorder)
+    recorder.now_ns = lambda: world.clock.now_ns
+    found = Replayed(world.run(), load)
+    return found, passes_of(recorder, found.result.requests)
+
+
+def _times(setup: Setup, model: str) -> times.TimeModel:
+    return times.make(model, setup.model, setup.hardware, setup.parallelism, setup.engine)
+
+
+def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
+    page = _SHARED_PAGE_TOKENS if load.segments and not load.turns else PAGE_TOKENS
+    pool = load.pool_tokens or setup.tokens_in_pool(load.mean_length)
+    tight = load.concurrency == 0 or load.concurrency * load.longest > pool
+    budget = load.pass_tokens or setup.token_budget
+    pages = max(1, pool // page)
+    host = 4 * sum(-(-job.input_length // page) for job in load.jobs) if load.emptied else 0
+    config = Config(page_size=page, device_pages=(pages,), host_pages=(host,))
+    engine = EngineOptions(
+        token_budget=max(page, budget),
+        max_running=setup.max_running,
+        growth_tokens=_GROWTH_TOKENS if tight else load.longest,
+    )
+    options = WorldOptions(
+        parallelism=setup.parallelism, engine=setup.engine, concurrency=load.concurrency
+    )
+    rounds = None
+    if load.turns and load.sender is None:
+        rounds = RoundOptions(load.turns, (Tier.DEVICE,) if load.emptied else ())
+    return World(
+        Prompts(page, load.jobs, load.segments),
+        config,
+        setup.model,
+        setup.hardware,
+        engine=engine,
+        options=options,
+        rounds=rounds,
+        sender=load.sender,
+        costs=costs,
+    )
+
+
+def predicted(replayed: Replayed, figure: Figure) -> float | None:
+    """The same figure of the replay, in the unit of the published one; None if it has none."""
+    requests = _part(replayed, figure.phase)
+    if not requests:
+        return None
+    if figure.statistic == "":
+        return _rate(replayed.result, requests, figure.what)
+    if figure.what == "ttft":
+        return _statistic(_column(requests, "first_token_ns", "arrival_ns"), figure.statistic)
+    if figure.what == "e2e":
+        return _statistic(_column(requests, "finish_ns", "arrival_ns"), figure.statistic)
+    several = [one for one in requests if one.output_length > 1]
+    if not several:
+        return None
+    decoded = _column(several, "finish_ns", "first_token_ns")
+    tokens = np.array([one.output_length - 1 for one in several])
+    if figure.what == "tpot":
+        return _statistic(decoded / tokens, figure.statistic)
+    if figure.statistic == "mean":
+        return float(decoded.sum() / tokens.sum())
+    return _gaps(replayed.result, figure.statistic)
+
+
+def _part(replayed: Replayed, phase: str) -> list[RequestResult]:
+    turn = {"cold": 0, "warm": 1}.get(phase)
+    turns = replayed.load.turns
+    return [one for one in replayed.result.requests if turn is None or turns[one.request] == turn]
+
+
+def _column(requests: list[RequestResult], end: str, begin: str) -> NDArray[np.float64]:
+    """Seconds between two instants of each request."""
+    return np.array([getattr(one, end) - getattr(one, begin) for one in requests]) / _NS
+
+
+def _statistic(values: NDArray[np.float64], name: str) -> float:
+    if name == "mean":
+        return float(values.mean())
+    return float(np.percentile(values, 50 if name == "median" else int(name[1:])))
+
+
+def _rate(result: TimedResult, requests: list[RequestResult], what: str) -> float | None:
+    begin = min(one.arrival_ns for one in requests)
+    seconds = (max(one.finish_ns for one in requests) - begin) / _NS
+    if what == "duration":
+        return seconds
+    amounts = {
+        "output_tok_s": sum(one.output_length for one in requests),
+        "input_tok_s": sum(one.input_length for one in requests),
+        "req_s": len(requests),
+    }
+    amounts["total_tok_s"] = amounts["output_tok_s"] + amounts["input_tok_s"]
+    return amounts[what] / seconds if seconds else None
+
+
+def _gaps(result: TimedResult, statistic: str) -> float | None:
+    """A percentile of the times between two tokens."""
+    ended = np.array([one.request for one in result.requests])
+    pairs = [gaps.weighted(ended) for gaps in result.gaps]
+    times_ns = np.concatenate([each[0] for each in pairs])
+    counts = np.concatenate([each[1] for each in pairs])
+    if not counts.sum():
+        return None
+    order = np.argsort(times_ns)
+    part = 0.5 if statistic == "median" else int(statistic[1:]) / 100
+    place = int(np.searchsorted(np.cumsum(counts[order]), part * counts.sum()))
+    return float(times_ns[order][min(place, len(order) - 1)] / _NS)

@@ -1,0 +1,189 @@
+"""The server of a row: model, accelerator, ranks, engine, its limits, and room for cached tokens.
+
+What a row does not say comes from the engine's profile or from a constant here, and is named as an
+assumption. Does not know the requests (see workloads) or run anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hicache.models as models
+import sim.engine_profiles as engine_profiles
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from sim.engine_profiles.base import EngineProfile
+from sim.hardware import profile as hardware
+from sim.hardware.profile import HardwareProfile
+from sim.times.base import Parallelism
+
+from . import names
+from .rows import Row
+from .versions import engine_of
+
+# Data sheets count 2**30 bytes as a GB of device memory, of which drivers report 99 % (torch: 79.1
+# GiB of an H100, 178.4 of a B200, 23.6 of an RTX 4090).
+_REPORTED = 1.063
+# Activations, CUDA graphs and buffers. With it, vLLM's pools of two runs that print their size come
+# out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an RTX 4090.
+_BUFFERS = {"vllm": 1_700_000_000, "sglang": 0, "trtllm": 2_000_000_000}
+_PERMILLE = 1000
+_WEIGHTS = {"fp4": "nvfp4"}
+_LARGE_MEMORY = 160_000_000_000
+_SGLANG_CHUNK_LARGE = 16_384
+_ANY_HARDWARE = "h100"
+_ANY_MODEL = "llama-3.1-8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """See the module. pool_bytes: for cached rows, of one rank. assumed: in plain words."""
+
+    hardware: HardwareProfile
+    model: ModelDescription
+    parallelism: Parallelism
+    engine: EngineProfile
+    token_budget: int
+    max_running: int
+    pool_bytes: int
+    pool_tokens: int
+    assumed: tuple[str, ...]
+
+    def tokens_in_pool(self, length: int) -> int:
+        """Tokens of requests of this length that the pools of all attention groups hold.
+
+        A window is counted as far as it reaches, and a state once for each request.
+        """
+        if self.pool_tokens:
+            return self.pool_tokens
+        tp = self.parallelism.attention_tp
+        held = sum(
+            pool.page_bytes(self.model.page_size, tp)
+            if pool.kind == "state"
+            else min(length, pool.window or length) * pool.token_bytes(tp)
+            for pool in self.model.pools
+        )
+        groups = self.parallelism.attention_dp
+        return int(self.pool_bytes * self.parallelism.pp * length / held) * groups
+
+
+def setup_of(row: Row, concurrency: int) -> Setup:
+    """The server of a row. Raises CallerError for one that cannot be, such as weights that do not
+    fit; rows that lack what this needs are left out before (see rules)."""
+    assumed: list[str] = []
+    named, why = engine_of(row)
+    if why:
+        assumed.append(why)
+    engine = engine_profiles.get(named)
+    named = accelerator(row)
+    if named == names.NONE:
+        named = _ANY_HARDWARE
+        assumed.append(f"{named}, since hits do not depend on it")
+    machine = hardware.get(named)
+    groups = row.dp_attention or 1
+    parallelism = Parallelism(max(1, row.tp) * groups, row.pp, row.ep or 1, groups)
+    model = _model(row, assumed)
+    limits = row.limits
+    budget = number(limits, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
+    if not budget:
+        budget = _token_budget(row, engine, machine)
+        assumed.append(f"{budget} tokens a pass")
+    running = _max_running(row, engine, concurrency)
+    fraction = _fraction(row, engine)
+    blocks, total = number(limits, "kv_blocks_of_16"), number(limits, "max_total_tokens")
+    return Setup(
+        machine,
+        model,
+        parallelism,
+        engine,
+        budget,
+        running,
+        _pool_bytes(row.engine, machine, model, parallelism, fraction),
+        16 * blocks if blocks else total,
+        tuple(assumed),
+    )
+
+
+def accelerator(row: Row) -> str:
+    """The hardware profile of a row: by what the source calls its GPU, else by what the row
+    proposes."""
+    known = hardware.names()
+    return row.accelerator if row.accelerator in known else row.hardware
+
+
+def number(limits: Mapping[str, Any], *names: str) -> int:
+    """The first of these limits that is given; of a text, its first integer. 0 for none."""
+    for name in names:
+        value = limits.get(name)
+        if isinstance(value, str):
+            found = re.search(r"\d[\d,]*", value)
+            value = int(found[0].replace(",", "")) if found else 0
+        if isinstance(value, int) and value > 0:
+            return value
+    return 0
+
+
+def _model(row: Row, assumed: list[str]) -> ModelDescription:
+    if row.model not in models.names() and row.metrics.get("hit_rate_by_round"):
+        assumed.append(f"{_ANY_MODEL}, since hits do not depend on it")
+        return models.get(_ANY_MODEL)
+    model = models.get(row.model)
+    if row.weights not in ("", "bf16"):
+        model = models.stored(model, _WEIGHTS.get(row.weights, row.weights))
+    cached = row.kv_dtype or ("fp8" if row.limits.get("kv_cache_dtype") == "fp8" else "")
+    if not cached and row.engine == "trtllm" and row.weights in ("fp8", "fp4", "nvfp4"):
+        cached = "fp8"
+        assumed.append("fp8 cache, as in checkpoints quantised for TensorRT-LLM")
+    return models.cached_as(model, cached) if cached == "fp8" else model
+
+
+def _token_budget(row: Row, engine: EngineProfile, machine: HardwareProfile) -> int:
+    if row.engine == "sglang" and machine.hbm_bytes >= _LARGE_MEMORY:
+        return max(engine.token_budget, _SGLANG_CHUNK_LARGE)
+    return engine.token_budget
+
+
+def _max_running(row: Row, engine: EngineProfile, concurrency: int) -> int:
+    limits = row.limits
+    if limits.get("max_num_seqs") == "CONC":
+        return max(1, concurrency)
+    text = limits.get("max_running_requests")
+    if isinstance(text, str) and (found := re.search(r"(\d+) for 1k/1k, (\d+) else", text)):
+        short = row.workload.get("isl") == row.workload.get("osl") == 1024
+        return int(found[1] if short else found[2])
+    given = number(limits, "max_num_seqs", "max_batch_size", "max_batch", "max_running_requests")
+    return given or engine.max_running
+
+
+def _fraction(row: Row, engine: EngineProfile) -> float:
+    """The part of memory: a number, or the first one of a text such as "0.90 or 0.95"."""
+    for name in ("gpu_memory_utilization", "mem_fraction_static", "kv_fraction"):
+        value = row.limits.get(name)
+        if isinstance(value, str) and (found := re.search(r"0?\.\d+", value)):
+            return float(found[0])
+        if isinstance(value, float):
+            return value
+    return engine.memory_permille / _PERMILLE
+
+
+def _pool_bytes(
+    engine: str,
+    machine: HardwareProfile,
+    model: ModelDescription,
+    parallelism: Parallelism,
+    fraction: float,
+) -> int:
+    """Bytes of a rank for cached rows. vLLM and SGLang take a part of the whole memory, of which
+    weights and buffers go off; TensorRT-LLM takes a part of what these leave."""
+    memory = machine.hbm_bytes * _REPORTED
+    used = model.weight_bytes / parallelism.ranks + _BUFFERS.get(engine, 0)
+    left = fraction * (memory - used) if engine == "trtllm" else fraction * memory - used
+    if left <= 0:
+        raise CallerError(
+            f"weights of {model.name}: expected them to leave room for cached rows in "
+            f"{fraction:g} of {memory / 1e9:.0f} GB, found {used / 1e9:.0f} GB of them on a rank"
+        )
+    return int(left)
