@@ -1,7 +1,7 @@
 """Which modules are compiled: those in which a replay spends its time.
 
-What stays as it is: entries of folders, which may stand beside those of a user; errors, which derive
-from built-in exceptions; the clock, whose queue simpy shares.
+What stays as it is: entries of folders, which may stand beside those of a user; errors, which
+derive from built-in exceptions; the clock, whose queue simpy shares.
 """
 
 from __future__ import annotations
