@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse, spread
+from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Streaming
 from .components import describe
@@ -103,6 +103,7 @@ def _checks(checks: Checks) -> dict[str, object]:
 def _streaming(streaming: Streaming) -> dict[str, object]:
     return {
         "ceiling_exact": streaming.remembered,
+        "percentiles_exact": streaming.exact,
         "group_requests": streaming.group,
         "part_requests": streaming.parts.requests,
         "cpu_s": streaming.parts.cpu_s,
@@ -163,12 +164,7 @@ def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> d
 
 def _latency(latency: Latency) -> dict[str, object]:
     return {
-        "ttft": asdict(spread(latency.ttft_ns)),
-        "queue": asdict(spread(latency.queue_ns)),
-        "load": asdict(spread(latency.load_ns)),
-        "compute": asdict(spread(latency.compute_ns)),
-        "tpot": asdict(spread(latency.tpot_ns)),
-        "itl": asdict(latency.itl),
+        **{name: asdict(times) for name, times in latency.spreads.items()},
         "makespan": latency.makespan_ns / NS_PER_S,
     }
 
