@@ -14,9 +14,9 @@ from sim.device.link import Link
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 
-from .figures import COPY, Figure
-from .rows import Row
-from .setup import accelerator
+from ..figures import COPY, Figure
+from ..rows import Row
+from ..setup import accelerator
 
 KIND = "host-device copy"
 _BYTES = 1 << 30
