@@ -26,7 +26,7 @@ _BLOCKS = ("mamba", "moe")  # families whose publisher stores fp8 in blocks
 def checkpoint(model: ModelDescription, precision: str) -> ModelDescription:
     """The model as its published checkpoint of this precision stores it.
 
-    Raises CallerError for an unknown precision, and for one that no checkpoint of the model has.
+    Raises CallerError for an unknown precision.
     """
     if precision not in PRECISIONS:
         raise CallerError(
