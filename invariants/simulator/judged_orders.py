@@ -23,6 +23,7 @@ from .again.line import Line
 from .cases import drawn
 from .found_out import refused
 from .runs import world_of
+from .second.line import Line
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
 

@@ -37,8 +37,8 @@ from sim.world import World
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
 from .again.pure import PlainCosts
-from .engine import PlainEngine
-from .records import Parts, Request
+from .second.engine import PlainEngine
+from .second.records import Parts, Request
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ deleted, what is below it is deleted too, and the flights lose those locks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 from ..errors import About, CoreBug
 from ..state import State
 from ..types import BACKBONE, Tier
 from .lru import offer
-from .node import FlightKind, Node, Receipt
+from .node import NOTHING, FlightKind, Node, Receipt, drop_locks, own_locks
 from .tree import path_to
 
 
@@ -30,7 +29,7 @@ def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt
 
 
 def lock(
-    state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
+    state: State, receipt: Receipt, nodes: list[Node], tier: int, index: int = BACKBONE
 ) -> None:
     """Lock the component at those nodes that have it on the tier. A receipt locks a copy once."""
     locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
@@ -43,6 +42,8 @@ def lock(
             continue
         if not holders:
             pool.protected += len(pages)
+            if holders is NOTHING:
+                holders = own_locks(node)[tier][index]
         holders[number] = receipt
         locked.append((node, tier))
         state.touched[node.id] = node
@@ -66,8 +67,8 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
-            needed = reversed(required(path, component.window_pages))
-            lock(state, receipt, needed, Tier.DEVICE, index)
+            needed = required(path, component.window_pages)
+            lock(state, receipt, needed[::-1], Tier.DEVICE, index)
             unlock_above(state, receipt, index, path[-1].end_page - component.window_pages)
 
 
@@ -112,7 +113,7 @@ def unlock_deleted(state: State, node: Node) -> None:
         if leg.flight.kind is not FlightKind.STORE:
             raise CoreBug(f"{node} is to be deleted and {leg.flight} copies it")
         leg.node = None
-    node.legs.clear()
+    node.legs = ()
 
 
 def release(state: State, receipt: Receipt) -> None:
@@ -140,3 +141,5 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
                 offer(queues, policy, node, tier, index)
             if not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)
+            if node.children is NOTHING:
+                drop_locks(node)

@@ -18,9 +18,9 @@ from sim.physics.constants import RooflineConstants
 from sim.times import base as times
 from sim.times.roofline import Roofline
 
-from .figures import KERNEL, Figure
-from .rows import Row
-from .setup import accelerator
+from ..figures import KERNEL, Figure
+from ..rows import Row
+from ..setup import accelerator
 
 KIND = "kernel"
 TIMES = "roofline"

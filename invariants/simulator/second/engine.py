@@ -29,9 +29,9 @@ from hicache.runtime.controller import COMPUTE
 from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
-from .again.line import Line
-from .again.rules import Door, Room, pass_ns
+from .line import Line
 from .records import Parts, Request
+from .rules import Door, Room, pass_ns
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for
 
