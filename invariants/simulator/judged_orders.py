@@ -19,7 +19,6 @@ from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
 
 from ..contracts.schedulers import wrong
-from .again.line import Line
 from .cases import drawn
 from .found_out import refused
 from .runs import world_of
