@@ -28,6 +28,7 @@ TEXTS = sorted(
 # For each place, the project's modules that it may import, beside its own folder.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.core": (),
+    "hicache.compiled": ("hicache.core.errors",),
     "hicache.version": (),
     "hicache.files": ("hicache.core.errors",),
     "hicache.__main__": ("traces.start",),
@@ -61,23 +62,24 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.curves", "traces.formats", "traces.generators", "traces.loads"),
         "traces.terminal",
     ),
+    "traces.expected": ("hicache", "sim"),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts", "traces.loads"),
+        *("hicache", "sim", "invariants.accounts", "traces.expected", "traces.loads"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "sim", "invariants.watch", "traces.executors"),
+        *("hicache", "sim", "invariants.watch", "traces.executors", "traces.expected"),
         *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.terminal"),
     ),
     "traces.sizing": (
-        *("traces.curves", "traces.deciding", "traces.plots"),
+        *("traces.curves", "traces.deciding", "traces.expected", "traces.plots"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
     "traces.html": (
-        *("hicache", "traces.formats", "traces.replaying", "traces.reporting"),
-        "traces.terminal",
+        *("hicache", "traces.expected", "traces.formats", "traces.replaying"),
+        *("traces.reporting", "traces.terminal"),
     ),
     "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
     "traces.plots": ("traces.html", "traces.terminal"),
@@ -88,8 +90,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fidelity": (
-        *("hicache", "sim", "traces.executors", "traces.formats", "traces.html"),
-        *("traces.plots", "traces.replaying", "traces.terminal"),
+        *("hicache", "sim", "traces.executors", "traces.expected", "traces.html"),
+        *("traces.sweeping.svg", "traces.terminal"),
     ),
     "traces.executors": ("hicache.core.errors", "hicache.core.registry", "traces.terminal"),
     "traces.fuzzing": (
@@ -100,7 +102,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
     ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
-    "traces": ("hicache.core.errors", "hicache.core.registry", "hicache.version"),
+    "traces": (
+        "hicache.compiled",
+        "hicache.core.errors",
+        "hicache.core.registry",
+        "hicache.version",
+    ),
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
@@ -114,6 +121,8 @@ REGISTRIES = {
     "hicache.devices._movers",
     "hicache.storage.backends",
     "hicache.storage.engines",
+    "sim.engine.batching",
+    "sim.engine.reserves",
     "sim.engine_profiles",
     "sim.fleet.routers",
     "sim.hardware.profiles",
@@ -291,7 +300,7 @@ def test_no_file_is_dead() -> None:
     everyone = [*SOURCES, ROOT / "hicache/__init__.pyi", *sorted((ROOT / "tests").rglob("*.py"))]
     imported = {target for path in everyone for target, _ in imports(path)}
     children = {"traces.fuzzing.double_run_child", "traces.fuzzing.exported_child"}
-    entry_points = {"traces.__main__", "hicache.__main__", *children}
+    entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
     dead = [
         module
         for module in map(module_of, SOURCES)

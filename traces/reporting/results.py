@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Streaming
 from .components import describe
+from .error_bars import expected_of
 from .fleet import fleet_document
 from .overload import Load
 from .slo import limits_document
@@ -159,6 +161,8 @@ def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> d
     }
     if settings.slo is not None:
         result["slo"] = limits_document(trace, settings.slo, latency)
+    result["times_from"] = settings.time_model.label
+    result["expected_error"] = expected(expected_of(settings, run, latency))
     return result | {"preempted": run.preempted}
 
 
