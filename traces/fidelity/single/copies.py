@@ -70,7 +70,7 @@ def _rate(machine: HardwareProfile, directions: tuple[Direction, ...]) -> float:
     link = Link(
         clock,
         machine.reached_link_bytes_per_s,
-        machine.reached_shared_bytes_per_s,
+        machine.measured_shared_bytes_per_s,
         machine.copy_latency_ns,
         machine.curves,
     )
