@@ -1,0 +1,245 @@
+"""Rows as samples: the passes of a replay, reduced to those that differ, and the work in each.
+
+In a closed loop the composition of passes depends on lengths, concurrency and the engine's rules,
+and hardly on durations. So rows that only differ in accelerator, ranks or precision share a replay,
+unless the pool of cached tokens is too small for all requests. Passes that are nearly alike become
+one, with their weights added. Does not fit anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine_profiles.base import EngineProfile
+from sim.physics.constants import family
+from sim.physics.kernels import Kernel
+from sim.times import base as times
+from sim.times.roofline import Roofline
+
+from ..figures import Figure, figures_of
+from ..passes import Passes
+from ..rows import Row
+from ..running import record
+from ..setup import Setup, setup_of
+from ..split import group
+from ..workloads import Load, load_of
+from .parameters import Labels
+
+Floats = NDArray[np.float64]
+MODEL = "roofline"
+HOST = (
+    *("step_host_ns", "step_gap_ns", "per_sequence_host_ns", "prefill_host_ns"),
+    "request_host_ns",
+)
+_KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
+_ALIKE = 1.06  # passes whose tokens and sequences differ by less are one
+_ALIKE_CONTEXT = 1.25
+_WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
+_STATISTICS = ("mean", "")
+_NS = 1e-9
+
+
+@dataclass(frozen=True)
+class Target:
+    """One published figure. measured: in seconds; a rate is turned into the run's seconds.
+
+    weights   seconds of the figure for each second of each pass. rest: seconds that belong to no
+              pass. requests: how many times the request's own host time is in it.
+    """
+
+    what: str
+    measured: float
+    weights: Floats
+    rest: float
+    requests: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row. Columns have one entry a pass; `work` has one row for each kind of kernel in each
+    pass: pass, number of the kind, launches, compute_ns, moved_ns."""
+
+    row: str
+    group: str
+    labels: Labels
+    kinds: tuple[str, ...]
+    kernels: Mapping[str, Kernel]
+    work: Floats
+    sequences: Floats
+    prompts: Floats
+    host: Mapping[str, int]
+    overlap: bool
+    device: float
+    figures: tuple[Target, ...]
+
+
+def usable(row: Row) -> bool:
+    """Whether a row is one that constants are fitted to: grade A or B, times of whole passes."""
+    return row.grade in "AB" and row.kind.startswith(_KINDS)
+
+
+def prepared(rows: Iterable[Row]) -> Iterator[tuple[Row, Setup, Load]]:
+    """The rows that can be replayed, with their servers and requests."""
+    for row in rows:
+        load = load_of(row) if usable(row) else None
+        if load is not None:
+            yield row, setup_of(row, load.concurrency), load
+
+
+def samples_of(
+    rows: Iterable[Row], progress: Callable[[float], None] = lambda part: None
+) -> list[Sample]:
+    """Replays what rows share, once. Rows without a figure that passes explain give no sample."""
+    ready = list(prepared(rows))
+    logs: dict[Hashable, Passes] = {}
+    found = []
+    for number, (row, setup, load) in enumerate(ready):
+        figures = [one for one in figures_of(row) if _explained(one)]
+        if figures:
+            key = _key(setup, load)
+            if key not in logs:
+                logs[key] = record(setup, load, MODEL)[1]
+            found.append(_sample(row, setup, load, logs[key], figures))
+        progress((number + 1) / len(ready))
+    return found
+
+
+def _explained(figure: Figure) -> bool:
+    return figure.judged and not figure.phase and figure.statistic in _STATISTICS
+
+
+def _key(setup: Setup, load: Load) -> Hashable:
+    """What the composition of passes depends on."""
+    profile = setup.engine
+    pool = setup.tokens_in_pool(load.mean_length)
+    roomy = load.concurrency * load.longest <= pool
+    return (
+        load,
+        setup.token_budget,
+        setup.max_running,
+        profile.batching,
+        profile.chunked,
+        profile.lookahead,
+        profile.request_host_ns,
+        setup.parallelism.attention_dp,
+        -1 if roomy else pool,
+    )
+
+
+def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figure]) -> Sample:
+    profile = setup.engine
+    model = times.make(MODEL, setup.model, setup.hardware, setup.parallelism, profile)
+    assert isinstance(model, Roofline)
+    cluster, count = _clusters(log)
+    columns = _means(log, cluster, count)
+    kinds: dict[str, int] = {}
+    work = []
+    for number in range(count):
+        chunks, decoding, context = _pass(*(column[number] for column in columns))
+        for each in model.works(chunks, decoding, context):
+            kind = kinds.setdefault(each.kind, len(kinds))
+            work.append((number, kind, each.launches, each.compute_ns, each.moved_ns))
+    constants = model.constants.kernels
+    generation = family(setup.hardware)
+    host = {name: getattr(profile, name) for name in HOST}
+    idle = _idle(profile, log)
+    return Sample(
+        row.id,
+        group(row),
+        Labels(generation, setup.hardware.name, profile.name, profile.label),
+        tuple(kinds),
+        {kind: constants[kind] for kind in kinds},
+        np.array(work, dtype=np.float64),
+        columns[5] + columns[0],
+        columns[0],
+        host,
+        profile.overlap,
+        profile.device_permille / 1000,
+        tuple(_target(one, log, load, idle, cluster, count) for one in figures),
+    )
+
+
+def _target(
+    figure: Figure, log: Passes, load: Load, idle: Floats, cluster: NDArray[np.int64], count: int
+) -> Target:
+    what = _WHAT.get(figure.what, "makespan")
+    measured = figure.value
+    if what == "makespan":
+        measured = _amount(figure.what, load) / figure.value
+    each: Floats = getattr(log, what)
+    weights = np.bincount(cluster, each, count)
+    return Target(figure.quantity, measured, weights, float(each @ idle) * _NS, what == "ttft")
+
+
+def _amount(what: str, load: Load) -> int:
+    """What a rate counts, in the whole run."""
+    given = sum(job.input_length for job in load.jobs)
+    generated = sum(job.output_length for job in load.jobs)
+    return {
+        "output_tok_s": generated,
+        "input_tok_s": given,
+        "total_tok_s": given + generated,
+        "req_s": len(load.jobs),
+    }[what]
+
+
+def _idle(profile: EngineProfile, log: Passes) -> Floats:
+    """Nanoseconds between passes in which nothing ran, beyond the request's own host time."""
+    device = log.ns * (profile.device_permille / 1000)
+    sequences = log.decoding + log.chunks
+    host = profile.step_host_ns + profile.per_sequence_host_ns * sequences
+    host = host + profile.prefill_host_ns * log.chunks
+    took = np.maximum(device, host) if profile.overlap else device + host
+    took = took + profile.step_gap_ns
+    idle: Floats = np.maximum(log.took_ns - took - profile.request_host_ns, 0.0)
+    return idle
+
+
+def _clusters(log: Passes) -> tuple[NDArray[np.int64], int]:
+    """For each pass, the number of the passes that it is nearly like."""
+    columns = [
+        _steps(log.tokens, _ALIKE),
+        _steps(log.decoding, _ALIKE),
+        _steps(log.context, _ALIKE_CONTEXT),
+        _steps(log.pairs, _ALIKE_CONTEXT),
+        log.chunks,
+    ]
+    _, cluster = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    flat = cluster.reshape(-1).astype(np.int64)
+    return flat, int(flat.max()) + 1
+
+
+def _steps(values: NDArray[np.int64], ratio: float) -> NDArray[np.int64]:
+    """Numbers of geometric intervals; -1 for 0."""
+    logs = np.log(np.maximum(values, 1)) / np.log(ratio)
+    return np.where(values > 0, np.round(logs), -1).astype(np.int64)
+
+
+def _means(log: Passes, cluster: NDArray[np.int64], count: int) -> list[Floats]:
+    """Chunks, tokens, pairs, reads, decoding and context of a cluster, by time."""
+    weight = log.took_ns.astype(np.float64)
+    total = np.bincount(cluster, weight, count)
+    names = ("chunks", "tokens", "pairs", "reads", "decoding", "context")
+    ordered = [getattr(log, name) for name in names]
+    chunks, tokens, pairs, reads, decoding, context = (
+        np.bincount(cluster, weight * column, count) / total for column in ordered
+    )
+    return [chunks, tokens, pairs, reads, context, decoding]
+
+
+def _pass(
+    chunks: float, tokens: float, pairs: float, reads: float, context: float, decoding: float
+) -> tuple[list[tuple[int, int]], int, int]:
+    """A pass with these figures, of equal chunks."""
+    number = round(chunks)
+    sequences = round(decoding)
+    found = []
+    if number:
+        length = max(1, round(tokens / number))
+        start = max(0, round(pairs / number / length - (length + 1) / 2))
+        found = [(start, start + length)] * number
+    return found, sequences, max(sequences, round(context * sequences / max(decoding, 1e-9)))
