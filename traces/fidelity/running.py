@@ -78,14 +78,15 @@ def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
     pages = max(1, pool // page)
     host = 4 * sum(-(-job.input_length // page) for job in load.jobs) if load.emptied else 0
     config = Config(page_size=page, device_pages=(pages,), host_pages=(host,))
+    each = setup.parallelism.attention_dp if setup.engine.rank_limits else 1
     engine = EngineOptions(
-        token_budget=max(page, budget),
-        max_running=setup.max_running,
+        token_budget=max(page, budget * each),
+        max_running=setup.max_running * each,
+        most_chunk=max(page, budget) if each > 1 else 0,
+        profile=setup.engine,
         growth_tokens=_GROWTH_TOKENS if tight else load.longest,
     )
-    options = WorldOptions(
-        parallelism=setup.parallelism, engine=setup.engine, concurrency=load.concurrency
-    )
+    options = WorldOptions(parallelism=setup.parallelism, concurrency=load.concurrency)
     rounds = None
     if load.turns and load.sender is None:
         rounds = RoundOptions(load.turns, (Tier.DEVICE,) if load.emptied else ())
