@@ -3,7 +3,8 @@
 In a closed loop without pauses the composition of passes hardly depends on their durations. So a
 replay is recorded once, and a figure under other constants is a sum over its passes:
 
-    mean TTFT    = sum of duration x (part of the requests that wait for their first token in it)
+    mean TTFT    = time before the first pass
+                 + sum of duration x (part of the requests that wait for their first token in it)
     mean TPOT    = sum of duration x (sum over what decodes in it of 1 / (outputs - 1)) / requests
     makespan     = sum of durations
 
@@ -84,6 +85,7 @@ class Passes:
               until the launch of the next pass.
     ranges    (start, end) of each prompt chunk of the pass.
     ttft, tpot, itl, makespan   seconds of that figure for each second of the pass.
+    before_s  seconds of mean TTFT before the first pass.
     """
 
     chunks: NDArray[np.int64]
@@ -100,6 +102,7 @@ class Passes:
     tpot: Column
     itl: Column
     makespan: Column
+    before_s: float
 
 
 def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes:
@@ -127,6 +130,7 @@ def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes
         tpot=_weights(begin, end, first, finish, share),
         itl=_weights(begin, end, first, finish, token),
         makespan=np.ones(len(begin)),
+        before_s=float(np.maximum(begin[0] - arrival, 0).mean()) / 1e9,
     )
 
 
