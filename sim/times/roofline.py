@@ -192,6 +192,14 @@ class Roofline:
             total = max(total, (launches + kept[1] + small) * self._launch_ns)
         return int(total / self.layers + 0.5)
 
+    def starts(self, chunks: Chunks, decoding: int, context: int) -> float:
+        """Launches of kernels in the layers of a pass that no graph holds; 0 for one in a graph."""
+        filled = real(chunks)
+        inside = self.works(chunks, decoding, context)[0]
+        if not inside or self._tokens(filled, decoding)[1] <= self._in_graph[not filled]:
+            return 0.0
+        return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
+
     def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`: the output head, sampling, and what stages hand on."""
         filled = real(chunks)

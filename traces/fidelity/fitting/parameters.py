@@ -76,6 +76,7 @@ _RULES = (
     _Rule("engine.step_gap_ns", ("version",), 0.4),
     _Rule("engine.per_sequence_host_ns", ("engine",), 0.6),
     _Rule("engine.prefill_host_ns", ("engine",), 0.6),
+    _Rule("engine.launch_ns", ("engine",), 0.3),
     _Rule("engine.request_host_ns", ("engine",), 0.6),
     _Rule("engine.request_host_ns", ("version",), 0.6),
 )

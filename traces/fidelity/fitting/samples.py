@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine_profiles.base import EngineProfile
-from sim.physics.constants import family
+from sim.physics.constants import defaults, family
 from sim.physics.kernels import Kernel
-from sim.times import base as times
 from sim.times.roofline import Roofline
 
 from ..figures import Figure, figures_of
@@ -33,7 +32,7 @@ Floats = NDArray[np.float64]
 MODEL = "roofline"
 HOST = (
     *("step_host_ns", "step_gap_ns", "per_sequence_host_ns", "prefill_host_ns"),
-    "request_host_ns",
+    *("request_host_ns", "launch_ns"),
 )
 _KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
 _ALIKE = 1.06  # passes whose tokens and sequences differ by less are one
@@ -61,7 +60,8 @@ class Target:
 @dataclass(frozen=True)
 class Sample:
     """One row. Columns have one entry a pass; `work` has one row for each kind of kernel in each
-    pass: pass, number of the kind, launches, compute_ns, moved_ns."""
+    pass: pass, number of the kind, launches, compute_ns, moved_ns, and 1 inside the layers. starts:
+    kernels that the host launches one by one in a pass, which then takes at least so long."""
 
     row: str
     group: str
@@ -71,6 +71,7 @@ class Sample:
     work: Floats
     sequences: Floats
     prompts: Floats
+    starts: Floats
     host: Mapping[str, int]
     overlap: bool
     device: float
@@ -132,19 +133,23 @@ def _key(setup: Setup, load: Load) -> Hashable:
 
 def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figure]) -> Sample:
     profile = setup.engine
-    model = times.make(MODEL, setup.model, setup.hardware, setup.parallelism, profile)
-    assert isinstance(model, Roofline)
+    generation = family(setup.hardware)
+    model = Roofline(
+        setup.model, setup.hardware, setup.parallelism, profile, defaults(generation)
+    )
     cluster, count = _clusters(log)
     columns = _means(log, cluster, count)
     kinds: dict[str, int] = {}
-    work = []
+    work, starts = [], []
     for number in range(count):
-        chunks, decoding, context = _pass(*(column[number] for column in columns))
-        for each in model.works(chunks, decoding, context):
-            kind = kinds.setdefault(each.kind, len(kinds))
-            work.append((number, kind, each.launches, each.compute_ns, each.moved_ns))
+        passed = _pass(*(column[number] for column in columns))
+        for inside, works in zip((1, 0), model.works(*passed), strict=True):
+            for each in works:
+                kind = kinds.setdefault(each.kind, len(kinds))
+                amounts = each.launches, each.compute_ns, each.moved_ns, inside
+                work.append((number, kind, *amounts))
+        starts.append(model.starts(*passed))
     constants = model.constants.kernels
-    generation = family(setup.hardware)
     host = {name: getattr(profile, name) for name in HOST}
     idle = _idle(profile, log)
     return Sample(
@@ -156,6 +161,7 @@ def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figur
         np.array(work, dtype=np.float64),
         columns[5] + columns[0],
         columns[0],
+        np.array(starts, dtype=np.float64),
         host,
         profile.overlap,
         profile.device_permille / 1000,

@@ -1,7 +1,7 @@
 """Predicts the figures of all samples at once, for any factors on their constants.
 
     pass    = device + host, or the longer of both where the engine overlaps them, + gap
-    device  = sum over the kernels of the pass, as in sim/physics/kernels
+    device  = sum over the kernels of the pass, as in sim/physics/kernels; at least their launches
     figure  = sum over passes of pass x weight, + what no pass explains
 
 Lives here: the arrays, and the arithmetic on them. Does not know what is fitted to what (see
@@ -54,10 +54,11 @@ class Table:
         self._pass = np.concatenate([one[0] for one in work]).astype(np.int64)
         self._cell = np.concatenate([one[1] for one in work])
         columns = np.concatenate([sample.work[:, 2:] for sample in samples])
-        self._launches, self._compute, self._moved = columns.T
+        self._launches, self._compute, self._moved, self._inside = columns.T
         self._sample = np.concatenate(passes)
         self._sequences = np.concatenate([sample.sequences for sample in samples])
         self._prompts = np.concatenate([sample.prompts for sample in samples])
+        self._starts = np.concatenate([sample.starts for sample in samples])
         self._overlap = np.array([sample.overlap for sample in samples])[self._sample]
         self._permille = np.array([sample.device for sample in samples])[self._sample]
         self._figure = np.concatenate([np.full(len(each), at) for at, _, each in weights])
@@ -77,9 +78,12 @@ class Table:
         device = self._launches * fixed * 1000
         longer, shorter = self._compute / compute, self._moved / memory
         device += (longer**power + shorter**power) ** (1 / power)
-        ns = np.bincount(self._pass, device, len(self._sample)) * self._permille
+        count = len(self._sample)
+        layers = np.bincount(self._pass, device * self._inside, count) * self._permille
+        ends = np.bincount(self._pass, device * (1 - self._inside), count) * self._permille
         host = self._cells.host(logs)[self._sample]
-        step, gap, sequence, prompt, _ = host.T
+        step, gap, sequence, prompt, _, launch = host.T
+        ns = np.maximum(layers, self._starts * launch) + ends
         hosted = step + self._sequences * sequence + self._prompts * prompt
         took = np.where(self._overlap, np.maximum(ns, hosted), ns + hosted) + gap
         found = np.bincount(self._figure, took[self._of] * self._weight, len(self.figures))
