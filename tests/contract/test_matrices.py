@@ -105,3 +105,39 @@ def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() ->
 def test_an_impossible_matrix_is_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(CallerError, match=said):
         Matrix(**{"name": "o", "inputs": 8, "outputs": 8, "layers": 1, **changed})  # type: ignore[arg-type]
+
+
+def types(name: str, precision: str) -> dict[str, str]:
+    """The type of each part of the model's checkpoint of a precision."""
+    found = models.checkpoint(models.get(name), precision)
+    return {one.part: one.dtype for one in found.matrices}
+
+
+def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
+    kept = {"router": "bf16", "other": "bf16"}
+    fp4, block = "nvfp4", "fp8-block"
+    for name, precision, said in (
+        ("llama-3.1-70b", "bf16", {"attention": "bf16", "mlp": "bf16"}),
+        ("llama-3.1-70b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
+        ("llama-3.1-70b", "fp4", {"attention": fp4, "mlp": fp4}),
+        ("qwen3-32b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
+        ("qwen3-8b", "int4", {"attention": "int4", "mlp": "int4"}),
+        ("deepseek-v3", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("deepseek-v3", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("deepseek-v3.2", "nvfp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("qwen3.5-397b-a17b", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("qwen3.5-397b-a17b", "fp4", {"attention": "bf16", "mlp": "bf16", "experts": fp4}),
+        ("qwen3-235b-a22b", "fp8", {"attention": block, "experts": block}),
+        ("gpt-oss-120b", "fp4", {"attention": "bf16", "experts": "mxfp4"}),
+        ("gpt-oss-120b", "fp8", {"attention": "bf16", "experts": "mxfp4"}),
+        ("gpt-oss-120b", "nvfp4", {"attention": "bf16", "experts": fp4}),
+        ("deepseek-v4-pro", "fp8", {"attention": block, "mlp": block, "experts": "mxfp4"}),
+        ("deepseek-v4-pro", "nvfp4", {"attention": block, "mlp": block, "experts": fp4}),
+    ):
+        found = types(name, precision)
+        said |= {part: dtype for part, dtype in kept.items() if part in found}
+        assert found == said, (name, precision)
+    published = models.get("deepseek-v3")
+    assert models.checkpoint(published, "fp8") == published
+    with pytest.raises(CallerError, match="precision: expected one of bf16, fp8, fp4, nvfp4"):
+        models.checkpoint(published, "fp6")

@@ -8,6 +8,9 @@ Capacities are the data sheets' decimal gigabytes. Three sources serve every pro
         the other direction busy 11.16 GB/s, so both together reach 2 x 11.16 / 12.36 = 1.806.
 [lat]   arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us.
 
+Peaks of matrix products are without sparsity. Where a figure of streaming multiprocessors or of the
+level 2 cache is left out, its vendor does not publish it.
+
 Vendors do not publish reachable fractions. Those here are estimates of this
 project, marked as such. A calibration run should replace them first.
 """
