@@ -31,7 +31,6 @@ _REPORTED = 1.063
 # out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an RTX 4090.
 _BUFFERS = {"vllm": 1_700_000_000, "sglang": 0, "trtllm": 2_000_000_000}
 _PERMILLE = 1000
-_WEIGHTS = {"fp4": "nvfp4"}
 _LARGE_MEMORY = 160_000_000_000
 _SGLANG_CHUNK_LARGE = 16_384
 _ANY_HARDWARE = "h100"
@@ -132,7 +131,7 @@ def _model(row: Row, assumed: list[str]) -> ModelDescription:
         return models.get(_ANY_MODEL)
     model = models.get(row.model)
     if row.weights not in ("", "bf16"):
-        model = models.stored(model, _WEIGHTS.get(row.weights, row.weights))
+        model = models.checkpoint(model, row.weights)
     cached = row.kv_dtype or ("fp8" if row.limits.get("kv_cache_dtype") == "fp8" else "")
     if not cached and row.engine == "trtllm" and row.weights in ("fp8", "fp4", "nvfp4"):
         cached = "fp8"

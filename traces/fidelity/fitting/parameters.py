@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-LEVELS = ("family", "hardware", "engine", "version")
-
 
 @dataclass(frozen=True, slots=True)
 class Labels:
@@ -24,6 +22,10 @@ class Labels:
     hardware: str
     engine: str
     version: str
+
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset((self.family, self.hardware, self.engine, self.version))
 
     def at(self, levels: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(getattr(self, level) for level in levels)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
+from sim.times.fitted import ENGINE
+
 from ..figures import TTFT
 from .parameters import Parameter, parameters
 from .samples import Sample
@@ -22,6 +24,7 @@ from .table import Floats, Table, constants_of
 
 _ROBUST = 0.1  # error, as a logarithm, from which rows count in proportion
 _TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
+_MOST, _MOST_HOST = 1.1, 3.0
 _STEPS = 25
 _STEPS_LEFT_OUT = 6
 
@@ -33,9 +36,8 @@ class Solution:
     parameters: list[Parameter]
     logs: Floats
 
-    def factors(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        pairs = zip(self.parameters, np.exp(self.logs).tolist(), strict=True)
-        return {(one.constant, one.where): factor for one, factor in pairs}
+    def factors(self) -> list[tuple[Parameter, float]]:
+        return list(zip(self.parameters, np.exp(self.logs).tolist(), strict=True))
 
 
 def solve(
@@ -59,10 +61,19 @@ def solve(
         bent = np.sign(off) * np.sqrt(2 * (np.sqrt(1 + (off / _ROBUST) ** 2) - 1))
         return np.concatenate([weights * bent, logs / spread])
 
-    known = start.factors() if start else {}
+    known = {(one.constant, one.where): factor for one, factor in start.factors()} if start else {}
     begin = np.log([known.get((one.constant, one.where), 1.0) for one in found])
-    solved = least_squares(errors, begin, method="trf", max_nfev=steps, x_scale=spread)
+    most = np.array([_most(one) for one in found])
+    solved = least_squares(
+        errors, np.clip(begin, -most, most), bounds=(-most * 1.01, most * 1.01), max_nfev=steps,
+        x_scale=spread,
+    )
     return Solution(found, solved.x)
+
+
+def _most(parameter: Parameter) -> float:
+    """How far the logarithm of a factor may go, whatever the rows say."""
+    return _MOST_HOST if parameter.constant.startswith(ENGINE) else _MOST
 
 
 def predictions(samples: Sequence[Sample], solution: Solution) -> tuple[Table, Floats]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.physics.kernels import Kernel
+from sim.times.fitted import ENGINE
 
 from .parameters import Labels, Parameter
 from .samples import HOST, Sample
@@ -25,13 +26,12 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 FIELDS = tuple(field.name for field in fields(Kernel))
 _S = 1e-9
-_PREFIX = "engine."
 
 
 def constants_of(sample: Sample) -> list[str]:
     """The names of the constants that count in a sample."""
     kinds = [f"{kind}.{field}" for kind in sample.kernels for field in FIELDS]
-    return kinds + [_PREFIX + name for name in HOST if sample.host[name]]
+    return kinds + [ENGINE + name for name in HOST if sample.host[name]]
 
 
 class Table:
@@ -118,7 +118,7 @@ class _Cells:
         self._base = np.array(self._defaults)
         self._matrix = _matrix([one for each in self._changes for one in each], count)
         self._host_base = np.array([[one.host[name] for name in HOST] for one in samples], float)
-        changes = [self._of(one, _PREFIX + name) for one in samples for name in HOST]
+        changes = [self._of(one, ENGINE + name) for one in samples for name in HOST]
         self._host_matrix = _matrix(changes, count)
 
     def values(self, logs: Floats) -> Floats:
@@ -131,7 +131,7 @@ class _Cells:
         return found
 
     def _of(self, sample: Sample, constant: str) -> Integers:
-        labels = frozenset(sample.labels.at(("family", "hardware", "engine", "version")))
+        labels = sample.labels.all
         return np.array(
             [
                 number
