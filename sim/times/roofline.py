@@ -16,6 +16,7 @@ from __future__ import annotations
 from hicache.models import ModelDescription
 
 from ..engine_profiles.base import EngineProfile
+from ..fitted import factors as fitted
 from ..hardware.profile import HardwareProfile
 from ..physics import attention, exchanges, products
 from ..physics.batches import real, share
@@ -38,8 +39,10 @@ def times(
     parallelism: Parallelism,
     engine: EngineProfile | None,
 ) -> Roofline:
-    constants = defaults(family(hardware))
-    return Roofline(model, hardware, parallelism, engine or _PLAIN, constants)
+    profile = engine or _PLAIN
+    generation = family(hardware)
+    constants = fitted.roofline(defaults(generation), generation, hardware.name, profile)
+    return Roofline(model, hardware, parallelism, profile, constants, "fitted")
 
 
 class Roofline:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from sim.times.fitted import Factor
+from sim.fitted.factors import Factor
 
 from .. import split
 from ..rows import Row
@@ -43,11 +44,9 @@ def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> Fi
     given: tuple[Factor, ...] = ()
     solution: Solution | None = None
     for number in range(1, _ROUNDS + 1):
-        what = f"round {number} of {_ROUNDS}: "
-        samples = samples_of(half, given, lambda part, what=what: progress(what + "replays", part))
-        solution = solve(
-            samples, solution, progress=lambda part, what=what: progress(what + "constants", part)
-        )
+        what = f"round {number} of {_ROUNDS}"
+        samples = samples_of(half, given, partial(progress, f"{what}: replays"))
+        solution = solve(samples, solution, progress=partial(progress, f"{what}: constants"))
         found = Fit(samples, solution)
         given = found.factors
     return found

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import sim.engine_profiles as engine_profiles
+from hicache.core.errors import CallerError
 from sim.engine_profiles.base import EngineProfile
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
 from sim.physics.constants import defaults, family
 from sim.physics.kernels import Kernel
 from sim.times.roofline import Roofline
@@ -29,7 +33,6 @@ from ..workloads import Load, load_of
 from .parameters import Labels
 
 Floats = NDArray[np.float64]
-MODEL = "roofline"
 HOST = (
     *("step_host_ns", "step_gap_ns", "per_sequence_host_ns", "prefill_host_ns"),
     *("request_host_ns", "launch_ns"),
@@ -78,35 +81,54 @@ class Sample:
     figures: tuple[Target, ...]
 
 
+@dataclass(frozen=True)
+class _Log:
+    """A recorded replay, with the engine that ran it."""
+
+    passes: Passes
+    engine: EngineProfile
+
+
 def usable(row: Row) -> bool:
     """Whether a row is one that constants are fitted to: grade A or B, times of whole passes."""
     return row.grade in "AB" and row.kind.startswith(_KINDS)
 
 
-def prepared(rows: Iterable[Row]) -> Iterator[tuple[Row, Setup, Load]]:
-    """The rows that can be replayed, with their servers and requests."""
-    for row in rows:
-        load = load_of(row) if usable(row) else None
-        if load is not None:
-            yield row, setup_of(row, load.concurrency), load
-
-
 def samples_of(
-    rows: Iterable[Row], progress: Callable[[float], None] = lambda part: None
+    rows: Iterable[Row],
+    given: tuple[Factor, ...] = (),
+    progress: Callable[[float], None] = lambda part: None,
 ) -> list[Sample]:
-    """Replays what rows share, once. Rows without a figure that passes explain give no sample."""
-    ready = list(prepared(rows))
-    logs: dict[Hashable, Passes] = {}
+    """Replays what rows share, once. given: the factors that replays run with. Rows without a
+    figure that passes explain give no sample."""
+    ready = list(_prepared(rows, given))
+    logs: dict[Hashable, _Log] = {}
     found = []
     for number, (row, setup, load) in enumerate(ready):
         figures = [one for one in figures_of(row) if _explained(one)]
         if figures:
             key = _key(setup, load)
             if key not in logs:
-                logs[key] = record(setup, load, MODEL)[1]
+                logs[key] = _Log(record(setup, load, _times(setup, given))[1], setup.engine)
             found.append(_sample(row, setup, load, logs[key], figures))
         progress((number + 1) / len(ready))
     return found
+
+
+def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[Row, Setup, Load]]:
+    """The rows that can be replayed, with their servers and requests."""
+    for row in rows:
+        if usable(row) and (load := load_of(row)) is not None:
+            try:
+                yield row, setup_of(row, load.concurrency, given), load
+            except CallerError:
+                print("OUT", row.id)
+
+
+def _times(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
+    machine, generation = setup.hardware, family(setup.hardware)
+    constants = fitted.roofline(defaults(generation), generation, machine.name, setup.engine, given)
+    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
 
 
 def _explained(figure: Figure) -> bool:
@@ -131,14 +153,12 @@ def _key(setup: Setup, load: Load) -> Hashable:
     )
 
 
-def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figure]) -> Sample:
-    profile = setup.engine
+def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]) -> Sample:
+    profile = engine_profiles.get(setup.engine.label)
     generation = family(setup.hardware)
-    model = Roofline(
-        setup.model, setup.hardware, setup.parallelism, profile, defaults(generation)
-    )
-    cluster, count = _clusters(log)
-    columns = _means(log, cluster, count)
+    model = _times(setup, ())
+    cluster, count = _clusters(log.passes)
+    columns = _means(log.passes, cluster, count)
     kinds: dict[str, int] = {}
     work, starts = [], []
     for number in range(count):
@@ -151,7 +171,7 @@ def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figur
         starts.append(model.starts(*passed))
     constants = model.constants.kernels
     host = {name: getattr(profile, name) for name in HOST}
-    idle = _idle(profile, log)
+    idle = _idle(log)
     return Sample(
         row.id,
         group(row),
@@ -165,7 +185,7 @@ def _sample(row: Row, setup: Setup, load: Load, log: Passes, figures: list[Figur
         host,
         profile.overlap,
         profile.device_permille / 1000,
-        tuple(_target(one, log, load, idle, cluster, count) for one in figures),
+        tuple(_target(one, log.passes, load, idle, cluster, count) for one in figures),
     )
 
 
@@ -177,7 +197,7 @@ def _target(
     if what == "makespan":
         measured = _amount(figure.what, load) / figure.value
     each: Floats = getattr(log, what)
-    weights = np.bincount(cluster, each, count)
+    weights: Floats = np.bincount(cluster, each, count).astype(np.float64)
     return Target(figure.quantity, measured, weights, float(each @ idle) * _NS, what == "ttft")
 
 
@@ -193,8 +213,9 @@ def _amount(what: str, load: Load) -> int:
     }[what]
 
 
-def _idle(profile: EngineProfile, log: Passes) -> Floats:
+def _idle(recorded: _Log) -> Floats:
     """Nanoseconds between passes in which nothing ran, beyond the request's own host time."""
+    log, profile = recorded.passes, recorded.engine
     device = log.ns * (profile.device_permille / 1000)
     sequences = log.decoding + log.chunks
     host = profile.step_host_ns + profile.per_sequence_host_ns * sequences

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from sim.times.fitted import ENGINE
+from sim.fitted.factors import ENGINE
 
 from ..figures import TTFT
 from .parameters import Parameter, parameters
@@ -65,7 +65,10 @@ def solve(
     begin = np.log([known.get((one.constant, one.where), 1.0) for one in found])
     most = np.array([_most(one) for one in found])
     solved = least_squares(
-        errors, np.clip(begin, -most, most), bounds=(-most * 1.01, most * 1.01), max_nfev=steps,
+        errors,
+        np.clip(begin, -most, most),
+        bounds=(-most * 1.01, most * 1.01),
+        max_nfev=steps,
         x_scale=spread,
     )
     return Solution(found, solved.x)

@@ -16,8 +16,8 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.fitted.factors import ENGINE
 from sim.physics.kernels import Kernel
-from sim.times.fitted import ENGINE
 
 from .parameters import Labels, Parameter
 from .samples import HOST, Sample

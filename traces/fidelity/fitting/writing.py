@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sim.times.fitted import ENGINE, FORMAT, Factor
+from sim.fitted.factors import ENGINE, FORMAT, Factor
 
 from .parameters import Parameter
 from .samples import Sample
@@ -28,9 +28,7 @@ def factors_of(samples: Sequence[Sample], solution: Solution) -> tuple[Factor, .
         on = [one for one in samples if _applies(parameter, one, names[one.row])]
         groups = tuple(sorted({one.group for one in on}))
         default = _default(parameter, on)
-        found.append(
-            Factor(parameter.constant, parameter.where, rounded, default, len(on), groups)
-        )
+        found.append(Factor(parameter.constant, parameter.where, rounded, default, len(on), groups))
     return tuple(found)
 
 
@@ -61,7 +59,7 @@ def _applies(parameter: Parameter, sample: Sample, names: Sequence[str]) -> bool
 
 def _default(parameter: Parameter, samples: Sequence[Sample]) -> float | None:
     """The default that a factor changes, if it is one and the same in all of these samples."""
-    values = set()
+    values: set[float | None] = set()
     for sample in samples:
         if parameter.constant.startswith(ENGINE):
             values.add(float(sample.host[parameter.constant.removeprefix(ENGINE)]))
