@@ -8,7 +8,7 @@ requests arrive (see arrivals), and contains no rule of the simulation.
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hicache.core.actions import KvRemoved, KvStored
@@ -45,7 +45,7 @@ from .storage.page_bytes import PageBytes
 from .storage.pipe import Pipe
 from .storage.timed import TimedStore
 from .times.base import TimeModel, make
-from .workload import Workload
+from .workload import ReadOnce, Workload
 
 KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
 
@@ -96,7 +96,8 @@ class TimedResult:
 class Replica:
     """See the module. Its work must have been served before `close`.
 
-    results: of the requests that ended, by index.
+    results: of the requests that ended, by index. told: is called with each result instead, if it
+    is set before the run. ended: how many requests ended.
     """
 
     def __init__(
@@ -145,6 +146,9 @@ class Replica:
             self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay
         )
         self.results: dict[int, RequestResult] = {}
+        self.told: Callable[[RequestResult], None] | None = None
+        self.ended = 0
+        self._makespan_ns = 0
         self.engine = Engine(workload, platform, engine, self._ended)
         if self.store is not None:
             self.store.listener = self.engine.stored
@@ -172,7 +176,7 @@ class Replica:
         evicted = self._recorder.evicted
         return TimedResult(
             requests=requests,
-            makespan_ns=max((request.finish_ns for request in requests), default=0),
+            makespan_ns=self._makespan_ns,
             d2h=self._link_use(Direction.DEVICE_TO_HOST),
             h2d=self._link_use(Direction.HOST_TO_DEVICE),
             core_events=self._recorder.events,
@@ -193,11 +197,17 @@ class Replica:
         return LinkUse(link.bytes_moved(way), link.busy_ns(way))
 
     def _ended(self, sequence: Sequence) -> None:
-        self.results[sequence.job.index] = sequence.result
+        self.ended += 1
+        self._makespan_ns = max(self._makespan_ns, sequence.finish_ns)
+        if self.told is not None:
+            self.told(sequence.result)
+        else:
+            self.results[sequence.job.index] = sequence.result
 
     def _whose(self, tag: int) -> str:
         """Describes the prefix of a tag for a message. Slow."""
-        for job in self._workload.jobs:
+        jobs = self._workload.jobs
+        for job in () if isinstance(jobs, ReadOnce) else jobs:
             tags = prefix_tags(self._workload.key(job, final_length(job)))
             for page in (tags == tag).nonzero()[0]:
                 return f"page {int(page)} of request {job.index}"
@@ -225,7 +235,7 @@ def _check_sizes(workload: Workload, config: Config) -> None:
         raise CallerError(
             f"page_size: expected the workload's {workload.page_size}, found {config.page_size}"
         )
-    for job in workload.jobs:
+    for job in () if isinstance(workload.jobs, ReadOnce) else workload.jobs:
         pages = -(-final_length(job) // config.page_size)
         if pages > config.device_pages[0]:
             raise too_small(job.index, config.components[0], pages, config.device_pages[0])

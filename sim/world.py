@@ -92,7 +92,7 @@ class World(Replica):
         finally:
             if collecting:
                 gc.enable()
-        if len(self.results) < len(self._workload.jobs):
+        if self.ended < len(self._workload.jobs):
             raise self.stuck()
         self.close()
         return self.result()
@@ -114,4 +114,4 @@ class World(Replica):
         else:
             for job in followers:
                 self._arrivals.follow(job)
-        self._progress(len(self.results), len(self._workload.jobs))
+        self._progress(self.ended, len(self._workload.jobs))

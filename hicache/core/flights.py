@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from .actions import NO_REQUEST, Copy
 from .errors import CallerError, CoreBug
 from .radix.locks import release
-from .radix.node import Flight, FlightKind, Leg, Node
+from .radix.node import Flight, FlightKind, Leg, Node, drop_leg
 from .radix.tree import attach
 from .state import State
 from .types import FlightId, Pages, RequestId, Tier
@@ -63,7 +63,7 @@ def add_legs(
         leg = Leg(flight, node, index, source, target[start : start + len(source)])
         start += len(source)
         flight.legs.append(leg)
-        node.legs.append(leg)
+        node.legs += (leg,)
         state.pools[tier][index].lend(source)
         state.touched[node.id] = node
     if start != len(target) and flight.kind is not FlightKind.STORE:
@@ -82,7 +82,7 @@ def end_leg(state: State, leg: Leg, target: Tier, adopt: bool) -> bool:
     index, node = leg.component, leg.node
     state.pools[1 - target][index].repay(leg.source)
     if node is not None:
-        node.legs.remove(leg)
+        drop_leg(node, leg)
         state.touched[node.id] = node
         if adopt and node.pages[target][index] is None:
             attach(state, node, target, index, leg.target)

@@ -20,10 +20,10 @@ class LeafSet(Check):
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if node.with_pages != mirror.kids_on:
+        if [*node.with_pages] != mirror.kids_on:
             self.fail(
                 f"node {node.id}: expected {mirror.kids_on} children on (device, host), found "
-                f"{node.with_pages}",
+                f"{[*node.with_pages]}",
                 node_story(node.id),
             )
         bits, queued = mirror.candidate, node.queued

@@ -65,7 +65,7 @@ def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
             _patch(stack, Pool, name, _ledger(name, vars(Pool)[name], report))
         _patch(stack, Pool, "__setattr__", _protection(report))
         _patch(stack, Node, "__init__", _birth(Node.__init__, report, components))
-        _patch(stack, Node, "__setattr__", _links(report))
+        _patch(stack, Node, "__setattr__", _links(report, components))
         _patch(stack, Request, "__setattr__", _owner("request", PROGRESS, report, components))
         _patch(stack, Flight, "__setattr__", _owner("flight", (), report, components))
         yield
@@ -182,21 +182,6 @@ def _protection(report: Report) -> Any:
 # -- nodes
 
 
-class _Held(list[Any]):
-    """Pages of a node on a tier, by component."""
-
-    def __init__(self, values: Sequence[Any], node: int, tier: int, tell: Any) -> None:
-        super().__init__(values)
-        self.node, self.tier, self.tell = node, tier, tell
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        old = self[index]
-        super().__setitem__(index, value)
-        if value is not old:
-            text = f"{_pages_or_none(old)} -> {_pages_or_none(value)}"
-            self.tell(self.node, self.tier, index, text, running_lines())
-
-
 class _Uses(list[Any]):
     """Last uses of a node, by component."""
 
@@ -245,7 +230,9 @@ def _pages_or_none(pages: Any) -> str:
     return "none" if pages is None else named(_numbers(pages))
 
 
-def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
+def _teller(report: Report, components: Sequence[str]) -> Any:
+    """Reports what happened to a component of a node on a tier."""
+
     def tell(
         node: int,
         tier: int,
@@ -260,14 +247,18 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
         whom = () if receipt is None else holder_of(receipt.name)
         report(Change(f"{where} {text}", source_lines, tier, name, (), node, whom, lock=lock))
 
+    return tell
+
+
+def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
+    tell = _teller(report, components)
+
     def init(self: Node, number: int, parent: Node | None, *rest: Any) -> None:
         real(self, number, parent, *rest)
-        sides = range(2)
-        self.pages = [_Held(self.pages[tier], number, tier, tell) for tier in sides]
-        self.locks = [
-            [_Locks(number, tier, index, tell) for index in range(len(components))]
-            for tier in sides
-        ]
+        self.locks = tuple(
+            tuple(_Locks(number, tier, index, tell) for index in range(len(components)))
+            for tier in range(2)
+        )
         above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
         text = f"node {number}: made {above}, ends at page {self.end_page}"
         report(Change(text, running_lines(), node=number))
@@ -283,12 +274,22 @@ def holder_of(words: str) -> tuple[tuple[str, int], ...]:
     return (("request" if found[1] == "request" else "flight", int(found[2])),)
 
 
-def _links(report: Report) -> Any:
+def _links(report: Report, components: Sequence[str]) -> Any:
+    tell = _teller(report, components)
+
     def setter(self: Node, name: str, value: Any) -> None:
         if name == "last_use":
             value = _Uses(value, self.id, report)
-        old = getattr(self, name, _UNSET)
+        old: Any = getattr(self, name, _UNSET)
+        if name == "locks" and old is not _UNSET and type(old[0][0]) is _Locks:
+            return  # those that report stay, where the node would share empty ones
         object.__setattr__(self, name, value)
+        if name == "pages" and old is not _UNSET:
+            for tier, (before, after) in enumerate(zip(old, value, strict=True)):
+                for index, (one, other) in enumerate(zip(before, after, strict=True)):
+                    if one is not other:
+                        text = f"{_pages_or_none(one)} -> {_pages_or_none(other)}"
+                        tell(self.id, tier, index, text, running_lines())
         known = name in LINKS and old is not _UNSET and hasattr(self, "digests")
         if known and old is not value and old != value:
             text = f"node {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"

@@ -23,7 +23,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.ledger import Pool
-from hicache.core.radix.node import Node
+from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import NO_PAGES, Key, Tier
 
 from . import entries
@@ -349,7 +349,8 @@ def _says() -> bool:
     """The text of a node in asserts: its copies by tier and component, and its last uses."""
     node = Node(7, None, b"", b"", 3, 2)
     new = repr(node)
-    node.pages[Tier.DEVICE][0] = node.pages[Tier.HOST][1] = NO_PAGES
+    set_pages(node, Tier.DEVICE, 0, NO_PAGES)
+    set_pages(node, Tier.HOST, 1, NO_PAGES)
     return (new, repr(node)) == (
         "<node 7 ..3 ---- use [0, 0]>",
         "<node 7 ..3 D--H use [0, 0]>",

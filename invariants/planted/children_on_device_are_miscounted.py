@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.radix import tree
+from hicache.core.radix.node import count_child
 
 from .base import Patch
 
@@ -18,7 +19,7 @@ _detach = tree.detach
 def _count_once_more(state: Any, node: Any, tier: int, index: int) -> Any:
     pages = _detach(state, node, tier, index)
     if not index and node.parent is not None and node.parent.parent is not None:
-        node.parent.with_pages[tier] += 1
+        count_child(node.parent, tier, 1)
     return pages
 
 

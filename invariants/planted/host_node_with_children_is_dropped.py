@@ -16,12 +16,12 @@ _kind_now = lru.kind_now
 
 
 def _childless(node: Any, tier: int, component: int) -> int:
-    kept = node.with_pages[1]
-    node.with_pages[1] = 0
+    kept = node.with_pages
+    node.with_pages = (node.with_pages[0], 0)
     try:
         return _kind_now(node, tier, component)
     finally:
-        node.with_pages[1] = kept
+        node.with_pages = kept
 
 
 def plant(patch: Patch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core import transfers
+from hicache.core.radix.node import set_pages
 from hicache.core.types import Tier
 
 from .base import Patch
@@ -19,7 +20,7 @@ _begin_load = transfers.begin_load
 def _write_back(state: Any, request: Any, flight: Any, loads: Any, targets: Any) -> None:
     _begin_load(state, request, flight, loads, targets)
     for leg in flight.legs:
-        leg.node.pages[Tier.HOST][leg.component] = leg.target
+        set_pages(leg.node, Tier.HOST, leg.component, leg.target)
 
 
 def plant(patch: Patch) -> None:

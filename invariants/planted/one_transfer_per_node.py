@@ -20,7 +20,7 @@ _begin_load, _add_legs = transfers.begin_load, backup._add_legs
 
 def _mark(flight: Any) -> None:
     for leg in flight.legs:
-        leg.node.legs[:] = [one for one in leg.node.legs if one.flight is flight]
+        leg.node.legs = tuple(one for one in leg.node.legs if one.flight is flight)
 
 
 def _load(state: Any, request: Any, flight: Any, loads: Any, targets: Any) -> None:

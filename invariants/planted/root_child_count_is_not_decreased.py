@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.radix import tree
+from hicache.core.radix.node import count_child
 
 from .base import Patch
 
@@ -19,7 +20,7 @@ def _miscounted(state: Any, node: Any, tier: int, index: int) -> Any:
     parent = node.parent
     pages = _detach(state, node, tier, index)
     if index == 0 and parent is not None and parent.parent is None:
-        parent.with_pages[tier] += 1
+        count_child(parent, tier, 1)
     return pages
 
 

@@ -37,7 +37,8 @@ from sim.world import World
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
 from .costs import PlainCosts
-from .engine import Parts, PlainEngine, Request
+from .second.engine import PlainEngine
+from .second.records import Parts, Request
 
 
 @dataclass(frozen=True)

@@ -143,12 +143,13 @@ class Engine:
         self._end_released()
         self._reception.compose()
         self._growth.finish_ended()
+        retractions = self._running.retractions
         self._growth.retry_stalled()
         self._growth.grow_full()
-        self._prefills.schedule()
+        self._prefills.schedule(retractions)
         if self._reception.pending and not self._prefills.batch and not len(self._decode):
             self._reception.hurry()
-            self._prefills.schedule()
+            self._prefills.schedule(retractions)
         self._controller.start()
         self._launch()
 

@@ -57,14 +57,23 @@ class Prefills:
         self._refused: Blocked | None = None  # state of the last refused admission
         self._starved: Blocked | None = None  # state of the last refused chunk
 
-    def schedule(self) -> None:
-        """Fills the batch of the next pass with chunks, within the budget that decoding leaves."""
+    def schedule(self, retractions: int) -> None:
+        """Fills the batch of the next pass with chunks, within the budget that decoding leaves.
+
+        retractions: of all requests before this boundary. Where chunks take precedence, none is
+        admitted at a boundary at which one was preempted: it would come back at once, again and
+        again, and those that decode would never go on.
+        """
+        decoding = len(self._running.decode)
         self.batch = []
         self.unsettled = False
-        decoding = len(self._running.decode)
         self._budget = self._batching.budget(self._options.token_budget, decoding)
         self._continue()
-        self._admit()
+        crowded = self._running.retractions > retractions
+        if crowded and len(self._running.decode) and not self.with_decoding:
+            self.unsettled = True
+        else:
+            self._admit()
 
     def ended(self, elapsed_ns: int, compute_ns: int) -> None:
         """Reports the chunks of the finished pass to the core.

@@ -1,11 +1,10 @@
 """Attention of a pass: prefill by query-key pairs, decode by context, and recurrent states.
 
-Layers whose rows are read alike (the same window, compression and type) form a group. A query at
-position i attends to min(i + 1, window) keys, a chunk reads the rows from its first key to its end
-once, and a decoding sequence reads its context, at most its window. On average over sequences: the
-context is known as a sum. A layer with several pools attends to each. Rows that share a group of
-tokens are counted by their share. Sparse attention reads the rows that it selects, and the keys of
-its indexer whole.
+The layers of a pool form a group, as their rows are read alike. A query at position i attends to
+min(i + 1, window) keys, a chunk reads the rows from its first key to its end once, and a decoding
+sequence reads its context, at most its window: on average over sequences, as the context is known
+as a sum. A layer with several pools attends to each. Where tokens share a row, each counts for its
+share. Sparse attention reads the rows that it selects, and the keys of its indexer whole.
 
 A head multiplies score + value elements for a pair. Operations run at the peak of bf16; rows of
 fewer bits are widened.
@@ -13,7 +12,7 @@ fewer bits are widened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.models import ModelDescription, PoolDescription
 from hicache.models.base import ROWS
@@ -29,7 +28,7 @@ _WIDTHS = (64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers whose rows are read alike, on one rank. prefill, decode: kinds of their kernels.
+    """The layers of one pool, on one rank. prefill, decode: kinds of their kernels.
 
     row_ns: of one token's rows in all layers, at the peak bandwidth. pair_ns, decode_ns: of one
     query-key pair in prefill and decode, at the peak rate. query_ns: of a token's queries and
@@ -78,52 +77,39 @@ class States:
 
 
 def groups(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Group]:
-    """The groups of a model whose heads `ranks` ranks share."""
-    bandwidth = hardware.hbm_bytes_per_s
-    found: dict[tuple[str, str, int, int], list[float]] = {}
-    for pool in model.pools:
-        if pool.kind in ROWS or pool.kind == "indexer":
-            sums = found.setdefault(_key(model, pool), [0.0, 0.0])
-            sums[0] += len(pool.layers)
-            sums[1] += float(pool.token_bytes(ranks))
+    """The groups of a model whose heads `ranks` ranks share: one for each pool that is read."""
+    pools = [pool for pool in model.pools if pool.kind in (*ROWS, "indexer")]
+    found = [_group(model, hardware, ranks, pool) for pool in pools]
     bare = model.layers - len({layer for pool in model.pools for layer in pool.layers})
     if bare:
-        found.setdefault((*_kinds(model, model.pools[0]), 0, 1), [0.0, 0.0])[0] += bare
-    heads = model.attention_heads / ranks
-    made = []
-    for (prefill, decode, window, compression), (layers, size) in found.items():
-        attends = layers * 2 * heads / compression * (prefill != "indexer")
-        elements = model.score_elements + model.value_elements
-        decoded = model.decode_score_elements + model.decode_value_elements
-        rate = NS / hardware.flops_per_s
-        made.append(
-            Group(
-                prefill,
-                decode,
-                window,
-                int(layers),
-                size * NS / bandwidth,
-                attends * elements * rate,
-                attends * decoded * rate,
-                2 * layers * heads * elements * NS / bandwidth * (prefill != "indexer"),
-            )
-        )
-    return made
+        rows = PoolDescription("none", "none", "kv", tuple(range(bare)), ("none",), 1, 1)
+        found.append(replace(_group(model, hardware, ranks, rows), row_ns=0.0))
+    return found
 
 
-def _key(model: ModelDescription, pool: PoolDescription) -> tuple[str, str, int, int]:
-    if pool.kind == "indexer":
-        return "indexer", "indexer", 0, pool.compression
+def _group(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, pool: PoolDescription
+) -> Group:
+    layers, bandwidth, index = len(pool.layers), hardware.hbm_bytes_per_s, pool.kind == "indexer"
+    width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
+    small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""
+    prefill, decode = f"prefill.{width}", f"decode.{'latent' if pool.kind == 'latent' else 'kv'}"
     window = pool.window
     if model.selected_tokens and not window:
         window = model.selected_tokens * pool.compression
-    return (*_kinds(model, pool), window, pool.compression)
-
-
-def _kinds(model: ModelDescription, pool: PoolDescription) -> tuple[str, str]:
-    width = next((size for size in _WIDTHS if model.value_elements <= size), _WIDTHS[-1])
-    small = "_fp8" if pool.dtype in ("fp8", "fp4") else ""
-    return f"prefill.{width}", f"decode.{'latent' if pool.kind == 'latent' else 'kv'}{small}"
+    heads = 0.0 if index else layers * model.attention_heads / ranks
+    pair_ns = 2 * heads / pool.compression * NS / hardware.flops_per_s
+    elements = model.score_elements + model.value_elements
+    return Group(
+        "indexer" if index else prefill,
+        "indexer" if index else f"{decode}{small}",
+        0 if index else window,
+        layers,
+        float(pool.token_bytes(ranks)) * NS / bandwidth,
+        pair_ns * elements,
+        pair_ns * (model.decode_score_elements + model.decode_value_elements),
+        2 * heads * elements * NS / bandwidth,
+    )
 
 
 def states(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> States | None:

@@ -2,7 +2,8 @@
 
 Sources. [tables] the measured kernel tables of aiconfigurator-core 0.12.0 (Apache-2.0; vLLM 0.24.0,
 SGLang 0.5.14 and TensorRT-LLM 1.3.0rc20 on A100, H100, H200 and B200), to which the form of
-`kernels` was fitted; its medians are off by 5 to 10 %. [estimate] of this project. The constants
+`kernels` was fitted; its medians are off by 5 to 10 %. [h100] measured by this project on an H100
+SXM with torch 2.11, in CUDA graphs (docs/times.md). [estimate] of this project. The constants
 that were fitted to whole passes replace these (see sim/times).
 
 A constant is named KIND.FIELD, such as product.bf16.compute; `named` lists all of them.
@@ -118,9 +119,9 @@ _ALL: dict[str, Values] = {
     "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
     "experts.mxfp4": (40.0, 0.38, 0.55, 2.0),  # [tables] H100
     "experts.int4": (40.0, 0.38, 0.55, 2.0),
-    "prefill.64": (12.0, 0.50, 0.80, 3.0),  # half the head, less of the peak [estimate]
-    "prefill.128": (12.0, 0.65, 0.80, 3.0),  # [tables] H100
-    "prefill.256": (12.0, 0.55, 0.80, 3.0),
+    "prefill.64": (16.0, 0.47, 0.80, 3.0),  # [h100]
+    "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables], [h100] 0.62
+    "prefill.256": (16.0, 0.60, 0.80, 3.0),
     "decode.kv": (7.0, 0.30, 0.92, 2.0),  # [tables], of which half the fixed time is launch
     "decode.kv_fp8": (8.0, 0.30, 0.85, 2.0),
     "decode.latent": (10.0, 0.60, 0.85, 2.0),
@@ -136,12 +137,12 @@ _ALL: dict[str, Values] = {
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {
         "product.bf16": (5.5, 0.83, 0.75, 3.3),  # [tables] A100
-        "prefill.64": (12.0, 0.50, 0.80, 3.0),
-        "prefill.128": (12.0, 0.60, 0.80, 3.0),
-        **_exchanges("custom", 0.75, 5.3, 6.0, 7.0),
-        **_exchanges("fused", 0.75, 5.3, 6.0, 7.0),
-        **_exchanges("nccl", 0.75, 8.0, 12.0, 20.0),
-        **_exchanges("all_gather", 0.75, 6.0, 9.0, 14.0),
+        "prefill.64": (16.0, 0.50, 0.80, 3.0),
+        "prefill.128": (16.0, 0.60, 0.80, 3.0),
+        **_exchanges("custom", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("fused", 0.56, 5.3, 6.0, 7.0),
+        **_exchanges("nccl", 0.56, 8.0, 12.0, 20.0),
+        **_exchanges("all_gather", 0.56, 6.0, 9.0, 14.0),
         **_exchanges("all_to_all", 0.60, 8.0, 10.0, 15.0),
     },
     "ada": {
@@ -154,31 +155,31 @@ _OF: dict[str, dict[str, Values]] = {
         **_exchanges("all_to_all", 0.60, 12.0, 18.0, 32.0),
     },
     "hopper": {  # [tables] H100 and H200
-        "product.bf16": (3.5, 0.82, 0.86, 3.3),
-        "product.fp8": (6.0, 0.55, 0.84, 3.3),
+        "product.bf16": (3.5, 0.77, 0.86, 3.3),  # [tables] 0.82, [h100] 0.73
+        "product.fp8": (3.5, 0.70, 0.84, 3.3),  # [h100]; quantizing is a small kernel
         "product.fp8-block": (6.5, 0.68, 0.80, 3.3),
-        **_exchanges("custom", 0.73, 4.5, 5.0, 6.0),
-        **_exchanges("fused", 0.73, 3.0, 3.3, 4.5),
-        **_exchanges("nccl", 0.73, 6.0, 10.0, 16.0),
-        **_exchanges("all_gather", 0.73, 5.0, 7.0, 11.0),
+        **_exchanges("custom", 0.62, 4.5, 5.0, 6.0),
+        **_exchanges("fused", 0.62, 3.0, 3.3, 4.5),
+        **_exchanges("nccl", 0.62, 6.0, 10.0, 16.0),
+        **_exchanges("all_gather", 0.62, 5.0, 7.0, 11.0),
         **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
     "blackwell": {  # [tables] B200
         "product.bf16": (3.5, 0.71, 0.77, 3.3),
-        "product.fp8": (6.0, 0.50, 0.72, 3.3),
+        "product.fp8": (4.0, 0.58, 0.72, 3.3),
         "product.fp8-block": (6.5, 0.60, 0.80, 3.3),
         "product.nvfp4": (6.0, 0.42, 0.70, 3.3),
         "product.mxfp4": (6.0, 0.42, 0.70, 3.3),
         "experts.nvfp4": (25.0, 0.35, 0.65, 2.0),
         "experts.mxfp4": (25.0, 0.33, 0.60, 2.0),
         "experts.fp8-block": (30.0, 0.40, 0.65, 2.0),
-        "prefill.64": (12.0, 0.42, 0.80, 3.0),
-        "prefill.128": (12.0, 0.55, 0.80, 3.0),
-        "prefill.256": (12.0, 0.50, 0.80, 3.0),
-        **_exchanges("custom", 0.80, 7.0, 7.5, 8.5),
-        **_exchanges("fused", 0.80, 4.8, 5.0, 6.0),
-        **_exchanges("nccl", 0.80, 9.0, 14.0, 26.0),
-        **_exchanges("all_gather", 0.80, 8.0, 11.0, 17.0),
+        "prefill.64": (16.0, 0.42, 0.80, 3.0),
+        "prefill.128": (16.0, 0.55, 0.80, 3.0),
+        "prefill.256": (16.0, 0.50, 0.80, 3.0),
+        **_exchanges("custom", 0.55, 7.0, 7.5, 8.5),
+        **_exchanges("fused", 0.55, 4.8, 5.0, 6.0),
+        **_exchanges("nccl", 0.55, 9.0, 14.0, 26.0),
+        **_exchanges("all_gather", 0.55, 8.0, 11.0, 17.0),
         **_exchanges("all_to_all", 0.60, 6.0, 7.0, 9.0),
     },
 }

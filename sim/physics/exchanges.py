@@ -9,34 +9,60 @@
 
 A sum of b bytes over n ranks moves 2 (n - 1) / n b bytes over a rank's link, a gathering or a
 scattering half of that. The fixed time of an exchange depends on the ranks: constants know 2, 4
-and 8; in between the next larger counts, and above 8 it grows in proportion to the ranks.
+and 8; in between the next larger counts, and above 8 it grows in proportion to the ranks. A small
+sum has one phase (each rank reads all), a large one two (each rank sums a part, then all gather),
+with the fixed time of both. The second comes in as s / (s + 1 MiB), where s are the bytes that a
+rank sends.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from hicache.models import ModelDescription
 from hicache.models.base import Matrix
 
 from ..hardware.profile import HardwareProfile
-from .kernels import PerToken
+from .kernels import Work
 from .products import NS
 
 _MOST = 8
+_SUMS = ("custom", "fused", "nccl")
+_PHASE_BYTES = 1 << 20
 _ELEMENT_BYTES = 2  # of what is exchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange that is done some times a pass. token_bytes: what each token adds to what a rank
+    sends, all times together. bytes_per_ns: of its link. phased: whether large ones have two
+    phases."""
+
+    kind: str
+    times: float
+    token_bytes: float
+    bytes_per_ns: float
+    phased: bool
+
+    def of(self, tokens: int) -> Work:
+        sent = tokens * self.token_bytes
+        launches = self.times
+        if self.phased and sent:
+            launches += launches * sent / (sent + _PHASE_BYTES * self.times)
+        return Work(self.kind, launches, 0.0, sent / self.bytes_per_ns)
 
 
 def exchange(
     kind: str, ranks: int, times: float, token_bytes: float, hardware: HardwareProfile
-) -> PerToken:
-    """An exchange that is done some times a pass. token_bytes: what each token adds to what a rank
-    sends, all times together."""
+) -> Exchange:
+    """An exchange over these ranks; see `Exchange`."""
     known = 2
     while known < min(ranks, _MOST):
         known *= 2
     name = "pcie" if hardware.ranks_link == "pcie" else kind
     launches = times * max(1.0, ranks / _MOST)
     link = hardware.ranks_link_bytes_per_s or hardware.link_bytes_per_s
-    return PerToken(f"{name}.{known}", launches, 0.0, 0.0, token_bytes * NS / link)
+    return Exchange(f"{name}.{known}", launches, token_bytes, link / NS, kind in _SUMS)
 
 
 def sums(
@@ -47,7 +73,7 @@ def sums(
     ranks: int,
     attention_ranks: int,
     whole_on: int,
-) -> tuple[list[PerToken], list[PerToken]]:
+) -> tuple[list[Exchange], list[Exchange]]:
     """The exchanges of all layers for each token of an attention group, and for each token of the
     stage. kind: of the engine's sums: custom, nccl or fused. whole_on: ranks over which whole
     experts are spread."""
@@ -80,7 +106,7 @@ def sums(
     return of_group, of_stage
 
 
-def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> PerToken | None:
+def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Exchange | None:
     """The gathering of logits, for each token that is sampled; None on one rank."""
     if ranks == 1:
         return None
@@ -88,7 +114,7 @@ def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Pe
     return exchange("all_gather", ranks, 1, moved, hardware)
 
 
-def sends(model: ModelDescription, hardware: HardwareProfile, stages: int) -> PerToken | None:
+def sends(model: ModelDescription, hardware: HardwareProfile, stages: int) -> Exchange | None:
     """What the stages of a pipeline hand on, for each token; None for one stage."""
     if stages == 1:
         return None

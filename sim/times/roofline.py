@@ -21,6 +21,7 @@ from ..hardware.profile import HardwareProfile
 from ..physics import attention, exchanges, products
 from ..physics.batches import real, share
 from ..physics.constants import RooflineConstants, defaults, family
+from ..physics.exchanges import Exchange
 from ..physics.experts import experts
 from ..physics.kernels import PerToken, Work
 from .base import Chunks, Parallelism
@@ -70,10 +71,12 @@ class Roofline:
         own = [matrix for matrix in plain if matrix.part != "mlp"]
         mlp = [matrix for matrix in plain if matrix.part == "mlp"]
         # of each token of an attention group, and of each token of a stage
-        self._of_group = [
+        self._of_group: list[PerToken | Exchange] = [
             products.product(matrix, hardware, shared) for matrix in own if not matrix.expands
         ]
-        self._of_stage = [products.product(matrix, hardware, ranks) for matrix in mlp]
+        self._of_stage: list[PerToken | Exchange] = [
+            products.product(matrix, hardware, ranks) for matrix in mlp
+        ]
         self._expanding = [
             products.product(matrix, hardware, shared) for matrix in own if matrix.expands
         ]
@@ -93,6 +96,7 @@ class Roofline:
         self._launch_ns = engine.launch_ns
         self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
         self._kept: dict[tuple[int, int], tuple[float, float]] = {}
+        self._ended: dict[tuple[int, int], int] = {}
 
     def _outside(
         self,
@@ -105,7 +109,7 @@ class Roofline:
         passes = engine.logit_passes or _LOGIT_PASSES
         read = model.vocabulary * _LOGIT_BYTES * passes * products.NS / hardware.hbm_bytes_per_s
         gathered = exchanges.logits(model, hardware, parallelism.tp)
-        self._of_sampled = [
+        self._of_sampled: list[PerToken | Exchange] = [
             products.head(model, hardware, parallelism.tp),
             *([gathered] if gathered is not None else []),
             PerToken("sampling", 1, 0.0, 0.0, read),
@@ -208,8 +212,14 @@ class Roofline:
         filled = real(chunks)
         if not filled and not decoding:
             return 0
-        stage = self._tokens(filled, decoding)[1]
-        return int(self._sum(self._of_ends(len(filled) + decoding, stage))[0] * self._device + 0.5)
+        ends = len(filled) + decoding, self._tokens(filled, decoding)[1]
+        found = self._ended.get(ends)
+        if found is None:
+            if len(self._ended) >= _MOST_KEPT:
+                self._ended.clear()
+            total = self._sum(self._of_ends(*ends))[0] * self._device
+            found = self._ended[ends] = int(total + 0.5)
+        return found
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         """See `TimeModel`."""

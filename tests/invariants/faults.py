@@ -25,7 +25,7 @@ from hicache.core.actions import (
     Refused,
 )
 from hicache.core.events import Aborted, Finished, Flushed
-from hicache.core.radix.node import Node, Receipt
+from hicache.core.radix.node import Node, Receipt, set_pages
 from hicache.core.types import Tier, frozen
 
 from .hybrid_faults import HYBRID_FAULTS
@@ -89,7 +89,7 @@ def _fresher(node: Node) -> bool:
 def _empty(node: Node) -> bool:
     if node.children or any(node.locks[0]) or any(node.locks[1]):
         return False
-    node.pages = [[None for _ in tier] for tier in node.pages]
+    node.pages = tuple(tuple(None for _ in tier) for tier in node.pages)
     return True
 
 
@@ -98,7 +98,7 @@ def _without(tier: int) -> Callable[[Node], bool]:
         below = any(child.pages[tier][0] is not None for child in node.children.values())
         if not below or node.pages[tier][0] is None:
             return False
-        node.pages[tier][0] = None
+        set_pages(node, tier, 0, None)
         return True
 
     return change

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from hicache.core.actions import Cached, Matched, Prefill
-from hicache.core.radix.node import NONE, Node
+from hicache.core.radix.node import NONE, Node, set_pages
 
 from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 
@@ -63,7 +63,8 @@ def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
         free = not node.children and not any(map(any, node.locks))
         if free and any(node.pages[tier][2] is not None for tier in (0, 1)):
-            node.pages[0][2] = node.pages[1][2] = None
+            set_pages(node, 0, 2, None)
+            set_pages(node, 1, 2, None)
             state.touched[node.id] = node
             return True
     return False
@@ -74,7 +75,7 @@ def durable(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state) if state.tick > 80 else ():
         there = all(node.pages[tier][2] is not None for tier in (0, 1))
         if there and node.live_distance == 0 and not node.locks[1][2]:
-            node.pages[1][2] = None
+            set_pages(node, 1, 2, None)
             state.touched[node.id] = node
             return True
     return False
@@ -87,7 +88,7 @@ def all_or_clamp(state: Any, event: Any, outcomes: list[Any]) -> bool:
             for node in nodes_of(state):
                 receipts = node.locks[0][2].values()
                 if state.requests[item.request].receipt in receipts:
-                    node.pages[0][2] = None
+                    set_pages(node, 0, 2, None)
                     state.touched[node.id] = node
                     return True
     return False

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.actions import Backup, Granted, Refused
-from hicache.core.radix.node import Node
+from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import frozen
 
 from .spoiling import Fault, bend, nodes_of, on_a_node
@@ -55,7 +55,8 @@ def _views(node: Node) -> bool:
     held = node.pages[0][0]
     if held is None:
         return False
-    node.pages[0][0] = frozen(np.concatenate((held, np.zeros(1000, dtype=np.int64)))[: len(held)])
+    wide = np.concatenate((held, np.zeros(1000, dtype=np.int64)))
+    set_pages(node, 0, 0, frozen(wide[: len(held)]))
     return True
 
 

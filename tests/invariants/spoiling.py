@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hicache.core.radix.node import Node
+from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import frozen
 
 Fault = Callable[[Any, Any, list[Any]], bool]
@@ -43,7 +43,7 @@ def share_a_page(tier: int, index: int = 0) -> Fault:
         one, other = found[:2]
         stolen = one.pages[tier][index].copy()
         stolen[-1] = other.pages[tier][index][0]
-        one.pages[tier][index] = frozen(stolen)
+        set_pages(one, tier, index, frozen(stolen))
         state.touched[one.id], state.touched[other.id] = one, other
         return True
 

@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.actions import Backup, Copy, Load, Prefill, StateSlots
 from hicache.core.config import Config
-from hicache.core.radix.node import Node
+from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import Key, Tier
 from invariants.fuzz.content import Content, Held, WrongContent
 from tests.configs import configured
@@ -37,7 +37,7 @@ def tree(settings: Config, *runs: tuple[list[int], str]) -> Any:
         node = Node(len(nodes) + 1, above, raw, label, above.end_page + len(tokens), 3)
         for index, side in enumerate(sides.split("/")):
             for letter in side.replace("-", ""):
-                node.pages[letter == "H"][index] = np.arange(page, page + len(tokens))
+                set_pages(node, int(letter == "H"), index, np.arange(page, page + len(tokens)))
         nodes.append(node)
         above, page = node, page + len(tokens)
     return SimpleNamespace(config=settings, nodes=lambda: iter(nodes))

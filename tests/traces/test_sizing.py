@@ -256,7 +256,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
         ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
         (
             "--hardware h900",
-            "expected one of a100, b200, h100, h200, found 'h900'; did you mean h200?; or give",
+            "rtx-4090, rtx-pro-6000, found 'h900'; did you mean h800?; or give",
         ),
         (
             "--hardware nowhere.txt",

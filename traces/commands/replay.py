@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from typing import TextIO
 
 from hicache.core import registry
 from invariants.watch import Watch
+from sim.engine.sequence import RequestResult
 
 from ..html.collecting import collect
 from ..outside.entries import entry
 from ..plots.charts import print_variants
 from ..replaying import modes
+from ..replaying.account import Row
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..replaying.story import story_on_error
+from ..replaying.streaming.limits import check as check_streamed
 from ..replaying.streaming.opening import opened as opened_once
 from ..replaying.streaming.opening import streams
-from ..replaying.streaming.run import check as check_streamed
 from ..replaying.streaming.run import run as streamed
 from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
+from ..reporting.records import line_of_streamed
 from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
@@ -135,9 +139,16 @@ def _streamed(options: ReplayOptions, command: str, started: float, out: TextIO)
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    with story_on_error(watch):
-        result = streamed(trace, settings, watch, started)
-    finish(trace, sample, settings, result, options, command, warnings, out)
+    with tempfile.TemporaryFile("w+") as records:
+
+        def each(row: Row, output_tokens: int, result: RequestResult | None) -> None:
+            records.write(line_of_streamed(row, output_tokens, result))
+
+        with story_on_error(watch):
+            result = streamed(trace, settings, watch, started, each if options.requests else None)
+        records.seek(0)
+        files = [(options.requests, records)] if options.requests else []
+        finish(trace, sample, settings, result, options, command, warnings, out, lambda _: files)
     return INTERRUPTED if result.interrupted else 0
 
 

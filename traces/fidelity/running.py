@@ -35,10 +35,12 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay, and its load. hits: by turn, cached prompt tokens / prompt tokens."""
+    """The result of a replay, and its load. label: the time model behind it. hits: by turn, cached
+    prompt tokens / prompt tokens."""
 
     result: TimedResult
     load: Load
+    label: str
 
     @property
     def hits(self) -> tuple[float, ...]:
@@ -53,8 +55,8 @@ class Replayed:
 
 def replay(setup: Setup, load: Load, model: str) -> Replayed:
     """Replays these requests on this server. model: the name of a time model."""
-    world = _world(setup, load, Smooth(_times(setup, model)))
-    return Replayed(world.run(), load)
+    costs = Smooth(_times(setup, model))
+    return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
 def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, Passes]:
@@ -62,7 +64,7 @@ def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, 
     recorder = Recorder(costs)
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns
-    found = Replayed(world.run(), load)
+    found = Replayed(world.run(), load, recorder.label)
     return found, passes_of(recorder, found.result.requests)
 
 

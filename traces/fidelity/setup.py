@@ -111,8 +111,12 @@ def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None
 def accelerator(row: Row) -> str:
     """The hardware profile of a row: by what the source calls its GPU, else by what the row
     proposes."""
-    known = hardware.names()
-    return row.accelerator if row.accelerator in known else row.hardware
+    return row.accelerator if known_accelerator(row.accelerator) else row.hardware
+
+
+def known_accelerator(name: str) -> bool:
+    """Whether there is a profile with this name."""
+    return name.replace("_", "-") in hardware.names()
 
 
 def number(limits: Mapping[str, Any], *names: str) -> int:
@@ -132,7 +136,7 @@ def _model(row: Row, assumed: list[str]) -> ModelDescription:
         assumed.append(f"{_ANY_MODEL}, since hits do not depend on it")
         return models.get(_ANY_MODEL)
     model = models.get(row.model)
-    if row.weights not in ("", "bf16"):
+    if row.weights:
         model = models.checkpoint(model, row.weights)
     cached = row.kv_dtype or ("fp8" if row.limits.get("kv_cache_dtype") == "fp8" else "")
     if not cached and row.engine == "trtllm" and row.weights in ("fp8", "fp4", "nvfp4"):

@@ -50,10 +50,10 @@ class Ceiling:
     whether any was.
     """
 
-    def __init__(self, root: HashedStreams, most: int = MOST_SEGMENTS) -> None:
+    def __init__(self, root: HashedStreams, most: int = 0) -> None:
         self.forgot = False
         self._root = root
-        self._most = most
+        self._most = most or MOST_SEGMENTS
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
 
@@ -84,10 +84,11 @@ class Ceiling:
 
 
 class Held(NamedTuple):
-    """A request while it is served. ceiling: prompt tokens that an unbounded cache would hit.
+    """A request while it is served. Lengths in tokens. ceiling: what an unbounded cache would hit.
     numbers, ends: of its segments, the stream and the token after it."""
 
     input_length: int
+    output_length: int
     ceiling: int
     namespace: str
     numbers: NDArray[np.int64]
@@ -182,6 +183,12 @@ class StreamedPages:
                     f"{trace.path}: expected requests of at most {self._room_tokens:,} tokens (the "
                     f"device pool), found request {index} with {tokens:,}; enlarge the device pool"
                 )
+            if one.after >= 0 and not self._whole_prompts:
+                raise CallerError(
+                    f"{trace.path}: expected requests that arrive at their times, to be read once "
+                    f"in timed mode, found request {index} that follows another; write the trace "
+                    "to a file and replay it without --stream"
+                )
             if self._one_by_one:
                 self._held.clear()
             self._held[index] = self._hold(one)
@@ -203,7 +210,8 @@ class StreamedPages:
         pages = self.ceiling.seen(one) // size
         most = length // size if self._whole_prompts else (length - 1) // size
         numbers, counts = np.array(one.segments, dtype=np.int64).T
-        return Held(length, min(pages, most) * size, one.namespace, numbers, np.cumsum(counts))
+        ceiling = min(pages, most) * size
+        return Held(length, one.output_length, ceiling, one.namespace, numbers, np.cumsum(counts))
 
 
 class StreamedTrace:

@@ -56,6 +56,7 @@ def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str
         whole=found["whole"],
         lost_by_reason=_by_reason(lost),
         latency_s=found.get("latency_s"),
+        expected_error=found.get("expected_error"),
         ttft_quantiles_s=None if latency is None else _quantiles(latency.ttft_ns),
         tpot_quantiles_s=None if latency is None else _quantiles(latency.tpot_ns),
         slo=found.get("slo"),

@@ -23,7 +23,7 @@ from .streaming.parts import Streaming
 from .turns import Turn
 
 NS_PER_S = 1_000_000_000
-_PERCENTS = (50, 90, 95, 99)
+PERCENTS = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class Latency:
 
     ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
     the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
+    sketched: the spreads of a trace that was not held; then there are no arrays and no requests.
     """
 
     ttft_ns: Pages
@@ -65,6 +66,19 @@ class Latency:
     generated_tokens: int
     requests: tuple[RequestResult, ...]
     gaps: tuple[TokenGaps, ...] = ()
+    sketched: Mapping[str, Spread] | None = None
+
+    @property
+    def spreads(self) -> Mapping[str, Spread]:
+        """The distributions of the times, by name."""
+        return self.sketched or {
+            "ttft": spread(self.ttft_ns),
+            "queue": spread(self.queue_ns),
+            "load": spread(self.load_ns),
+            "compute": spread(self.compute_ns),
+            "tpot": spread(self.tpot_ns),
+            "itl": self.itl,
+        }
 
     @property
     def itl(self) -> Spread:
@@ -202,7 +216,7 @@ def spread(times_ns: Pages) -> Spread:
     """Mean and percentiles in seconds; zeros without observations."""
     if not len(times_ns):
         return _NOTHING
-    points = np.percentile(times_ns, _PERCENTS, method="inverted_cdf")
+    points = np.percentile(times_ns, PERCENTS, method="inverted_cdf")
     return Spread(float(times_ns.mean()) / NS_PER_S, *(float(point) / NS_PER_S for point in points))
 
 
@@ -214,6 +228,6 @@ def spread_of_counted(times_ns: Pages, counts: Pages) -> Spread:
     ordered, up_to = times_ns[order], np.cumsum(counts[order])
     total = int(up_to[-1])
     mean = float(np.dot(times_ns.astype(np.float64), counts)) / total
-    ranks = [-(-percent * total // 100) for percent in _PERCENTS]
+    ranks = [-(-percent * total // 100) for percent in PERCENTS]
     points = ordered[np.searchsorted(up_to, ranks)]
     return Spread(mean / NS_PER_S, *(float(point) / NS_PER_S for point in points))

@@ -108,7 +108,7 @@ def _memory(settings: Settings, run: Run, share: Share) -> str:
     if not settings.core.host_pages[0]:
         return f"The device served {device} of the prompt tokens; there is no host memory."
     if share.host:
-        saved = "" if run.latency is None else _saved(settings, run)
+        saved = "" if run.latency is None or run.streaming is not None else _saved(settings, run)
         return (
             f"Host memory served {share.host:,} prompt tokens that the device did not hold "
             f"({_percent(share.rate(share.host))} of all, beside {device} from the device){saved}."

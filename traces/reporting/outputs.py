@@ -26,7 +26,7 @@ from .conclusions import conclusions
 from .fleet import way_of
 from .head import head
 from .judged import judge
-from .overload import load_of
+from .overload import Load, load_of, load_offered
 from .records import lines
 from .report import print_report
 from .results import document, load_document
@@ -118,12 +118,7 @@ def finish(
     more: further files, from the sentences of the report. Before all that, with all checks on,
     compares the figures with accounts that were counted twice.
     """
-    latency = run.latency
-    load = (
-        None
-        if latency is None
-        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
-    )
+    load = _load(trace, settings, run)
     told = conclusions(options, trace, settings, run, load)
     found = head(command, complete=not run.interrupted)
     found |= document(trace, settings, run)
@@ -136,13 +131,23 @@ def finish(
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     files: list[File] = []
-    if options.requests:
+    if options.requests and run.streaming is None:
         files.append((options.requests, lines(trace, run, settings.slo)))
     if options.json:
         files.append((options.json, as_json(found)))
     if more is not None:
         files += more(told)
     write_all(files)
+
+
+def _load(trace: Trace, settings: Settings, run: Run) -> Load | None:
+    """The load that the trace offered; None without a clock."""
+    concurrency = settings.load.concurrency
+    if run.latency is None:
+        return None
+    if run.streaming is not None and run.streaming.offered is not None:
+        return load_offered(run.streaming.offered, concurrency)
+    return load_of(trace.jobs, run.latency.requests, concurrency)
 
 
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:

@@ -21,6 +21,7 @@ from sim.engine.sequence import RequestResult
 
 from ..formats._jobs import Jobs
 from ..replaying.settings import Settings
+from ..replaying.streaming.parts import Offered
 
 _MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
@@ -52,19 +53,31 @@ class Load:
 def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) -> Load:
     """The load of the requests that were served. jobs: of the trace, at least these. concurrency: a
     fixed one, with which every request waits for another."""
-    ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
-    queue_ns = sum(one.queue_ns for one in results)
-    compute_ns = sum(one.compute_ns for one in results)
-    queueing = queue_ns / ttft_ns if ttft_ns else 0.0
-    waits = queue_ns / compute_ns if compute_ns else 0.0
     timed = (jobs.afters < 0) & (not concurrency)
     served = [one for one in results if timed[one.request]]
-    first = min((one.arrival_ns for one in served), default=0)
-    span_ns = max((one.arrival_ns for one in served), default=0) - first
-    if len(served) < _LEAST_REQUESTS or not span_ns:
+    return load_offered(
+        Offered(
+            len(served),
+            sum(one.first_token_ns - one.arrival_ns for one in results),
+            sum(one.queue_ns for one in results),
+            sum(one.compute_ns for one in results),
+            min((one.arrival_ns for one in served), default=0),
+            max((one.arrival_ns for one in served), default=0),
+            max((one.first_token_ns for one in served), default=0),
+        )
+    )
+
+
+def load_offered(offered: Offered, concurrency: int = 0) -> Load:
+    """The load that follows from sums over the requests that were served."""
+    ttft_ns, queue_ns, compute_ns = offered.ttft_ns, offered.queue_ns, offered.compute_ns
+    queueing = queue_ns / ttft_ns if ttft_ns else 0.0
+    waits = queue_ns / compute_ns if compute_ns else 0.0
+    first = offered.first_arrival_ns
+    span_ns = offered.last_arrival_ns - first
+    if offered.requests < _LEAST_REQUESTS or not span_ns or concurrency:
         return Load(0.0, queueing, waits)
-    answered_ns = max(one.first_token_ns for one in served) - first
-    return Load(answered_ns / span_ns, queueing, waits)
+    return Load((offered.last_first_token_ns - first) / span_ns, queueing, waits)
 
 
 def eased(load: Load, settings: Settings) -> str:

@@ -43,34 +43,47 @@ def records(trace: Trace, run: Run, slo: Slo | None = None) -> Iterator[Record]:
 def record(trace: Trace, history: History, row: Row, result: RequestResult | None) -> Record:
     """The record of one request. result: None in `hits` mode, which has no times."""
     index = row.request
-    miss = history.misses[index]
     found: Record = {
         "request": index,
         "line": trace.line_numbers[index],
+        **_tokens(row, trace.jobs[index].output_length),
+        **_ended(history.misses[index], result is not None),
+    }
+    if (caps := history.caps.get(index)) is not None:
+        found |= {"capped": caps.tiers, "lost_to": caps.reason or None}
+    return found if result is None else found | _times(result)
+
+
+def line_of_streamed(row: Row, output_tokens: int, result: RequestResult | None) -> str:
+    """The record of one request of a trace that is read once, as a line: without its history."""
+    found = {"request": row.request, **_tokens(row, output_tokens)}
+    return json.dumps(found if result is None else found | _times(result)) + "\n"
+
+
+def _tokens(row: Row, output_tokens: int) -> Record:
+    return {
         "input_tokens": row.input_tokens,
-        "output_tokens": trace.jobs[index].output_length,
+        "output_tokens": output_tokens,
         "hit_tokens": {"device": row.device, "host": row.host, "storage": row.storage},
         "computed_tokens": row.input_tokens - row.hit_tokens,
         "ceiling_tokens": row.ceiling,
         "first_seen_tokens": row.first_seen,
         "lost_tokens": row.lost,
-        **_ended(miss, result is not None),
     }
-    if (caps := history.caps.get(index)) is not None:
-        found |= {"capped": caps.tiers, "lost_to": caps.reason or None}
-    if result is not None:
-        found |= {
-            "arrival_ns": result.arrival_ns,
-            "queue_ns": result.queue_ns,
-            "load_ns": result.load_ns,
-            "compute_ns": result.compute_ns,
-            "ttft_ns": result.first_token_ns - result.arrival_ns,
-            "tpot_ns": mean_gap_ns(result),
-            "finish_ns": result.finish_ns,
-            "refusals": result.refusals,
-            "preemptions": result.retractions,
-        }
-    return found
+
+
+def _times(result: RequestResult) -> Record:
+    return {
+        "arrival_ns": result.arrival_ns,
+        "queue_ns": result.queue_ns,
+        "load_ns": result.load_ns,
+        "compute_ns": result.compute_ns,
+        "ttft_ns": result.first_token_ns - result.arrival_ns,
+        "tpot_ns": mean_gap_ns(result),
+        "finish_ns": result.finish_ns,
+        "refusals": result.refusals,
+        "preemptions": result.retractions,
+    }
 
 
 def mean_gap_ns(result: RequestResult) -> int | None:

@@ -13,13 +13,16 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
+from ..expected.words import sentence
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, Run, Spread, spread
+from ..replaying.run import NS_PER_S, Run, Spread
 from ..replaying.settings import Settings
+from ..replaying.streaming.parts import Streaming
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .error_bars import expected_of
 from .fleet import fleet_tables
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
@@ -43,6 +46,7 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
+        out.print("\n" + sentence(expected_of(settings, run, run.latency)), markup=False)
     if (limits := limits_table(trace, settings, run)) is not None:
         out.print(limits)
     if run.fleet is not None:
@@ -76,6 +80,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     if settings.mode == "timed":
         rows += [
             hardware_row(settings),
+            ("times", shown(settings.time_model.label)),
             *_not_measured(settings),
             (
                 "scheduler",
@@ -134,15 +139,15 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
 def _latency(run: Run) -> Table:
     assert run.latency is not None
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
-    for name, times, scale, unit in (
-        ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
-        ("  in the queue", spread(run.latency.queue_ns), 1.0, "s"),
-        ("  waiting for loads", spread(run.latency.load_ns), 1.0, "s"),
-        ("  computing", spread(run.latency.compute_ns), 1.0, "s"),
-        ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
-        ("time between two tokens", run.latency.itl, 1e3, "ms"),
+    for name, key, scale, unit in (
+        ("time to first token", "ttft", 1.0, "s"),
+        ("  in the queue", "queue", 1.0, "s"),
+        ("  waiting for loads", "load", 1.0, "s"),
+        ("  computing", "compute", 1.0, "s"),
+        ("time per output token", "tpot", 1e3, "ms"),
+        ("time between two tokens", "itl", 1e3, "ms"),
     ):
-        result.add_row(f"{name} ({unit})", *_points(times, scale))
+        result.add_row(f"{name} ({unit})", *_points(run.latency.spreads[key], scale))
     seconds = run.latency.makespan_ns / NS_PER_S
     result.add_section()
     result.add_row("makespan (s)", f"{seconds:,.1f}")
@@ -181,8 +186,22 @@ def _verdict(run: Run) -> Table:
         times = "once" if run.preempted == 1 else f"{run.preempted:,} times"
         rows.append(("preempted", times))
     rows += _checked(run)
+    if run.streaming is not None:
+        rows.append(("read once", _read_once(run.streaming)))
     rows += [("digest", run.digest), ("wall time", f"{run.wall_s:.1f} s")]
     return pairs("Verdict", rows)
+
+
+def _read_once(streaming: Streaming) -> str:
+    """How exact the figures of a trace are that was not held."""
+    inexact = []
+    if not streaming.exact:
+        inexact.append("percentiles within 0.05 %")
+    if streaming.group > 1:
+        inexact.append(f"the last half within {streaming.group:,} requests")
+    if not streaming.remembered:
+        inexact.append("the ceiling without repeats of long ago")
+    return "all figures exact" if not inexact else f"exact but for {', '.join(inexact)}"
 
 
 def _checked(run: Run) -> list[tuple[str, str]]:

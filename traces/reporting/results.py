@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse, spread
+from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Streaming
 from .components import describe
+from .error_bars import expected_of
 from .fleet import fleet_document
 from .overload import Load
 from .slo import limits_document
@@ -103,6 +105,7 @@ def _checks(checks: Checks) -> dict[str, object]:
 def _streaming(streaming: Streaming) -> dict[str, object]:
     return {
         "ceiling_exact": streaming.remembered,
+        "percentiles_exact": streaming.exact,
         "group_requests": streaming.group,
         "part_requests": streaming.parts.requests,
         "cpu_s": streaming.parts.cpu_s,
@@ -158,17 +161,14 @@ def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> d
     }
     if settings.slo is not None:
         result["slo"] = limits_document(trace, settings.slo, latency)
+    result["times_from"] = settings.time_model.label
+    result["expected_error"] = expected(expected_of(settings, run, latency))
     return result | {"preempted": run.preempted}
 
 
 def _latency(latency: Latency) -> dict[str, object]:
     return {
-        "ttft": asdict(spread(latency.ttft_ns)),
-        "queue": asdict(spread(latency.queue_ns)),
-        "load": asdict(spread(latency.load_ns)),
-        "compute": asdict(spread(latency.compute_ns)),
-        "tpot": asdict(spread(latency.tpot_ns)),
-        "itl": asdict(latency.itl),
+        **{name: asdict(times) for name, times in latency.spreads.items()},
         "makespan": latency.makespan_ns / NS_PER_S,
     }
 

@@ -23,7 +23,7 @@ from ..errors import CoreBug
 from ..state import State
 from ..types import BACKBONE
 from .lru import offer
-from .node import FAR, NONE, Node
+from .node import FAR, NONE, NOTHING, Node
 
 
 def changed(state: State, node: Node, index: int) -> None:
@@ -71,6 +71,8 @@ def note_span(state: State, node: Node) -> None:
     """The node has a new parent or a new length: update its parent's `children_in_reach`."""
     parent = node.parent
     if parent is not None and node.end_page - parent.end_page < state.widest_window_pages:
+        if parent.children_in_reach is NOTHING:
+            parent.children_in_reach = {}
         parent.children_in_reach[node.id] = node
 
 
@@ -140,6 +142,8 @@ def _count(state: State, node: Node, near: int, by: int) -> None:
     if left < 0:
         raise CoreBug(f"{parent} counts {left} children at a distance of {distance} pages")
     if left:
+        if parent.child_distances is NOTHING:
+            parent.child_distances = {}
         parent.child_distances[distance] = left
     else:
         del parent.child_distances[distance]

@@ -19,7 +19,7 @@ from ..errors import About, CoreBug
 from ..state import State
 from ..types import BACKBONE, Tier
 from .lru import offer
-from .node import FlightKind, Node, Receipt
+from .node import NOTHING, FlightKind, Node, Receipt, drop_locks, own_locks
 from .tree import path_to
 
 
@@ -43,6 +43,8 @@ def lock(
             continue
         if not holders:
             pool.protected += len(pages)
+            if holders is NOTHING:
+                holders = own_locks(node)[tier][index]
         holders[number] = receipt
         locked.append((node, tier))
         state.touched[node.id] = node
@@ -112,7 +114,7 @@ def unlock_deleted(state: State, node: Node) -> None:
         if leg.flight.kind is not FlightKind.STORE:
             raise CoreBug(f"{node} is to be deleted and {leg.flight} copies it")
         leg.node = None
-    node.legs.clear()
+    node.legs = ()
 
 
 def release(state: State, receipt: Receipt) -> None:
@@ -140,3 +142,5 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
                 offer(queues, policy, node, tier, index)
             if not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)
+            if node.children is NOTHING:
+                drop_locks(node)

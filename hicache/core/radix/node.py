@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, TypeAlias
 
+from ..errors import CoreBug
 from ..types import NO_PAGES, FlightId, Key, Pages, PinId, RequestId, Tier
 
 NONE = 1 << 41
@@ -49,8 +51,33 @@ class Marks:
 NO_MARKS = Marks(0)
 
 
+class _Nothing(dict[Any, Any]):
+    """An empty dictionary that many nodes share, and that refuses to be filled."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise CoreBug(f"{value} is put into a dictionary that nodes share")
+
+
+NOTHING = _Nothing()
+Copies: TypeAlias = tuple["Pages | None", ...]
+Locks: TypeAlias = "tuple[tuple[dict[int, Receipt], ...], ...]"
+_BARE: dict[int, tuple[tuple[Copies, ...], Locks]] = {}
+
+
+def _bare(components: int) -> tuple[tuple[Copies, ...], Locks]:
+    """The pages of a node that has none, and the locks of one that is not locked."""
+    found = _BARE.get(components)
+    if found is None:
+        found = ((None,) * components,) * 2, ((NOTHING,) * components,) * 2
+        _BARE[components] = found
+    return found
+
+
 class Node:
     """A run of pages below its parent in the radix tree.
+
+    Most nodes have no children, locks or legs, so they share one empty value of each: a tuple, or
+    `NOTHING`. A node gets dictionaries of its own when something is put into them.
 
     key            the run's rows (bytes); empty for the root only.
     label          its key in the parent's `children`: its first row, after the namespace if the
@@ -116,24 +143,20 @@ class Node:
         self.key = key
         self.label = label
         self.end_page = end
-        self.children: dict[bytes, Node] = {}
-        self.pages: list[list[Pages | None]] = [[None] * components, [None] * components]
-        self.locks: list[list[dict[int, Receipt]]] = [
-            [{} for _ in range(components)],
-            [{} for _ in range(components)],
-        ]
-        self.with_pages = [0, 0]
+        self.children: dict[bytes, Node] = NOTHING
+        self.pages, self.locks = _bare(components)
+        self.with_pages = (0, 0)
         self.last_use = [0] * components
         self.live_distance = NONE
-        self.child_distances: dict[int, int] = {}
-        self.children_in_reach: dict[int, Node] = {}
+        self.child_distances: dict[int, int] = NOTHING
+        self.children_in_reach: dict[int, Node] = NOTHING
         self.inserted = 0
         self.hits = 0
         self.priority = 0
         self.marks = NO_MARKS
         self.queued = 0
         self.host_refused = 0
-        self.legs: list[Leg] = []
+        self.legs: tuple[Leg, ...] = ()
         self.digests: tuple[bytes, ...] | None = None
         self.stored = self.stored_since = self.store_failures = self.store_place = 0
 
@@ -144,6 +167,43 @@ class Node:
             for pages in self.pages[tier]
         )
         return f"<node {self.id} ..{self.end_page} {sides} use {self.last_use}>"
+
+
+def set_pages(node: Node, tier: int, index: int, pages: Pages | None) -> None:
+    """Store the pages of a component on the tier."""
+    device, host = node.pages
+    row = host if tier else device
+    row = (pages,) if len(row) == 1 else (*row[:index], pages, *row[index + 1 :])
+    node.pages = (device, row) if tier else (row, host)
+
+
+def count_child(node: Node, tier: int, by: int) -> None:
+    """Change the number of children that have the backbone on the tier."""
+    device, host = node.with_pages
+    node.with_pages = (device, host + by) if tier else (device + by, host)
+
+
+def drop_leg(node: Node, leg: Leg) -> None:
+    """A leg of the node has ended."""
+    if leg not in node.legs:
+        raise CoreBug(f"{node} ends a leg that it does not have")
+    node.legs = tuple([one for one in node.legs if one is not leg])
+
+
+def own_locks(node: Node) -> Locks:
+    """The locks of a node, in dictionaries of its own."""
+    if node.locks[0][0] is NOTHING:
+        node.locks = tuple([tuple([{} for _ in row]) for row in node.locks])
+    return node.locks
+
+
+def drop_locks(node: Node) -> None:
+    """Let a node without locks share the empty ones."""
+    for row in node.locks:
+        for holders in row:
+            if holders:
+                return
+    node.locks = _bare(len(node.last_use))[1]
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_d
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
 from .marks import came, gone, mark_split
-from .node import FlightKind, Leg, Node
+from .node import NOTHING, FlightKind, Leg, Node, count_child, own_locks, set_pages
 
 
 def label_of(namespace: str, row: bytes) -> bytes:
@@ -69,6 +69,8 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     if state.every_end_is_live:
         node.live_distance = 0
     state.next_node += 1
+    if parent.children is NOTHING:
+        parent.children = {}
     parent.children[label] = node
     note_span(state, node)
     state.touched[node.id] = node
@@ -90,7 +92,7 @@ def split(state: State, node: Node, at: int) -> Node:
     node.key = node.key[cut:]
     node.label = node.key[:stride]
     node.parent = upper
-    upper.children[node.label] = node
+    upper.children = {node.label: node}
     upper.last_use, upper.hits, upper.host_refused = (
         node.last_use.copy(),
         node.hits,
@@ -111,13 +113,14 @@ def split(state: State, node: Node, at: int) -> Node:
                 held
             ):
                 raise CoreBug(f"{node}: a split at {at} loses pages of component {index}")
-            node.pages[tier][index], upper.pages[tier][index] = below, above
+            set_pages(node, tier, index, below)
+            set_pages(upper, tier, index, above)
             if above is not None:
                 state.pools[tier][index].move(above, upper.id)
                 for receipt in node.locks[tier][index].values():
-                    upper.locks[tier][index][receipt.id] = receipt
+                    own_locks(upper)[tier][index][receipt.id] = receipt
                     receipt.locked[index].append((upper, tier))
-        upper.with_pages[tier] = int(node.pages[tier][BACKBONE] is not None)
+        count_child(upper, tier, int(node.pages[tier][BACKBONE] is not None))
     if upper.end_page + span(node, stride) != node.end_page:
         raise CoreBug(f"{node} does not begin where {upper} ends")
     _split_legs(state, node, upper, at)
@@ -149,7 +152,7 @@ def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
         leg.source, leg.target = source_below, target_below
         legs = leg.flight.legs
         legs.insert(legs.index(leg), above)
-        upper.legs.append(above)
+        upper.legs += (above,)
 
 
 def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> None:
@@ -163,14 +166,14 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
             f"{node} cannot take pages on {Tier(tier).name.lower()}", About("node", node.id)
         )
     state.pools[tier][index].cache(pages, node.id)
-    node.pages[tier][index] = kept(pages)
+    set_pages(node, tier, index, kept(pages))
     state.touched[node.id] = node
     if state.chances and tier == Tier.DEVICE:
         came(state, node, index, len(pages), digests_of_copy(state, node, index))
     if index == BACKBONE:
         if len(pages) * state.stride != len(node.key):
             raise CoreBug(f"{node} takes {len(pages)} pages for {len(node.key)} bytes of its key")
-        node.parent.with_pages[tier] += 1
+        count_child(node.parent, tier, 1)
         state.touched[node.parent.id] = node.parent
         if state.config.kv_events:
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
@@ -190,12 +193,12 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         raise CoreBug(
             f"{node} cannot lose its pages on {Tier(tier).name.lower()}", About("node", node.id)
         )
-    node.pages[tier][index] = None
+    set_pages(node, tier, index, None)
     state.touched[node.id] = node
     if state.chances:
         gone(state, node, tier, index, len(pages))
     if index == BACKBONE:
-        parent.with_pages[tier] -= 1
+        count_child(parent, tier, -1)
         if parent.with_pages[tier] < 0:
             raise CoreBug(f"{parent} counts fewer than no children with pages")
         state.touched[parent.id] = parent
@@ -225,7 +228,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
         gone(state, node, tier, BACKBONE, cut)
     node.key = node.key[: keep * state.stride]
     node.end_page -= cut
-    node.pages[tier][BACKBONE] = kept(pages[:keep])
+    set_pages(node, tier, BACKBONE, kept(pages[:keep]))
     note_span(state, node)
     state.touched[node.id] = node
     offer(state.queues, state.eviction, node, tier, BACKBONE)

@@ -14,7 +14,7 @@ from ..events import StoreDone
 from ..flights import add_legs, flight_of
 from ..radix.locks import lock, open_receipt
 from ..radix.lru import is_garbage
-from ..radix.node import FlightKind, Leg, Node
+from ..radix.node import FlightKind, Leg, Node, drop_leg
 from ..radix.tree import digests_of, path_to, start_of
 from ..state import State
 from ..types import BACKBONE, NO_PAGES, Tier
@@ -73,7 +73,7 @@ def store_done(state: State, event: StoreDone) -> None:
         state.pools[Tier.HOST][leg.component].repay(leg.source)
         if node is None:
             continue
-        node.legs.remove(leg)
+        drop_leg(node, leg)
         nodes[node.id] = node
         state.touched[node.id] = node
         if count < len(leg.source):

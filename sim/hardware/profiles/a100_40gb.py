@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.hardware.profile import HardwareProfile
 
 PROFILE = HardwareProfile(
-    name="a100_40gb",
+    name="a100-40gb",
     flops_per_s=312_000_000_000_000,  # data sheet: 312 TFLOPS bf16, dense
     hbm_bytes_per_s=1_555_000_000_000,  # data sheet: 1,555 GB/s
     hbm_bytes=40_000_000_000,  # data sheet: 40 GB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.hardware.profile import HardwareProfile
 
 PROFILE = HardwareProfile(
-    name="h100_pcie",
+    name="h100-pcie",
     flops_per_s=756_000_000_000_000,  # data sheet: 1,513 TFLOPS bf16 sparse, half dense
     hbm_bytes_per_s=2_000_000_000_000,  # data sheet: 2 TB/s
     hbm_bytes=80_000_000_000,  # data sheet: 80 GB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.hardware.profile import HardwareProfile
 
 PROFILE = HardwareProfile(
-    name="h20_3e",
+    name="h20-3e",
     flops_per_s=148_000_000_000_000,  # as an H20: 148 TFLOPS bf16, dense
     hbm_bytes_per_s=4_800_000_000_000,  # HBM3e as an H200: 4.8 TB/s
     hbm_bytes=141_000_000_000,  # as an H200: 141 GB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.hardware.profile import HardwareProfile
 
 PROFILE = HardwareProfile(
-    name="rtx_4090",
+    name="rtx-4090",
     flops_per_s=165_000_000_000_000,  # 165.2 TFLOPS bf16 with fp32 sums, dense
     hbm_bytes_per_s=1_008_000_000_000,  # 1,008 GB/s
     hbm_bytes=24_000_000_000,  # 24 GB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.hardware.profile import HardwareProfile
 
 PROFILE = HardwareProfile(
-    name="rtx_pro_6000",
+    name="rtx-pro-6000",
     flops_per_s=504_000_000_000_000,  # white paper: 503.8 TFLOPS bf16 with fp32 sums, dense
     hbm_bytes_per_s=1_792_000_000_000,  # data sheet: 1,792 GB/s
     hbm_bytes=96_000_000_000,  # data sheet: 96 GB

@@ -1,4 +1,4 @@
-"""What a replay of a trace that is read once cost: processor time and memory, by million requests.
+"""What a replay of a trace that is read once cost: processor time and memory, by part.
 
 Lives here: the measurement, which is told of every request that ended, and the record of it.
 """
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 
-REQUESTS = 1_000_000  # of a part
+REQUESTS = 100_000  # of a part
 
 
 class Parts:
@@ -32,14 +32,31 @@ class Parts:
         self._since = now
 
 
+@dataclass(slots=True)
+class Offered:
+    """What says how much load a trace offered. Times in nanoseconds, summed, and of the run."""
+
+    requests: int = 0
+    ttft_ns: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    first_arrival_ns: int = 0
+    last_arrival_ns: int = 0
+    last_first_token_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Streaming:
     """How a trace was read. remembered: whether the ceiling forgot no segment. group: the requests
-    that the account of the last half cannot tell apart. parts: what each million cost."""
+    that the account of the last half cannot tell apart. parts: what each cost. exact:
+    whether every percentile is that of the times themselves. offered: the load of a timed replay.
+    """
 
     remembered: bool
     group: int
     parts: Parts
+    exact: bool = True
+    offered: Offered | None = None
 
 
 def peak_bytes() -> int:

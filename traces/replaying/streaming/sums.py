@@ -8,25 +8,38 @@ is exact as long as no groups were joined. Definitions are those of `account`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.engine.sequence import RequestResult
+
 from ...formats._jobs import Jobs
-from ..account import Account, Share, Tokens
+from ...formats._streamed import Held
+from ..account import Account, Row, Share, Tokens
 
 MOST = 1 << 16
+Each: TypeAlias = Callable[[Row, int, RequestResult | None], None]
 _REQUESTS, _INPUT, _DEVICE, _HOST, _STORAGE, _CEILING, _LOST, _HIT_PAGES, _PAGES = range(9)
 
 
 class Sums(Account):
-    """See the module. known: the prompt tokens and the ceiling of a request that is served."""
+    """See the module. known: what is known of a request that is served. each: is called with what
+    every request hit, its output tokens, and `result`: that of the request, where there are times.
+    """
 
     def __init__(
-        self, page_size: int, known: Callable[[int], tuple[int, int]], most: int = MOST
+        self,
+        page_size: int,
+        known: Callable[[int], Held],
+        each: Each | None = None,
+        most: int = MOST,
     ) -> None:
         super().__init__(Jobs(), page_size, np.zeros(0, dtype=np.int32))
         self._known = known
+        self._each = each
+        self.result: RequestResult | None = None
         self._shift = 0
         self._rows = np.zeros((most, 9), dtype=np.int64)
         self._rates = np.zeros(most)
@@ -38,7 +51,8 @@ class Sums(Account):
 
     def admit(self, index: int, device: int, host: int, storage: int = 0) -> None:
         """Records a request, once, when it has been served."""
-        total, ceiling = self._known(index)
+        held = self._known(index)
+        total, ceiling = held.input_length, held.ceiling
         while index >> self._shift >= len(self._rows):
             self._join()
         hit, size = device + host + storage, self._page_size
@@ -48,6 +62,9 @@ class Sums(Account):
             *(-(-hit // size), -(-total // size)),
         )
         self._rates[place] += hit / total
+        if self._each is not None:
+            row = Row(index, total, ceiling, device, host, storage)
+            self._each(row, held.output_length, self.result)
 
     def served(self, index: int) -> bool:
         raise NotImplementedError("the requests of a trace that is read once are not kept")
