@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sim.engine_profiles as engine_profiles
-from hicache.core.errors import CallerError
 from sim.engine_profiles.base import EngineProfile
 from sim.fitted import factors as fitted
 from sim.fitted.factors import Factor
@@ -26,6 +25,7 @@ from sim.times.roofline import Roofline
 from ..figures import Figure, figures_of
 from ..passes import Passes
 from ..rows import Row
+from ..rules import figure_rule, row_rule
 from ..running import record
 from ..setup import Setup, setup_of
 from ..split import group
@@ -105,7 +105,7 @@ def samples_of(
     logs: dict[Hashable, _Log] = {}
     found = []
     for number, (row, setup, load) in enumerate(ready):
-        figures = [one for one in figures_of(row) if _explained(one)]
+        figures = [one for one in figures_of(row) if _explained(row, one)]
         if figures:
             key = _key(setup, load)
             if key not in logs:
@@ -118,11 +118,8 @@ def samples_of(
 def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[Row, Setup, Load]]:
     """The rows that can be replayed, with their servers and requests."""
     for row in rows:
-        if usable(row) and (load := load_of(row)) is not None:
-            try:
-                yield row, setup_of(row, load.concurrency, given), load
-            except CallerError:
-                print("OUT", row.id)
+        if usable(row) and not row_rule(row) and (load := load_of(row)) is not None:
+            yield row, setup_of(row, load.concurrency, given), load
 
 
 def _times(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
@@ -131,8 +128,8 @@ def _times(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
     return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
 
 
-def _explained(figure: Figure) -> bool:
-    return figure.judged and not figure.phase and figure.statistic in _STATISTICS
+def _explained(row: Row, figure: Figure) -> bool:
+    return not figure_rule(row, figure) and not figure.phase and figure.statistic in _STATISTICS
 
 
 def _key(setup: Setup, load: Load) -> Hashable:

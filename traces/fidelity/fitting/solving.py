@@ -1,7 +1,7 @@
 """Finds the factors: least squares of the logarithms of predicted over measured.
 
-Errors beyond a tenth count in proportion, not squared, so single bad rows do not pull. Groups with
-many rows count less for each row, so that no accelerator, model or engine decides alone. Factors
+What errors beyond a tenth count grows ever more slowly, so single bad rows do not pull. Groups with
+more rows than most count less for each row, so that none decides alone. Factors
 are held near 1 by their spread. `left_out` fits again without each group, and predicts it: the
 error to expect where nothing was fitted.
 """
@@ -22,7 +22,7 @@ from .parameters import Parameter, parameters
 from .samples import Sample
 from .table import Floats, Table, constants_of
 
-_ROBUST = 0.1  # error, as a logarithm, from which rows count in proportion
+_ROBUST = 0.1  # error, as a logarithm, beyond which more of it counts less
 _TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
 _MOST, _MOST_HOST = 1.1, 3.0
 _STEPS = 25
@@ -58,7 +58,7 @@ def solve(
         done += 1
         progress(min(1.0, done / (steps * (len(found) + 1))))
         off = np.log(table.predict(logs) / table.measured)
-        bent = np.sign(off) * np.sqrt(2 * (np.sqrt(1 + (off / _ROBUST) ** 2) - 1))
+        bent = np.sign(off) * np.sqrt(np.log1p((off / _ROBUST) ** 2))
         return np.concatenate([weights * bent, logs / spread])
 
     known = {(one.constant, one.where): factor for one, factor in start.factors()} if start else {}
@@ -106,7 +106,7 @@ def left_out(
 def _weights(table: Table) -> Floats:
     sizes = Counter(one.group for one in table.samples)
     mean = len(table.samples) / len(sizes)
-    of_sample = np.array([(sizes[one.group] / mean) ** -0.25 for one in table.samples])
+    of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in table.samples])
     kinds = np.array([_TTFT_WEIGHT if one.what == TTFT else 1.0 for one in table.figures])
     found: Floats = of_sample[table.owner] * kinds
     return found
