@@ -22,6 +22,8 @@ from .device.simulated import SimDevice, SimDeviceOptions
 from .hardware.profile import HardwareProfile
 from .options import WorldOptions
 
+_WITH_ESTIMATES = "pure-roofline"
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -51,10 +53,11 @@ def build(
     its own.
     """
     clock = clock or Clock()
+    estimated = options.times == _WITH_ESTIMATES
     link = Link(
         clock,
         profile.reached_link_bytes_per_s,
-        profile.reached_shared_bytes_per_s,
+        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s,
         profile.copy_latency_ns,
         profile.curves,
     )

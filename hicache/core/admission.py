@@ -72,8 +72,8 @@ def arrive(state: State, event: Arrived) -> None:
         event.key,
         event.length,
         event.match_pages,
-        priority=event.priority,
-        arrived=state.arrivals,
+        event.priority,
+        state.arrivals,
     )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None
@@ -241,9 +241,9 @@ def _wait_again(state: State, request: Request, key: Key, length: int, match_pag
         key,
         length,
         match_pages,
-        may_load=request.may_load,
-        priority=request.priority,
-        arrived=request.arrived,
+        request.priority,
+        request.arrived,
+        request.may_load,
     )
 
 

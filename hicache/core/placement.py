@@ -13,8 +13,6 @@ Does not handle events, see `admission`, or choose victims, see `reclaim`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .actions import Admitted
@@ -34,7 +32,6 @@ from .transfers import begin_load, lock_for_load
 from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 
 
-@dataclass(slots=True, eq=False)
 class Plan:
     """An admission that is being decided. It has its locks, but has taken no pages yet.
 
@@ -43,14 +40,24 @@ class Plan:
     end_token: where the first pass ends. short: the component whose pool has too few pages, or -1.
     """
 
-    path: list[Node]
-    loads: list[list[Node]]
-    loading: tuple[int, ...]
-    receipt: Receipt
-    flight: Flight | None
-    needed: list[int]
-    end_token: int = 0
-    short: int = -1
+    __slots__ = ("end_token", "flight", "loading", "loads", "needed", "path", "receipt", "short")
+
+    def __init__(
+        self,
+        path: list[Node],
+        loads: list[list[Node]],
+        loading: tuple[int, ...],
+        receipt: Receipt,
+        flight: Flight | None,
+    ) -> None:
+        self.path = path
+        self.loads = loads
+        self.loading = loading
+        self.receipt = receipt
+        self.flight = flight
+        self.needed = list(loading)
+        self.end_token = 0
+        self.short = -1
 
     @property
     def pages(self) -> int:
@@ -151,7 +158,7 @@ def _plan(
     loading = tuple(
         sum(len(_host_pages(node, index)) for node in nodes) for index, nodes in enumerate(loads)
     )
-    plan = Plan(path, loads, loading, receipt, flight, list(loading))
+    plan = Plan(path, loads, loading, receipt, flight)
     size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[Tier.DEVICE]
     rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]

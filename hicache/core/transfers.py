@@ -83,7 +83,7 @@ def land(state: State, flight: Flight) -> None:
         if request is not None and not adopted and state.components[index].positional:
             _replace(request, index, node)
         if request is not None and request.receipt is not None:
-            lock(state, request.receipt, (node,), Tier.DEVICE, index)
+            lock(state, request.receipt, [node], Tier.DEVICE, index)
         else:
             offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()

@@ -21,6 +21,7 @@ from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
+from . import test_fidelity as published
 from . import test_store as test_store_command
 from .rig import mooncake, write
 from .test_calibrate import profile
@@ -144,6 +145,14 @@ def test_host_and_inspect(folder: Path) -> None:
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
+
+
+def test_fidelity(tmp_path: Path) -> None:
+    rows = [published.CLOSED, published.FITTED, published.COPY, published.SAMPLED]
+    data = ["--data", published.data_of(tmp_path, *rows), "--jobs", "1"]
+    both = ["--times", "roofline,pure-roofline"]
+    documents = [written(tmp_path, "fidelity", *data, *more) for more in ([], both)]
+    compare("hicache fidelity", documents)
 
 
 def test_curve(folder: Path) -> None:

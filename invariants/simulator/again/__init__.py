@@ -1,0 +1,1 @@
+"""Parts of the simulator that were written a second time: durations, queues, engine rules."""
