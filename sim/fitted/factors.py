@@ -72,6 +72,10 @@ def _factor(file: Path, entry: Any, groups: list[str]) -> Factor:
     if not isinstance(entry, dict) or set(entry) != _KEYS:
         raise _wrong(file, f"a constant with {', '.join(sorted(_KEYS))}", entry)
     factor, rows, default = entry["factor"], entry["rows"], entry["default"]
+    if not isinstance(entry["constant"], str):
+        raise _wrong(file, "a name of a constant", entry["constant"])
+    if not isinstance(entry["where"], list):
+        raise _wrong(file, f"{entry['constant']}: a list of labels", entry["where"])
     if not isinstance(factor, float) or not 1 / _LARGEST <= factor <= _LARGEST:
         raise _wrong(file, f"{entry['constant']}: a factor of 0.001 to 1000", factor)
     if type(rows) is not int or rows < 1:
@@ -92,11 +96,15 @@ def _wrong(file: Path, expected: str, found: object) -> CallerError:
     )
 
 
+def matches(pattern: str, constant: str) -> bool:
+    return fnmatchcase(constant, pattern)
+
+
 def total(constant: str, labels: frozenset[str], given: Iterable[Factor]) -> float:
     """The product of the factors of a constant for a run with these labels."""
     product = 1.0
     for one in given:
-        if labels.issuperset(one.where) and fnmatchcase(constant, one.constant):
+        if labels.issuperset(one.where) and matches(one.constant, constant):
             product *= one.factor
     return product
 
