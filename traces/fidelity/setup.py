@@ -16,6 +16,8 @@ import sim.engine_profiles as engine_profiles
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.engine_profiles.base import EngineProfile
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.times.base import Parallelism
@@ -70,14 +72,14 @@ class Setup:
         return int(self.pool_bytes * self.parallelism.pp * length / held) * groups
 
 
-def setup_of(row: Row, concurrency: int) -> Setup:
+def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None) -> Setup:
     """The server of a row. Raises CallerError for one that cannot be, such as weights that do not
     fit; rows that lack what this needs are left out before (see rules)."""
     assumed: list[str] = []
     named, why = engine_of(row)
     if why:
         assumed.append(why)
-    engine = engine_profiles.get(named)
+    engine = fitted.engine(engine_profiles.get(named), given)
     named = accelerator(row)
     if named == names.NONE:
         named = _ANY_HARDWARE
