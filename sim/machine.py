@@ -54,7 +54,9 @@ def build(
     """
     clock = clock or Clock()
     estimated = options.times == _WITH_ESTIMATES
-    shared = profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s
+    shared = (
+        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s
+    )
     # A page is on the ranks of one group, and the links of other groups carry other pages.
     together = options.parallelism.attention_dp
     link = Link(
