@@ -4,11 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test fuzz mutants bench gpu-check clean
+.PHONY: help replay compiled check lint invariants test fuzz mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
+	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
 	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
@@ -21,6 +22,9 @@ help:
 
 replay: $(VENV)/.base
 	@$(BIN)/hicache replay
+
+compiled: $(VENV)/.full
+	@$(BIN)/python -m hicache.compiled.building
 
 check: lint invariants test fuzz
 

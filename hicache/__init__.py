@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -51,6 +52,9 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_MODULES)
+
+if os.environ.get("HICACHE_BUILD") == "compiled":  # here, so that worker processes get it, too
+    import_module("hicache.compiled.finder").install()
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import cast
 
+from hicache.compiled import finder
 from hicache.core import registry
 from hicache.core.errors import CallerError, CoreBug
 from hicache.version import VERSION
@@ -201,7 +202,7 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"hicache {VERSION}")
+    top.add_argument("--version", action="version", version=f"hicache {VERSION} ({finder.which()})")
     commands = top.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )

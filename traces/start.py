@@ -2,13 +2,17 @@
 
 Until the command runs, Ctrl-C ends the process at once. An exception instead would leave a
 traceback wherever an import is, or be taken for an error by a library that is being loaded.
-Imports nothing that takes time. Does not know what the command does; see cli.
+A command whose file says `COMPILED = True` runs the compiled modules, where there are any; the
+others patch or read the source, so they run the source. Imports nothing that takes time. Does not
+know what the command does; see cli.
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to load
 import os
+import sys
 
 _INTERRUPTED = 130
+_CHOICE = "HICACHE_BUILD"
 
 
 def _end(number: int, frame: object) -> None:
@@ -22,7 +26,32 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else ign
 from importlib import import_module  # noqa: E402
 
 
+def _choose_build(command: str) -> None:
+    """Sets HICACHE_BUILD for this process and its workers, and uses the compiled modules."""
+    asked = os.environ.get(_CHOICE, "")
+    if asked == "pure" or not _may_be_compiled(command):
+        if asked == "compiled":
+            os.environ[_CHOICE] = "pure"
+            os.write(2, f"hicache: {command} runs the pure source\n".encode())
+        return
+    finder = import_module("hicache.compiled.finder")
+    if finder.install():
+        os.environ[_CHOICE] = "compiled"
+    elif (finder.FOLDER / finder.MANIFEST).exists() or asked:
+        os.environ[_CHOICE] = "pure"
+        os.write(2, f"hicache: running the pure source: {finder.AGAIN}\n".encode())
+
+
+def _may_be_compiled(command: str) -> bool:
+    file = os.path.join(os.path.dirname(__file__), "commands", f"{command.replace('-', '_')}.py")
+    if not command.replace("-", "").isalnum() or not os.path.exists(file):
+        return False
+    with open(file, encoding="utf-8") as source:
+        return "\nCOMPILED = True\n" in source.read()
+
+
 def main() -> int:
     """Runs the command; returns its exit code."""
+    _choose_build(sys.argv[1] if len(sys.argv) > 1 else "")
     code: int = import_module("traces.cli").main()
     return code

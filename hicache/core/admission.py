@@ -27,7 +27,7 @@ from .insertion import insert
 from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
-from .radix.node import FlightKind, Node, Request
+from .radix.node import FlightKind, Node
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room
 from .requests.checkpoints import (
@@ -38,6 +38,7 @@ from .requests.checkpoints import (
     note_decoded,
     refill_checkpoint_slots,
 )
+from .requests.record import Request
 from .requests.tables import extend, own_pages, paged_tables, state_slots
 from .requests.windows import fill, pages_of, reachable_end, release_behind
 from .state import State
@@ -72,8 +73,8 @@ def arrive(state: State, event: Arrived) -> None:
         event.key,
         event.length,
         event.match_pages,
-        priority=event.priority,
-        arrived=state.arrivals,
+        event.priority,
+        state.arrivals,
     )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None
@@ -241,9 +242,9 @@ def _wait_again(state: State, request: Request, key: Key, length: int, match_pag
         key,
         length,
         match_pages,
-        may_load=request.may_load,
-        priority=request.priority,
-        arrived=request.arrived,
+        request.priority,
+        request.arrived,
+        request.may_load,
     )
 
 

@@ -27,7 +27,7 @@ _BACKUP = FlightKind.BACKUP
 
 def open_flight(state: State, kind: FlightKind, request: RequestId = NO_REQUEST) -> Flight:
     """A new flight, without legs, loans or locks. The action carries its number."""
-    flight = Flight(state.next_flight, kind, request, frees=[0] * len(state.components))
+    flight = Flight(state.next_flight, kind, request, [0] * len(state.components))
     if flight.id in state.flights:
         raise CoreBug(f"{flight} is in flight already")
     state.next_flight += 1

@@ -15,12 +15,15 @@ Knows page numbers and owner ids; does not know nodes, bytes or why.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import About, CoreBug
 from .types import NO_PAGES, Pages, PageState, Tier, frozen
 
+_ONE_LOAN = np.int32(1).tobytes()
 _FREE, _OWNED, _CACHED, _LENT, _RETIRING = (int(state) for state in PageState)
 
 
@@ -114,8 +117,9 @@ class Pool:
         if count == 1:
             self._give_back_one(int(pages[0]))
             return
-        state = self.state[pages].tobytes()
-        found = {value: state.count(value) for value in set(state)}
+        states = self.state[pages].tobytes()
+        value = states[0]
+        found = {value: count} if states.count(value) == count else Counter(states)
         if _FREE in found or _RETIRING in found:
             raise CoreBug(
                 f"{self}: double free among pages {pages.tolist()[:8]}", *self._pages(pages)
@@ -123,11 +127,12 @@ class Pool:
         for value, count in found.items():
             self.counts[value] -= count
         self.owner[pages] = -1
-        held = self.loans[pages] > 0 if self._open_loans else None
-        if held is not None and held.any():
-            self.state[pages[held]] = _RETIRING
-            self.counts[_RETIRING] += int(held.sum())
-            pages = pages[~held]
+        if self._open_loans:
+            held = self.loans[pages] > 0
+            if held.any():
+                self.state[pages[held]] = _RETIRING
+                self.counts[_RETIRING] += int(held.sum())
+                pages = pages[~held]
         self._push(pages)
 
     def _give_back_one(self, page: int) -> None:
@@ -151,21 +156,28 @@ class Pool:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""
         if not len(pages):
             return
-        self.loans[_where(pages)] += 1
+        where = _where(pages)
+        if self._open_loans:
+            self.loans[where] += 1
+        else:
+            self.loans[where] = 1
         self._open_loans += len(pages)
 
     def repay(self, pages: Pages) -> None:
         """It ended. Retiring pages without further loans become free."""
         if not len(pages):
             return
-        where = _where(pages)
-        left = self.loans[where] - 1
-        if left.min() < 0:
-            raise CoreBug(
-                f"{self}: loan of pages {pages.tolist()[:8]} repaid twice", *self._pages(pages)
-            )
-        self.loans[where] = left
-        self._open_loans -= len(pages)
+        where, count = _where(pages), len(pages)
+        held = self.loans[where]
+        if held.tobytes() == _ONE_LOAN * count:
+            self.loans[where] = 0
+        else:
+            if held.min() < 1:
+                raise CoreBug(
+                    f"{self}: loan of pages {pages.tolist()[:8]} repaid twice", *self._pages(pages)
+                )
+            self.loans[where] = held - 1
+        self._open_loans -= count
         if self._open_loans < 0:
             raise CoreBug(f"{self}: more loans are repaid than are open")
         if self.counts[_RETIRING]:

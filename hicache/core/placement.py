@@ -13,8 +13,6 @@ Does not handle events, see `admission`, or choose victims, see `reclaim`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .actions import Admitted
@@ -24,9 +22,10 @@ from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.marks import visit
 from .radix.matching import anchors, cut_windows, match
-from .radix.node import Flight, FlightKind, Node, Receipt, Request
+from .radix.node import Flight, FlightKind, Node, Receipt
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room
+from .requests.record import Request
 from .requests.tables import filled, joined
 from .requests.windows import fill, pages_of
 from .state import State
@@ -34,7 +33,6 @@ from .transfers import begin_load, lock_for_load
 from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 
 
-@dataclass(slots=True, eq=False)
 class Plan:
     """An admission that is being decided. It has its locks, but has taken no pages yet.
 
@@ -43,14 +41,24 @@ class Plan:
     end_token: where the first pass ends. short: the component whose pool has too few pages, or -1.
     """
 
-    path: list[Node]
-    loads: list[list[Node]]
-    loading: tuple[int, ...]
-    receipt: Receipt
-    flight: Flight | None
-    needed: list[int]
-    end_token: int = 0
-    short: int = -1
+    __slots__ = ("end_token", "flight", "loading", "loads", "needed", "path", "receipt", "short")
+
+    def __init__(
+        self,
+        path: list[Node],
+        loads: list[list[Node]],
+        loading: tuple[int, ...],
+        receipt: Receipt,
+        flight: Flight | None,
+    ) -> None:
+        self.path = path
+        self.loads = loads
+        self.loading = loading
+        self.receipt = receipt
+        self.flight = flight
+        self.needed = list(loading)
+        self.end_token = 0
+        self.short = -1
 
     @property
     def pages(self) -> int:
@@ -151,7 +159,7 @@ def _plan(
     loading = tuple(
         sum(len(_host_pages(node, index)) for node in nodes) for index, nodes in enumerate(loads)
     )
-    plan = Plan(path, loads, loading, receipt, flight, list(loading))
+    plan = Plan(path, loads, loading, receipt, flight)
     size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[Tier.DEVICE]
     rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]

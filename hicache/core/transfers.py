@@ -19,7 +19,8 @@ from .errors import CoreBug
 from .flights import add_legs, copies_of, end_leg
 from .radix.locks import lock, open_receipt
 from .radix.lru import offer
-from .radix.node import Flight, Node, Request
+from .radix.node import Flight, Node
+from .requests.record import Request
 from .requests.tables import own_pages, write
 from .state import State
 from .types import BACKBONE, Pages, Tier
@@ -83,7 +84,7 @@ def land(state: State, flight: Flight) -> None:
         if request is not None and not adopted and state.components[index].positional:
             _replace(request, index, node)
         if request is not None and request.receipt is not None:
-            lock(state, request.receipt, (node,), Tier.DEVICE, index)
+            lock(state, request.receipt, [node], Tier.DEVICE, index)
         else:
             offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()

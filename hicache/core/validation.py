@@ -7,7 +7,7 @@ requests for lack of pages; see `refusals`.
 from __future__ import annotations
 
 from .errors import CallerError
-from .radix.node import Request
+from .requests.record import Request
 from .state import State
 from .types import BACKBONE, MOST_PRIORITY, Key, RequestId
 
@@ -136,7 +136,9 @@ def check_committed(state: State, request: Request, key: Key, length: int) -> No
             f"request {request.id}: expected {request.shared_pages} to {most} committed pages and "
             f"at most {room} tokens, found {key.pages} pages and {length} tokens"
         )
-    if not key.raw.startswith(prompt.raw[: request.shared_pages * prompt.stride]):
+    shared = request.shared_pages * prompt.stride
+    whole_prompt = shared == len(prompt.raw)
+    if not key.raw.startswith(prompt.raw if whole_prompt else prompt.raw[:shared]):
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
 
 

@@ -20,7 +20,7 @@ from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
 from sim.keyed_draw import draw
 from sim.times.base import Parallelism, TimeModel, make
 
-from .costs import Chunks, PlainCosts
+from .again.pure import Chunks, PlainCosts
 from .found_out import refused
 from .workloads import hybrid
 

@@ -1,6 +1,6 @@
 """Judges of the roofline: its kernels counted again, and what every time must obey.
 
-The durations equal those of `times.kernels` on drawn batches, models, ranks and engines. Besides:
+The durations equal those of `again.kernels` on drawn batches, models, ranks and engines. Besides:
 nothing to compute takes no time; more work never takes less; no pass is faster than its bytes and
 operations at the peak rates; the number of experts that are touched is the one of theory.
 """
@@ -23,9 +23,9 @@ from sim.physics.kernels import Kernel
 from sim.times.base import Parallelism
 from sim.times.roofline import Roofline
 
+from .again.kernels import PlainKernels
 from .found_out import refused
 from .judged_costs import H100, batches
-from .times.kernels import PlainKernels
 
 PLAIN = EngineProfile("plain")
 _EAGER = EngineProfile("eager", launch_ns=90_000, graph_batch=20, graph_tokens=60, logit_passes=7)

@@ -36,7 +36,7 @@ from sim.world import World
 
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
-from .costs import PlainCosts
+from .again.pure import PlainCosts
 from .second.engine import PlainEngine
 from .second.records import Parts, Request
 

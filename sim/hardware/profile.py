@@ -20,7 +20,7 @@ from .curve import Curve
 _PROFILES = "sim.hardware.profiles"
 _RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
 _PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes")
-_NOT_MEASURED = ("name", "curves", "geometry", *_RATES, *_PUBLISHED)
+_NOT_MEASURED = ("name", "curves", "geometry", "link_both_permille", *_RATES, *_PUBLISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class HardwareProfile:
     link_bytes_per_s        host link, one direction without other traffic, peak.
     link_shared_permille    total of both directions when both are busy, in thousandths of one
                             direction alone: 2000 is full duplex, 1000 one shared wire.
+    link_both_permille      the same where it was measured on such a link, else 0. It holds with all
+                            time models but pure-roofline, whose runs repeat earlier ones.
     copy_latency_ns         from the start of a copy until its first byte moves.
     compute_permille, hbm_permille, link_permille   reachable part of each peak.
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
@@ -64,6 +66,7 @@ class HardwareProfile:
     ranks_link_bytes_per_s: int = 0
     sms: int = 0
     l2_bytes: int = 0
+    link_both_permille: int = 0
     curves: Mapping[str, Curve] = field(default_factory=dict)
     geometry: Mapping[str, Any] = field(default_factory=dict)
 
@@ -84,6 +87,12 @@ class HardwareProfile:
     def reached_shared_bytes_per_s(self) -> int:
         """Both directions together while both are busy."""
         return self.reached_link_bytes_per_s * self.link_shared_permille // 1000
+
+    @property
+    def measured_shared_bytes_per_s(self) -> int:
+        """The same as measured, or as estimated where nobody measured."""
+        permille = self.link_both_permille or self.link_shared_permille
+        return self.reached_link_bytes_per_s * permille // 1000
 
 
 def names() -> list[str]:

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from hicache import models
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.devices.base import Direction
 from sim.hardware import measured
 from sim.hardware import profile as hardware
+from sim.machine import build
+from sim.options import WorldOptions
 
 _BLACKWELL = {"b200", "gb200", "gb300", "rtx-pro-6000"}
 _AMPERE = {"a100", "a100-40gb"}
@@ -100,3 +105,26 @@ def test_a_measured_profile_names_the_field_that_is_too_many(tmp_path: Path) -> 
     with pytest.raises(CallerError, match='hardware should not have "colour"') as caught:
         hardware.get(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("times", "permille"), [("pure-roofline", 1806), ("roofline", 1616), ("aiconfigurator", 1616)]
+)
+def test_both_directions_share_the_link_as_measured_but_for_runs_that_repeat_earlier_ones(
+    times: str, permille: int
+) -> None:
+    h100, llama = hardware.get("h100"), models.get("llama-3.1-8b")
+    config = Config(page_size=64, device_pages=(8,), host_pages=(8,))
+    machine = build(config, llama, h100, 1, WorldOptions(times=times))
+    count = 1 << 30
+    for direction in Direction:
+        machine.link.send(direction, count, [lambda: None])
+    while machine.clock.next_ns() >= 0:
+        machine.clock.step()
+    rate = 2 * count / (machine.clock.now_ns - h100.copy_latency_ns) * 1e9
+    assert rate == pytest.approx(h100.reached_link_bytes_per_s * permille / 1000, rel=0.001)
+
+
+def test_a_link_that_nobody_measured_both_ways_has_the_estimate() -> None:
+    a100 = hardware.get("a100")
+    assert a100.measured_shared_bytes_per_s == a100.reached_shared_bytes_per_s

@@ -15,6 +15,8 @@ from traces.expected import table
 from traces.expected.nearest import Asked, Expected, expected_error
 from traces.expected.table import Judged
 from traces.expected.words import document, sentence, together
+from traces.fidelity.predicting import Compared, Outcome
+from traces.fidelity.summary import summary_of
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
@@ -61,7 +63,8 @@ def test_loads_are_classes_of_requests_at_once() -> None:
 )
 def test_the_precision_is_that_of_most_weights(name: str, weights: str, expected: str) -> None:
     model = models.get(name)
-    assert table.precision(models.stored(model, weights) if weights else model) == expected
+    model = models.stored(model, weights) if weights else model
+    assert table.precision(model.weight_dtype) == expected
 
 
 def test_ranks_count_before_precision_and_precision_before_load_and_model() -> None:
@@ -200,3 +203,35 @@ def test_a_table_that_is_no_json_is_named(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(CallerError, match="expected JSON"):
         table.read(str(path))
+
+
+def test_the_judged_half_becomes_a_table() -> None:
+    served = Outcome(
+        id="a",
+        times="roofline",
+        half="judge",
+        group="h100|gpt-oss-120b|vllm",
+        grade="A",
+        hardware="h100",
+        model="gpt-oss-120b",
+        engine="vllm",
+        version="0.12.0",
+        published_kind="serving-closed-loop",
+        ranks=2,
+        precision="bf16, experts mxfp4",
+        at_once=15.4,
+        figures=(
+            Compared("mean_tpot_ms", "tpot", "closed loop", "mean", 0.01, 0.012),
+            Compared("median_tpot_ms", "tpot", "closed loop", "median", 0.01, 0.5, "not-first"),
+            Compared("mean_ttft_ms", "ttft", "closed loop", "mean", 0.2, 0.1),
+        ),
+    )
+    others = [
+        replace(served, half="fit"),
+        replace(served, grade="C"),
+        replace(served, ranks=0),  # a kernel or a copy
+    ]
+    (group,) = table.parse(summary_of([served, *others]), "table")
+    assert (group.ranks, group.precision, group.load) == (2, "fp4", "9 to 64")
+    assert group.errors["tpot"] == table.Error(1, 0.2, 0.2)
+    assert group.errors["ttft"] == table.Error(1, 0.5, 0.5)

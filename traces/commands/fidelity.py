@@ -18,15 +18,17 @@ from hicache.core.errors import CallerError
 from sim.times.base import DEFAULT
 
 from ..executors import base as executors
-from ..fidelity import judging, page, picture
+from ..fidelity import judging
 from ..fidelity.choosing import chosen, sampled, tasks_of
 from ..fidelity.places import DATA, data_folder
 from ..fidelity.predicting import Outcome
-from ..fidelity.printing import beside, print_side_by_side, print_table
 from ..fidelity.rows import FILE, GRADES
 from ..fidelity.rows import read as read_rows
 from ..fidelity.rules import FIGURE_RULES, RULES
+from ..fidelity.showing import page, picture
+from ..fidelity.showing.printing import beside, print_side_by_side, print_table
 from ..fidelity.split import HALVES
+from ..fidelity.summary import summary_of
 from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
@@ -51,6 +53,7 @@ class Options(OptionRecord):
     times: tuple[str, ...]
     full: bool
     keep: str | None
+    summary: str | None
     json: str | None
     html: str | None
     output: str | None
@@ -122,6 +125,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep each row here when it is done (JSON lines), and do only what is missing",
     )
+    add(
+        "--summary",
+        type=read.output,
+        metavar="FILE",
+        help="also write the errors of the judged half, from which reports say which error to "
+        "expect (traces/expected/judged.json)",
+    )
     add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
     add("--html", type=read.output, metavar="FILE", help="also write a page with charts")
     add(
@@ -137,13 +147,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     folder = data_folder(options.data)
     check_outputs(
-        {"data": str(folder)},
+        {"data": str(folder / FILE if folder.is_dir() else folder)},
         json=options.json,
         html=options.html,
         output=options.output,
         keep=options.keep,
+        summary=options.summary,
     )
-    if [options.json, options.html, options.output].count("-") > 1:
+    if [options.summary, options.json, options.html, options.output].count("-") > 1:
         raise CallerError("-: expected one document on standard output, found two; name a file")
     check_picture(options.output)
     executors.load(options.executor)
@@ -152,7 +163,11 @@ def run(options: Options, command: str) -> int:
         rows = sampled(rows, options.sample)
     how = How(options.executor, options.jobs or 0, options.keep)
     found = predict_all(tasks_of(rows, options.times), how)
-    out = sys.stderr if "-" in (options.json, options.html, options.output) else sys.stdout
+    out = (
+        sys.stderr
+        if "-" in (options.summary, options.json, options.html, options.output)
+        else sys.stdout
+    )
     with ignore_broken_pipe():
         _print(found.outcomes, options, out)
     _write(found.outcomes, options, command, not found.code and found.error is None)
@@ -182,6 +197,8 @@ def _write(outcomes: Sequence[Outcome], options: Options, command: str, complete
     title = f"{_TITLE}: {rows:,} published runs"
     notes = [f"Time model {options.times[0]}; rows to fit and rows to judge are groups apart."]
     files = []
+    if options.summary:
+        files.append((options.summary, [summary_of(outcomes)]))
     if options.json:
         files.append((options.json, as_json(whole)))
     if options.html:

@@ -42,6 +42,7 @@ from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import NAMES
 
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
+COMPILED = True
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
 BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _NOT_TAKEN = (

@@ -45,6 +45,7 @@ from ._replay_sizes import add_host, add_run, add_sizes
 from ._replay_storage import add_storage
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
+COMPILED = True
 Options = ReplayOptions
 
 

@@ -30,6 +30,7 @@ from ._replay_sizes import add_run, add_sizes
 from ._replay_storage import add_storage
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
+COMPILED = True
 _OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
 _NOT_TAKEN = (
     *("json", "requests", "html", "plot", "why", "compare_eviction"),

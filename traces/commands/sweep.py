@@ -39,6 +39,7 @@ from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
 from ._options import add_workers
 
 SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
+COMPILED = True
 _OWN = ("output", "json", "jobs", "executor", "follow")
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.files import text_of
-from hicache.models import ModelDescription
 from sim.engine.sequence import RequestResult
 
 SCHEMA = 1
@@ -71,17 +70,13 @@ class Group:
     errors: Mapping[str, Error]
 
 
-def precision(model: ModelDescription) -> str:
-    """The type of most of the stored weights: one of PRECISIONS; fp8 in blocks is fp8."""
-    sizes: dict[str, int] = {}
-    for matrix in model.matrices:
-        copies = model.experts if matrix.routed else 1
-        size = copies * matrix.layers * matrix.parameters
-        sizes[matrix.dtype] = sizes.get(matrix.dtype, 0) + size
-    most = max(sizes, key=lambda dtype: sizes[dtype], default=model.weight_dtype)
-    if most in _FP4:
-        return "fp4"
-    return most.partition("-")[0]
+def precision(weight_dtype: str) -> str:
+    """One of PRECISIONS, for the types of a model's weights as its description says them: that of
+    the routed experts, if they have their own, because they are most of the weights."""
+    first, *others = weight_dtype.split(", ")
+    experts = [other.removeprefix("experts ") for other in others if other.startswith("experts ")]
+    most = (experts or [first])[0]
+    return "fp4" if most in _FP4 else most.partition("-")[0]
 
 
 def load(at_once: float) -> str:

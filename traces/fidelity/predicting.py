@@ -12,12 +12,13 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from . import copies, kernels, points, tracehits
+from ..expected.table import at_once
 from .figures import E2E, HITS, TTFT, Figure, figures_of
 from .rows import Row
 from .rules import figure_rule, row_rule
 from .running import Replayed, predicted, replay
 from .setup import Setup, setup_of
+from .single import copies, kernels, points, tracehits
 from .split import group, half
 from .workloads import Load, alone, load_of
 
@@ -199,10 +200,8 @@ class _Replays:
 
 
 def _at_once(replayed: Replayed) -> float:
-    """Requests in the system, on average over the run."""
-    result = replayed.result
-    total = sum(one.finish_ns - one.arrival_ns for one in result.requests)
-    return total / max(1, result.makespan_ns)
+    """Requests that run at once, on average."""
+    return at_once(replayed.result.requests, replayed.result.makespan_ns)
 
 
 def _figures(row: Row, replays: _Replays) -> Iterator[tuple[Figure, float | None]]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hicache.models as models
 
-from . import copies, kernels, names, points, tracehits
+from . import names
 from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
 from .rows import Row
 from .setup import accelerator, known_accelerator
+from .single import copies, kernels, points, tracehits
 from .workloads import load_of
 
 RULES = {

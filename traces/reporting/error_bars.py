@@ -21,7 +21,7 @@ def expected_of(settings: Settings, run: Run, latency: Latency) -> Expected:
         engine=settings.engine.profile.name,
         model=settings.model.name,
         ranks=settings.parallelism.ranks,
-        precision=table.precision(settings.model),
+        precision=table.precision(settings.model.weight_dtype),
         load=table.load(at_once),
     )
     return expected_error(asked, table.shipped())

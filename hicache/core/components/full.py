@@ -14,9 +14,12 @@ RESIDENCY: Residency = "path"
 class Full:
     name = "full"
     positional = True
-    window_tokens = window_pages = UNBOUNDED
-    slots = least_slots = per_path = 0
+    window_tokens = UNBOUNDED
+    window_pages = UNBOUNDED
+    slots = 0
+    least_slots = 0
     least_pages = 1
+    per_path = 0
 
     def __init__(self, interval: int) -> None:
         self.interval = interval

@@ -49,7 +49,8 @@ class Mamba:
     window_tokens = 0
     window_pages = 1
     slots = 3
-    least_slots = least_pages = 1
+    least_slots = 1
+    least_pages = 1
 
     def __init__(self, interval: int, per_path: int) -> None:
         self.interval = interval

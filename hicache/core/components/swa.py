@@ -39,7 +39,9 @@ class Settings(ComponentSettings):
 class SlidingWindow:
     name = "swa"
     positional = True
-    slots = least_slots = per_path = 0
+    slots = 0
+    least_slots = 0
+    per_path = 0
 
     def __init__(self, window_tokens: int, page_size: int) -> None:
         self.window_tokens = window_tokens

@@ -12,7 +12,6 @@ deleted, what is below it is deleted too, and the flights lose those locks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 from ..errors import About, CoreBug
@@ -30,7 +29,7 @@ def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt
 
 
 def lock(
-    state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
+    state: State, receipt: Receipt, nodes: list[Node], tier: int, index: int = BACKBONE
 ) -> None:
     """Lock the component at those nodes that have it on the tier. A receipt locks a copy once."""
     locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
@@ -68,8 +67,8 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
-            needed = reversed(required(path, component.window_pages))
-            lock(state, receipt, needed, Tier.DEVICE, index)
+            needed = required(path, component.window_pages)
+            lock(state, receipt, needed[::-1], Tier.DEVICE, index)
             unlock_above(state, receipt, index, path[-1].end_page - component.window_pages)
 
 

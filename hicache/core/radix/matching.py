@@ -20,6 +20,8 @@ from ..types import Key, Tier
 from .node import Node
 from .tree import label_of, path_to, split, start_of
 
+_WORDS = 1 << 12  # compared at once
+
 
 class Anchors(NamedTuple):
     """How many leading nodes of a path belong to each match; `depths` is by component."""
@@ -56,21 +58,24 @@ def walk(
             break
         after = position + len(child.key)
         if after > stop or not raw.startswith(child.key, position):
-            return path, child, _shared_pages(raw[position:stop], child.key, stride)
+            return path, child, _shared_pages(raw, position, stop, child.key, stride)
         path.append(child)
         node, position = child, after
         label = raw[after : after + stride]
     return path, None, 0
 
 
-def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
-    """How many leading rows of two runs are equal."""
-    size = min(len(one), len(other))
-    differs = np.frombuffer(one, dtype="<i8", count=size // 8) != np.frombuffer(
-        other, dtype="<i8", count=size // 8
-    )
-    first = int(differs.argmax())
-    return (first * 8 if differs[first] else size) // stride
+def _shared_pages(raw: bytes, start: int, stop: int, other: bytes, stride: int) -> int:
+    """How many leading rows of `raw`, from byte `start` to `stop`, and of another run are equal."""
+    words = min(stop - start, len(other)) // 8
+    ours = np.frombuffer(raw, dtype="<i8", count=words, offset=start)
+    theirs = np.frombuffer(other, dtype="<i8", count=words)
+    for first in range(0, words, _WORDS):
+        differs = ours[first : first + _WORDS] != theirs[first : first + _WORDS]
+        at = int(differs.argmax())
+        if differs[at]:
+            return (first + at) * 8 // stride
+    return words * 8 // stride
 
 
 def match(state: State, key: Key, limit: int, known: Node | None = None) -> list[Node]:

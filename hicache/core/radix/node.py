@@ -1,4 +1,4 @@
-"""The records of the core: nodes, receipts, legs, flights and requests.
+"""The records of the core: nodes, receipts, legs and flights. For requests see `requests/record`.
 
 They are mutable and have no behaviour. Only the modules of the core write to them, and only inside
 `Core.handle`; checks read them. For changes to the tree see `tree`.
@@ -9,12 +9,12 @@ They are mutable and have no behaviour. Only the modules of the core write to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 from ..errors import CoreBug
-from ..types import NO_PAGES, FlightId, Key, Pages, PinId, RequestId, Tier
+from ..types import FlightId, Key, Pages, PinId, RequestId, Tier
 
 NONE = 1 << 41
 FAR = 1 << 39
@@ -206,7 +206,6 @@ def drop_locks(node: Node) -> None:
     node.locks = _bare(len(node.last_use))[1]
 
 
-@dataclass(slots=True, eq=False)
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
@@ -214,10 +213,19 @@ class Receipt:
     belongs to a fetch or store, which locks host copies only.
     """
 
-    id: int
-    name: str
-    locked: list[list[tuple[Node, int]]]
-    of_storage: bool = False
+    __slots__ = ("id", "locked", "name", "of_storage")
+
+    def __init__(
+        self,
+        receipt_id: int,
+        name: str,
+        locked: list[list[tuple[Node, int]]],
+        of_storage: bool = False,
+    ) -> None:
+        self.id = receipt_id
+        self.name = name
+        self.locked = locked
+        self.of_storage = of_storage
 
 
 @dataclass(slots=True, eq=False)
@@ -234,7 +242,6 @@ class Pin:
     held_pages: int = 0
 
 
-@dataclass(slots=True, eq=False)
 class Leg:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
@@ -244,12 +251,23 @@ class Leg:
     target.
     """
 
-    flight: Flight
-    node: Node | None
-    component: int
-    source: Pages
-    target: Pages
-    first_page: int = 0
+    __slots__ = ("component", "first_page", "flight", "node", "source", "target")
+
+    def __init__(
+        self,
+        flight: Flight,
+        node: Node | None,
+        component: int,
+        source: Pages,
+        target: Pages,
+        first_page: int = 0,
+    ) -> None:
+        self.flight = flight
+        self.node = node
+        self.component = component
+        self.source = source
+        self.target = target
+        self.first_page = first_page
 
 
 class FlightKind(StrEnum):
@@ -264,7 +282,6 @@ class FlightKind(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Flight:
     """One action in flight.
 
@@ -289,80 +306,52 @@ class Flight:
     key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
-    id: FlightId
-    kind: FlightKind
-    request: RequestId
-    receipt: Receipt | None = None
-    legs: list[Leg] = field(default_factory=list)
-    lent: list[Pages] = field(default_factory=list)
-    frees: list[int] = field(default_factory=list)
-    evicts: bool = False
-    gives_up: list[int] = field(default_factory=list)
-    end_token: int = 0
-    checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
-    abandoned: bool = False
-    beliefs_since: int = 0
-    waiters: list[RequestId] = field(default_factory=list)
-    first_page: int = 0
-    digests: tuple[bytes, ...] = ()
-    asked_pages: int = 0
-    found_pages: int = 0
-    budget_tokens: int = 0
-    key: Key | None = None
+    __slots__ = (
+        "abandoned",
+        "asked_pages",
+        "beliefs_since",
+        "budget_tokens",
+        "checkpoints",
+        "digests",
+        "end_token",
+        "evicts",
+        "first_page",
+        "found_pages",
+        "frees",
+        "gives_up",
+        "id",
+        "key",
+        "kind",
+        "legs",
+        "lent",
+        "receipt",
+        "request",
+        "waiters",
+    )
+
+    def __init__(
+        self, flight_id: FlightId, kind: FlightKind, request: RequestId, frees: list[int]
+    ) -> None:
+        self.id = flight_id
+        self.kind = kind
+        self.request = request
+        self.receipt: Receipt | None = None
+        self.legs: list[Leg] = []
+        self.lent: list[Pages] = []
+        self.frees = frees
+        self.evicts = False
+        self.gives_up: list[int] = []
+        self.end_token = 0
+        self.checkpoints: list[tuple[int, int, int]] = []
+        self.abandoned = False
+        self.beliefs_since = 0
+        self.waiters: list[RequestId] = []
+        self.first_page = 0
+        self.digests: tuple[bytes, ...] = ()
+        self.asked_pages = 0
+        self.found_pages = 0
+        self.budget_tokens = 0
+        self.key: Key | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} for request {self.request}>"
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """A waiting or admitted request.
-
-    length         tokens of the prompt.
-    match_pages    the longest prefix that may be reused.
-    tables         [component]: device pages. For a positional component by position, at least for
-                   `computed_tokens` while admitted, -1 where it has none; otherwise the slots for
-                   states: working, then two for checkpoints.
-    shared_pages   leading positions whose pages belong to nodes, or will when `load` has landed.
-                   Later pages of the tables, and all slots, are the request's own.
-    shared_node    the node that ends at `shared_pages`, or None. It is locked, so it stays.
-    computed_tokens  tokens whose KV is in the pages of the tables.
-    filled_pages   positions for which pages of bounded components were taken.
-    branch_pages   pages of the prompt that were known at admission. Other prompts are likely to
-                   branch off there.
-    checkpoint_tokens  [component][checkpoint slot]: tokens that the slot's state has read; 0: none.
-    refilled_at_tokens  tokens that it may have computed when a slot was last refilled.
-    cleared_pages  [component]: leading positions whose pages of a bounded component were freed.
-    sources        [component]: the page to copy into the working slot before the first pass, or -1.
-    prefill        flight of its prefill, or 0. load: flight of its load until that has landed,
-                   or 0.
-    may_load       False after a failed load or forward pass: from then on it recomputes.
-    priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
-    arrived        counts arrivals: lower for a request that arrived earlier.
-    prefetch       the lookup or fetch that it waits for while it is not admitted, or 0.
-    digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
-    """
-
-    id: RequestId
-    key: Key
-    length: int
-    match_pages: int
-    admitted: bool = False
-    tables: list[Pages] = field(default_factory=lambda: [NO_PAGES])
-    shared_pages: int = 0
-    shared_node: Node | None = None
-    computed_tokens: int = 0
-    filled_pages: int = 0
-    branch_pages: int = 0
-    checkpoint_tokens: list[list[int]] = field(default_factory=list)
-    refilled_at_tokens: int = 0
-    cleared_pages: list[int] = field(default_factory=list)
-    sources: list[int] = field(default_factory=list)
-    prefill: FlightId = 0
-    load: FlightId = 0
-    may_load: bool = True
-    priority: int = 0
-    arrived: int = 0
-    prefetch: FlightId = 0
-    digests: tuple[bytes, ...] = ()
-    receipt: Receipt | None = None

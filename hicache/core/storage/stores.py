@@ -135,7 +135,7 @@ def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
     flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
     lock(state, receipt, path_to(node), Tier.HOST)
     for index in wanted:
-        lock(state, receipt, (node,), Tier.HOST, index)
+        lock(state, receipt, [node], Tier.HOST, index)
         add_legs(state, flight, index, (node,), NO_PAGES)
     state.out.append(Store(flight.id, tuple(_piece(state, node, leg) for leg in flight.legs)))
 

@@ -11,7 +11,7 @@ from hicache.runtime.driver import Driver
 from sim.clock import Clock
 from sim.workload import Job
 
-from ..costs import PlainCosts
+from ..again.pure import PlainCosts
 
 
 @dataclass(eq=False)

@@ -14,9 +14,9 @@ from sim.device.link import Link
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 
-from .figures import COPY, Figure
-from .rows import Row
-from .setup import accelerator
+from ..figures import COPY, Figure
+from ..rows import Row
+from ..setup import accelerator
 
 KIND = "host-device copy"
 _BYTES = 1 << 30
@@ -70,7 +70,7 @@ def _rate(machine: HardwareProfile, directions: tuple[Direction, ...]) -> float:
     link = Link(
         clock,
         machine.reached_link_bytes_per_s,
-        machine.reached_shared_bytes_per_s,
+        machine.measured_shared_bytes_per_s,
         machine.copy_latency_ns,
         machine.curves,
     )

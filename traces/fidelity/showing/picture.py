@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log10
 
-from ..sweeping.svg import HEIGHT, PANEL_WIDTH, STYLE, xml_text
-from .figures import COPY, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
-from .judging import Pair, judged
-from .predicting import Outcome
-from .split import FIT, HALVES, JUDGE
+from ...sweeping.svg import HEIGHT, PANEL_WIDTH, STYLE, xml_text
+from ..figures import COPY, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
+from ..judging import Pair, judged
+from ..predicting import Outcome
+from ..split import FIT, HALVES, JUDGE
 
 PANELS = {
     TTFT: ("TTFT", "ms", 1e3),

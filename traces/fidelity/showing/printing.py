@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from ..terminal.tables import console, percent, table
-from .figures import COPY, E2E, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
-from .judging import (
+from ...terminal.tables import console, percent, table
+from ..figures import COPY, E2E, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
+from ..judging import (
     Pair,
     Summary,
     by_quantity,
@@ -21,9 +21,9 @@ from .judging import (
     not_judged,
     worst,
 )
-from .predicting import Compared, Outcome
-from .rules import FIGURE_RULES, RULES
-from .split import HALVES
+from ..predicting import Compared, Outcome
+from ..rules import FIGURE_RULES, RULES
+from ..split import HALVES
 
 HEADINGS = ("figures", "median", "9 of 10", "bias", "<10 %", "<25 %")
 QUANTITIES = {

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..html import tables
-from ..html.figures import layout
-from ..html.markup import Html, tag
-from ..html.render import render_charts
-from ..html.sections import Page
-from .judging import Pair, by_quantity, grouped, judged, left_out, not_judged, worst
+from ...html import tables
+from ...html.figures import layout
+from ...html.markup import Html, tag
+from ...html.render import render_charts
+from ...html.sections import Page
+from ..judging import Pair, by_quantity, grouped, judged, left_out, not_judged, worst
+from ..predicting import Outcome
+from ..rules import FIGURE_RULES, RULES
+from ..split import HALVES
 from .picture import PANELS
-from .predicting import Outcome
 from .printing import HEADINGS, TITLES, amount, cells, error_of
-from .rules import FIGURE_RULES, RULES
-from .split import HALVES
 
 _SYMBOLS = {"fit": "square-open", "judge": "circle"}
 _COLOURS = {"fit": "@host", "judge": "@device"}

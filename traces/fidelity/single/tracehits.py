@@ -11,9 +11,9 @@ import re
 from collections import OrderedDict
 from pathlib import Path
 
-from .figures import HITS, Figure
-from .places import trace_folder
-from .rows import Row
+from ..figures import HITS, Figure
+from ..places import trace_folder
+from ..rows import Row
 
 KIND = "prefix-cache hit rate over a public trace"
 _FIELDS = ("hit_rate_reproduced", "cache_ratio")

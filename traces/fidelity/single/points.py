@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .figures import TPOT, Figure
-from .rows import Row
+from ..figures import TPOT, Figure
+from ..rows import Row
 
 _FIELD = re.compile(r"itl_ms_at_(\d+)k")
 # 32k is 32,768 tokens in the source's own fit, and 125k is 125,000

@@ -1,0 +1,43 @@
+"""Which modules are compiled: those in which a replay spends its time.
+
+What stays as it is: entries of folders, which may stand beside those of a user; errors, which
+derive from built-in exceptions; the clock, whose queue simpy shares.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FOLDERS = (
+    "hicache/core",
+    "hicache/core/radix",
+    "hicache/core/requests",
+    "hicache/core/storage",
+    "hicache/core/wants",
+    "invariants/books",
+    "invariants/books/kept",
+    "invariants/checks",
+    "sim/device",
+    "sim/engine",
+)
+_FILES = (
+    "hicache/runtime/controller.py",
+    "hicache/runtime/driver.py",
+    "hicache/runtime/encoding.py",
+    "hicache/runtime/immediate.py",
+    "hicache/runtime/lanes.py",
+    "hicache/runtime/tiered.py",
+    "invariants/watch.py",
+    "sim/content.py",
+    "sim/recorder.py",
+)
+_LEFT = ("hicache/core/errors.py", "hicache/core/registry.py")
+
+
+def compiled_files(root: Path) -> list[str]:
+    """The files that are compiled, relative to the folder that has the packages, sorted."""
+    found = [
+        path.relative_to(root).as_posix() for one in _FOLDERS for path in root.glob(f"{one}/*.py")
+    ]
+    own = [one for one in found if one not in _LEFT and not one.endswith("__init__.py")]
+    return sorted((*own, *_FILES))

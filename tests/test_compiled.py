@@ -1,0 +1,89 @@
+"""The compiled build: used where it is of this source, left alone where it is not, and the same in
+all that it decides."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hicache.compiled import finder
+from hicache.compiled.modules import compiled_files
+from hicache.core import registry
+from traces import start
+from traces.commands.base import COMMANDS
+
+
+def made(folder: Path, made_of: str) -> Path:
+    (folder / finder.MANIFEST).write_text(f"{made_of}\nhicache.core.core\thicache/core/core.so\n")
+    return folder
+
+
+def test_a_build_of_this_source_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(finder.CHOICE, raising=False)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    folder = made(tmp_path, finder.fingerprint())
+    file = str(folder / "hicache/core/core.so")
+    assert finder.usable(folder) == {"hicache.core.core": file}
+    assert finder.which(folder) == "replays run 1 compiled modules"
+    assert finder.install(folder)
+    assert finder.install(folder)
+    [found] = [one for one in sys.meta_path if isinstance(one, finder.CompiledFinder)]
+    spec = found.find_spec("hicache.core.core", None)
+    assert spec is not None
+    assert spec.origin == file
+    assert found.find_spec("hicache.core.errors", None) is None
+
+
+def test_a_build_of_another_source_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(finder.CHOICE, raising=False)
+    before = sys.meta_path.copy()
+    assert finder.which(tmp_path) == "pure source"
+    folder = made(tmp_path, "cpython-311-x86_64 0000000000000000")
+    assert not finder.install(folder)
+    assert finder.which(folder) == f"pure source: {finder.AGAIN}"
+    assert sys.meta_path == before
+    monkeypatch.setenv(finder.CHOICE, "pure")
+    assert finder.which(folder) == "pure source, as HICACHE_BUILD says"
+
+
+def test_a_changed_source_has_another_fingerprint(tmp_path: Path) -> None:
+    for name in compiled_files(finder.ROOT):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((finder.ROOT / name).read_bytes())
+    assert finder.fingerprint(tmp_path) == finder.fingerprint()
+    with (tmp_path / "hicache/core/ledger.py").open("a") as ledger:
+        ledger.write("# more\n")
+    assert finder.fingerprint(tmp_path) != finder.fingerprint()
+
+
+def test_commands_that_patch_or_read_the_source_run_the_source() -> None:
+    compiled = [name for name in registry.names(COMMANDS) if start._may_be_compiled(name)]
+    assert compiled == ["host", "replay", "size", "sweep"]
+    assert not start._may_be_compiled("../traces/start")
+
+
+def replayed(build: str, *options: str) -> tuple[str, str]:
+    """The digest of the built-in workload under a build, and what the command wrote on stderr."""
+    command = [sys.executable, "-m", "hicache", "replay", "--limit", "25", "--json", "-", *options]
+    ran = subprocess.run(
+        command, env=dict(os.environ, HICACHE_BUILD=build), capture_output=True, check=True
+    )
+    digest: str = json.loads(ran.stdout)["digest"]
+    return digest, ran.stderr.decode()
+
+
+@pytest.mark.skipif(not finder.usable(), reason="no compiled build of this source: make compiled")
+@pytest.mark.parametrize(
+    "options", [(), ("--components", "full,mamba", "--mamba-states", "50"), ("--check", "every")]
+)
+def test_both_builds_decide_the_same(options: tuple[str, ...]) -> None:
+    pure, compiled = (replayed(build, *options) for build in ("pure", "compiled"))
+    assert pure[0] == compiled[0]
+    assert finder.AGAIN not in compiled[1]
