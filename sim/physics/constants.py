@@ -21,7 +21,7 @@ from ..hardware.profile import HardwareProfile
 from .kernels import Kernel
 
 _SCALARS = ("experts_choice", "ranks_imbalance")
-_HBM_BYTES_PER_S = 1_500_000_000_000  # HBM reaches more than this, graphics memory less
+_HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ _ALL: dict[str, Values] = {
     "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
     "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
     **_exchanges("send", 0.70, 10.0, 10.0, 10.0),
-    **_exchanges("pcie", 0.60, 12.0, 20.0, 40.0),  # a sum over ranks without NVLink [estimate]
+    **_exchanges("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
 }
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {
