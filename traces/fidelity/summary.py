@@ -18,7 +18,7 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
     return summary(
         Judged(
             times=outcome.times,
-            hardware=outcome.hardware,
+            hardware=outcome.hardware.replace("_", "-"),
             model=outcome.model,
             ranks=outcome.ranks,
             precision=precision(outcome.precision),
