@@ -20,6 +20,7 @@ from hicache.core.errors import CallerError
 from ..hardware.profile import HardwareProfile
 from .kernels import Kernel
 
+_RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
 _SCALARS = ("experts_choice", "ranks_imbalance")
 _HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
 
@@ -92,6 +93,18 @@ def defaults(name: str) -> RooflineConstants:
     """The constants of a generation."""
     kernels = {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}
     return RooflineConstants(MappingProxyType(kernels))
+
+
+def of_reached(constants: RooflineConstants) -> RooflineConstants:
+    """For an accelerator whose rates are not peaks, but what products in bf16 were measured to
+    reach: the others in proportion."""
+    base, kernels = constants.kernels["product.bf16"], dict[str, Kernel]()
+    for kind, kernel in constants.kernels.items():
+        compute, memory = kernel.compute / base.compute, kernel.memory
+        if kind.rpartition(".")[2] not in _RANKS:
+            memory /= base.memory
+        kernels[kind] = replace(kernel, compute=compute, memory=memory)
+    return replace(constants, kernels=MappingProxyType(kernels))
 
 
 Values = tuple[float, ...]  # fixed_us, compute, memory, power
