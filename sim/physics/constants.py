@@ -113,11 +113,11 @@ _ALL: dict[str, Values] = {
     "product.nvfp4": (6.0, 0.60, 0.70, 3.3),
     "product.mxfp4": (6.0, 0.60, 0.70, 3.3),
     "product.int4": (6.0, 0.60, 0.70, 3.3),
-    "experts.bf16": (40.0, 0.50, 0.75, 2.0),
+    "experts.bf16": (50.0, 0.50, 0.90, 2.0),  # [tables] H100, H200
     "experts.fp8": (40.0, 0.40, 0.75, 2.0),
-    "experts.fp8-block": (40.0, 0.45, 0.75, 2.0),  # [tables] H200
+    "experts.fp8-block": (45.0, 0.30, 0.95, 2.0),  # [tables] H100, H200
     "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
-    "experts.mxfp4": (40.0, 0.38, 0.55, 2.0),  # [tables] H100
+    "experts.mxfp4": (45.0, 0.40, 0.75, 1.2),  # [tables] H100, H200
     "experts.int4": (40.0, 0.38, 0.55, 2.0),
     "prefill.64": (16.0, 0.47, 0.80, 3.0),  # [h100]
     "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables], [h100] 0.62
@@ -170,9 +170,11 @@ _OF: dict[str, dict[str, Values]] = {
         "product.fp8-block": (6.5, 0.60, 0.80, 3.3),
         "product.nvfp4": (6.0, 0.42, 0.70, 3.3),
         "product.mxfp4": (6.0, 0.42, 0.70, 3.3),
-        "experts.nvfp4": (25.0, 0.35, 0.65, 2.0),
-        "experts.mxfp4": (25.0, 0.33, 0.60, 2.0),
-        "experts.fp8-block": (30.0, 0.40, 0.65, 2.0),
+        "experts.bf16": (24.0, 0.40, 0.90, 2.0),
+        "experts.fp8": (20.0, 0.46, 0.88, 2.0),
+        "experts.nvfp4": (23.0, 0.30, 0.80, 2.0),
+        "experts.mxfp4": (22.0, 0.43, 0.60, 2.0),
+        "experts.fp8-block": (35.0, 0.18, 0.80, 2.0),
         "prefill.64": (16.0, 0.42, 0.80, 3.0),
         "prefill.128": (16.0, 0.55, 0.80, 3.0),
         "prefill.256": (16.0, 0.50, 0.80, 3.0),

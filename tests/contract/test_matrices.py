@@ -124,6 +124,8 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
         ("qwen3-8b", "int4", {"attention": "int4", "mlp": "int4"}),
         ("deepseek-v3", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("deepseek-v3", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("deepseek-v3-mtp", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("deepseek-v3-mtp", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
         ("deepseek-v3.2", "nvfp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
         ("qwen3.5-397b-a17b", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("qwen3.5-397b-a17b", "fp4", {"attention": "bf16", "mlp": "bf16", "experts": fp4}),

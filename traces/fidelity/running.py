@@ -61,9 +61,9 @@ def replay(setup: Setup, load: Load, model: str) -> Replayed:
     return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
-def record(setup: Setup, load: Load, model: str) -> tuple[Replayed, Passes]:
+def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, Passes]:
     """A replay with all of its passes. Every pass is computed, none interpolated."""
-    recorder = Recorder(_times(setup, model))
+    recorder = Recorder(costs)
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns
     found = Replayed(world.run(), load, recorder.label)
