@@ -74,3 +74,22 @@ class EngineOptions:
         for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
             if getattr(self, name) < 1:
                 raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
+
+
+def engine_options(
+    profile: EngineProfile,
+    attention_dp: int = 1,
+    token_budget: int | None = None,
+    max_running: int | None = None,
+) -> EngineOptions:
+    """The options of an engine with this profile. attention_dp: groups of ranks that attend to
+    requests of their own. The two limits are those that the engine's own options would set: of one
+    group, where the profile says so, and otherwise of all together."""
+    budget, running = token_budget or profile.token_budget, max_running or profile.max_running
+    if attention_dp == 1:
+        return EngineOptions(budget, running, profile=profile)
+    if profile.rank_limits:
+        limits = (budget * attention_dp, running * attention_dp, budget)
+    else:
+        limits = (budget, running, max(1, budget // attention_dp))
+    return EngineOptions(*limits, profile=profile)
