@@ -20,8 +20,9 @@ from hicache.core.errors import CallerError
 from ..hardware.profile import HardwareProfile
 from .kernels import Kernel
 
+_RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
 _SCALARS = ("experts_choice", "ranks_imbalance")
-_HBM_BYTES_PER_S = 1_500_000_000_000  # HBM reaches more than this, graphics memory less
+_HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,18 @@ def defaults(name: str) -> RooflineConstants:
     return RooflineConstants(MappingProxyType(kernels))
 
 
+def of_reached(constants: RooflineConstants) -> RooflineConstants:
+    """For an accelerator whose rates are not peaks, but what products in bf16 were measured to
+    reach: the others in proportion."""
+    base, kernels = constants.kernels["product.bf16"], dict[str, Kernel]()
+    for kind, kernel in constants.kernels.items():
+        compute, memory = kernel.compute / base.compute, kernel.memory
+        if kind.rpartition(".")[2] not in _RANKS:
+            memory /= base.memory
+        kernels[kind] = replace(kernel, compute=compute, memory=memory)
+    return replace(constants, kernels=MappingProxyType(kernels))
+
+
 Values = tuple[float, ...]  # fixed_us, compute, memory, power
 
 
@@ -113,11 +126,11 @@ _ALL: dict[str, Values] = {
     "product.nvfp4": (6.0, 0.60, 0.70, 3.3),
     "product.mxfp4": (6.0, 0.60, 0.70, 3.3),
     "product.int4": (6.0, 0.60, 0.70, 3.3),
-    "experts.bf16": (40.0, 0.50, 0.75, 2.0),
+    "experts.bf16": (50.0, 0.50, 0.90, 2.0),  # [tables] H100, H200
     "experts.fp8": (40.0, 0.40, 0.75, 2.0),
-    "experts.fp8-block": (40.0, 0.45, 0.75, 2.0),  # [tables] H200
+    "experts.fp8-block": (45.0, 0.30, 0.95, 2.0),  # [tables] H100, H200
     "experts.nvfp4": (40.0, 0.38, 0.55, 2.0),
-    "experts.mxfp4": (40.0, 0.38, 0.55, 2.0),  # [tables] H100
+    "experts.mxfp4": (45.0, 0.40, 0.75, 1.2),  # [tables] H100, H200
     "experts.int4": (40.0, 0.38, 0.55, 2.0),
     "prefill.64": (16.0, 0.47, 0.80, 3.0),  # [h100]
     "prefill.128": (16.0, 0.65, 0.80, 3.0),  # [tables], [h100] 0.62
@@ -132,7 +145,7 @@ _ALL: dict[str, Values] = {
     "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
     "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
     **_exchanges("send", 0.70, 10.0, 10.0, 10.0),
-    **_exchanges("pcie", 0.60, 12.0, 20.0, 40.0),  # a sum over ranks without NVLink [estimate]
+    **_exchanges("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
 }
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {
@@ -170,9 +183,11 @@ _OF: dict[str, dict[str, Values]] = {
         "product.fp8-block": (6.5, 0.60, 0.80, 3.3),
         "product.nvfp4": (6.0, 0.42, 0.70, 3.3),
         "product.mxfp4": (6.0, 0.42, 0.70, 3.3),
-        "experts.nvfp4": (25.0, 0.35, 0.65, 2.0),
-        "experts.mxfp4": (25.0, 0.33, 0.60, 2.0),
-        "experts.fp8-block": (30.0, 0.40, 0.65, 2.0),
+        "experts.bf16": (24.0, 0.40, 0.90, 2.0),
+        "experts.fp8": (20.0, 0.46, 0.88, 2.0),
+        "experts.nvfp4": (23.0, 0.30, 0.80, 2.0),
+        "experts.mxfp4": (22.0, 0.43, 0.60, 2.0),
+        "experts.fp8-block": (35.0, 0.18, 0.80, 2.0),
         "prefill.64": (16.0, 0.42, 0.80, 3.0),
         "prefill.128": (16.0, 0.55, 0.80, 3.0),
         "prefill.256": (16.0, 0.50, 0.80, 3.0),

@@ -16,10 +16,11 @@ from __future__ import annotations
 from hicache.models import ModelDescription
 
 from ..engine_profiles.base import EngineProfile
+from ..fitted import factors as fitted
 from ..hardware.profile import HardwareProfile
 from ..physics import attention, exchanges, products
 from ..physics.batches import real, share
-from ..physics.constants import RooflineConstants, defaults, family
+from ..physics.constants import RooflineConstants, defaults, family, of_reached
 from ..physics.exchanges import Exchange
 from ..physics.experts import experts
 from ..physics.kernels import PerToken, Work
@@ -39,8 +40,13 @@ def times(
     parallelism: Parallelism,
     engine: EngineProfile | None,
 ) -> Roofline:
-    constants = defaults(family(hardware))
-    return Roofline(model, hardware, parallelism, engine or _PLAIN, constants)
+    profile = engine or _PLAIN
+    generation = family(hardware)
+    if hardware.geometry:
+        constants = of_reached(defaults(generation))
+        return Roofline(model, hardware, parallelism, profile, constants, "measured rates")
+    constants = fitted.roofline(defaults(generation), generation, hardware.name, profile)
+    return Roofline(model, hardware, parallelism, profile, constants, "fitted")
 
 
 class Roofline:
@@ -195,6 +201,14 @@ class Roofline:
             small = products.launches_of_small(self.layers)
             total = max(total, (launches + kept[1] + small) * self._launch_ns)
         return int(total / self.layers + 0.5)
+
+    def starts(self, chunks: Chunks, decoding: int, context: int) -> float:
+        """Launches of kernels in the layers of a pass that no graph holds; 0 for one in a graph."""
+        filled = real(chunks)
+        inside = self.works(chunks, decoding, context)[0]
+        if not inside or self._tokens(filled, decoding)[1] <= self._in_graph[not filled]:
+            return 0.0
+        return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
 
     def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`: the output head, sampling, and what stages hand on."""

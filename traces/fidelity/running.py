@@ -29,7 +29,9 @@ from .workloads import Load
 
 PAGE_TOKENS = 64
 _SHARED_PAGE_TOKENS = 16  # vLLM's blocks, for prompts that share prefixes
+# Pages are taken ahead for so many tokens where the pool may be full; else for the whole output.
 _GROWTH_TOKENS = 64
+_GROWTH_OF_LONG = 32  # an output of so many stretches is long: they are this part of it
 _NS = 1e9
 
 
@@ -59,9 +61,9 @@ def replay(setup: Setup, load: Load, model: str) -> Replayed:
     return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
-def record(setup: Setup, load: Load, model: str) -> tuple[Replayed, Passes]:
+def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, Passes]:
     """A replay with all of its passes. Every pass is computed, none interpolated."""
-    recorder = Recorder(_times(setup, model))
+    recorder = Recorder(costs)
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns
     found = Replayed(world.run(), load, recorder.label)
@@ -75,6 +77,7 @@ def _times(setup: Setup, model: str) -> times.TimeModel:
 def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
     page = _SHARED_PAGE_TOKENS if load.segments and not load.turns else PAGE_TOKENS
     pool = load.pool_tokens or setup.tokens_in_pool(load.mean_length)
+    longest = max(job.output_length for job in load.jobs)
     tight = load.concurrency == 0 or load.concurrency * load.longest > pool
     budget = load.pass_tokens or setup.token_budget
     pages = max(1, pool // page)
@@ -86,7 +89,7 @@ def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
         max_running=setup.max_running * each,
         most_chunk=max(page, budget) if each > 1 else 0,
         profile=setup.engine,
-        growth_tokens=_GROWTH_TOKENS if tight else load.longest,
+        growth_tokens=max(_GROWTH_TOKENS, longest // _GROWTH_OF_LONG) if tight else load.longest,
     )
     options = WorldOptions(parallelism=setup.parallelism, concurrency=load.concurrency)
     rounds = None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..expected.table import METRICS, Judged, precision, summary
-from .judging import judged
-from .predicting import Outcome
-from .split import JUDGE
+from ...expected.table import METRICS, Judged, precision, summary
+from ..judging import judged
+from ..predicting import Outcome
+from ..split import JUDGE
 
 
 def summary_of(outcomes: Iterable[Outcome]) -> str:
@@ -18,7 +18,7 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
     return summary(
         Judged(
             times=outcome.times,
-            hardware=outcome.hardware,
+            hardware=outcome.hardware.replace("_", "-"),
             model=outcome.model,
             ranks=outcome.ranks,
             precision=precision(outcome.precision),
