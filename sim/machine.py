@@ -22,6 +22,8 @@ from .device.simulated import SimDevice, SimDeviceOptions
 from .hardware.profile import HardwareProfile
 from .options import WorldOptions
 
+_WITH_ESTIMATES = "pure-roofline"
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -51,10 +53,16 @@ def build(
     its own.
     """
     clock = clock or Clock()
+    estimated = options.times == _WITH_ESTIMATES
+    shared = (
+        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s
+    )
+    # A page is on the ranks of one group, and the links of other groups carry other pages.
+    together = options.parallelism.attention_dp
     link = Link(
         clock,
-        profile.reached_link_bytes_per_s,
-        profile.reached_shared_bytes_per_s,
+        together * profile.reached_link_bytes_per_s,
+        together * shared,
         profile.copy_latency_ns,
         profile.curves,
     )

@@ -11,6 +11,7 @@ from functools import cache
 from hicache.core import registry
 from hicache.core.errors import CallerError
 
+from ._checkpoints import PRECISIONS, checkpoint
 from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid
 from ._weights import KV_DTYPES, WEIGHT_BITS, cached_as, stored
@@ -19,6 +20,7 @@ from .mha import TINY
 
 __all__ = [
     "KV_DTYPES",
+    "PRECISIONS",
     "TINY",
     "WEIGHT_BITS",
     "Matrix",
@@ -27,6 +29,7 @@ __all__ = [
     "as_document",
     "as_hybrid",
     "cached_as",
+    "checkpoint",
     "get",
     "is_path",
     "names",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
+from math import ceil
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -16,6 +17,7 @@ from hicache.files import once, show, text_of
 
 from ._matrix import Matrix
 from ._pool import PoolDescription
+from ._weights import WEIGHT_BITS
 from .base import ModelDescription
 
 _MOST_BYTES = 16 << 20
@@ -36,6 +38,7 @@ _MOST = {
     "interval": 1 << 32,
 }
 _MOST_OTHERS = 1 << 20
+_REST = 50  # at most this part of the parameters is in no matrix, or of the bytes in another type
 
 
 def is_path(name: str) -> bool:
@@ -90,6 +93,7 @@ def _model(found: object) -> ModelDescription:
     )
     model = ModelDescription(**values)
     _check_parameters(model)
+    _check_matrices(model)
     return model
 
 
@@ -130,6 +134,40 @@ def _check_parameters(model: ModelDescription) -> None:
     ):
         if not fine:
             raise _wrong(name, expected, getattr(model, name))
+
+
+def _check_matrices(model: ModelDescription) -> None:
+    """Check that the matrices, if they are listed, are those of the model. Raises CallerError."""
+    names = [matrix.name for matrix in model.matrices]
+    for place, matrix in enumerate(model.matrices):
+        where = f"matrices[{place}]."
+        if matrix.name in names[:place]:
+            raise _wrong(f"{where}name", "a name of its own", matrix.name)
+        if matrix.layers > model.layers:
+            raise _wrong(f"{where}layers", f"at most the model's {model.layers}", matrix.layers)
+        if matrix.routed and not model.experts:
+            raise _wrong(f"{where}part", "a part of a model without experts", matrix.part)
+    if not model.matrices:
+        return
+    routed = model.experts_per_token * model.expert_parameters
+    for which, routes, parameters, count in (
+        ("all", False, model.layer_parameters - routed, model.layer_bytes),
+        ("one routed expert", True, model.expert_parameters, model.expert_bytes),
+    ):
+        mine = [matrix for matrix in model.matrices if matrix.routed == routes]
+        sizes = [matrix.layers * matrix.parameters for matrix in mine]
+        rest = parameters - sum(sizes)
+        if not 0 <= _REST * rest <= parameters:
+            raise _wrong(
+                "matrices",
+                f"{parameters} parameters of {which} in all layers, or up to a {_REST}th less "
+                "(norms, biases)",
+                sum(sizes),
+            )
+        bits = (size * WEIGHT_BITS[one.dtype] for size, one in zip(sizes, mine, strict=True))
+        held = ceil((sum(bits) + rest * WEIGHT_BITS["bf16"]) / 8)
+        if abs(held - count) * _REST > count:
+            raise _wrong("matrices", f"types whose bytes of {which} are about {count}", held)
 
 
 def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[str, Any]:

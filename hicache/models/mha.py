@@ -20,7 +20,26 @@ def describe(
     **figures: Unpack[Dense],
 ) -> ModelDescription:
     """A dense model whose only pool is `kv`: K and V per layer."""
-    kv = PoolDescription(
+    hidden = figures["hidden_size"]
+    return model(
+        name,
+        "mha",
+        source,
+        layers,
+        heads_of(head_elements),
+        (rows(layers, kv_heads, head_elements, dtype),),
+        (
+            *attention(layers, hidden, figures["attention_heads"], kv_heads, head_elements),
+            *mlp(layers, hidden, figures.get("inner", 0)),
+        ),
+        active_parameters=figures["parameters"],
+        **figures,
+    )
+
+
+def rows(layers: int, kv_heads: int, head_elements: int, dtype: str = "bf16") -> PoolDescription:
+    """The pool `kv` of a model in which every layer attends to all tokens."""
+    return PoolDescription(
         name="kv",
         component="full",
         kind="kv",
@@ -29,21 +48,6 @@ def describe(
         heads=kv_heads,
         head_elements=head_elements,
         dtype=dtype,
-    )
-    hidden = figures["hidden_size"]
-    return model(
-        name,
-        "mha",
-        source,
-        layers,
-        heads_of(head_elements),
-        (kv,),
-        (
-            *attention(layers, hidden, figures["attention_heads"], kv_heads, head_elements),
-            *mlp(layers, hidden, figures.get("inner", 0)),
-        ),
-        active_parameters=figures["parameters"],
-        **figures,
     )
 
 
@@ -100,5 +104,58 @@ MODELS = (
         head_elements=128,
         inner=25_600,
         parameters=32_762_123_264,
+    ),
+    describe(
+        "qwen3-8b",
+        "huggingface.co/Qwen/Qwen3-8B config.json; parameters: every matrix and norm that it "
+        "implies, published as 8.2 G",
+        layers=36,
+        hidden_size=4096,
+        vocabulary=151_936,
+        attention_heads=32,
+        kv_heads=8,
+        head_elements=128,
+        inner=12_288,
+        parameters=8_190_735_360,
+    ),
+    describe(
+        "llama-2-7b",
+        "huggingface.co/meta-llama/Llama-2-7b-hf config.json; parameters: every matrix and norm "
+        "that it implies",
+        layers=32,
+        hidden_size=4096,
+        vocabulary=32_000,
+        attention_heads=32,
+        kv_heads=32,
+        head_elements=128,
+        inner=11_008,
+        parameters=6_738_415_616,
+    ),
+    describe(
+        "llama-2-70b",
+        "huggingface.co/meta-llama/Llama-2-70b-hf config.json; parameters: every matrix and norm "
+        "that it implies",
+        layers=80,
+        hidden_size=8192,
+        vocabulary=32_000,
+        attention_heads=64,
+        kv_heads=8,
+        head_elements=128,
+        inner=28_672,
+        parameters=68_976_648_192,
+    ),
+    describe(
+        "mistral-7b",
+        # version 0.3; the first version has a window of 4,096 tokens in every layer
+        "huggingface.co/mistralai/Mistral-7B-v0.3 config.json; parameters: every matrix and norm "
+        "that it implies",
+        layers=32,
+        hidden_size=4096,
+        vocabulary=32_768,
+        attention_heads=32,
+        kv_heads=8,
+        head_elements=128,
+        inner=14_336,
+        parameters=7_248_023_552,
     ),
 )

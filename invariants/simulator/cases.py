@@ -5,6 +5,7 @@ Does not run a case (see runs).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from hicache import models
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
 from hicache.devices.base import Direction
+from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
@@ -51,6 +53,40 @@ def crowded(seed: int) -> Case:
     model = hybrid(components, window, MODEL) if len(components) > 1 else MODEL
     options = WorldOptions(checks="every", seed=seed, times="pure-roofline")
     return Case(workload, config, model, PROFILE, engine, options)
+
+
+def profiled(seed: int) -> Case:
+    """A drawn case, on an engine with a drawn profile."""
+
+    def pick(name: str, *values: T) -> T:
+        return values[draw(len(values), seed, "profile", name)]
+
+    case = drawn(seed)
+    profile = EngineProfile(
+        name="drawn",
+        batching=pick("batching", "mixed", "separate", "separate"),
+        chunked=pick("chunked", True, True, False),
+        reserve=pick("reserve", "none", "whole", "estimated"),
+        reserve_permille=pick("part", 200, 700, 1000),
+        lookahead=pick("lookahead", False, True),
+        overlap=pick("overlap", False, True),
+        step_gap_ns=pick("gap", 0, 200_000),
+        step_host_ns=pick("step", 0, 900_000, 20_000_000),
+        per_sequence_host_ns=pick("sequence", 0, 30_000),
+        prefill_host_ns=pick("chunk", 0, 400_000),
+        request_host_ns=pick("request", 0, 5_000_000),
+        request_token_host_ns=pick("token", 0, 1_000),
+        request_serial_ns=pick("serial", 0, 2_000_000),
+    )
+    engine = replace(
+        case.engine,
+        profile=profile,
+        most_chunk=pick("most", 0, 0, 2 * PAGE),
+        poll_passes=pick("poll", 1, 1, 3, 10),
+        wait_passes=pick("wait", 0, 0, 4),
+        wait_permille=pick("fill", 500, 900),
+    )
+    return replace(case, engine=engine)
 
 
 def drawn(seed: int) -> Case:

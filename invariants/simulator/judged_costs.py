@@ -20,7 +20,7 @@ from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
 from sim.keyed_draw import draw
 from sim.times.base import Parallelism, TimeModel, make
 
-from .costs import Chunks, PlainCosts
+from .again.pure import Chunks, PlainCosts
 from .found_out import refused
 from .workloads import hybrid
 
@@ -149,8 +149,8 @@ def weights_must_fit() -> None:
 
 
 def profiles() -> None:
-    known = ["a100", "b200", "h100", "h200"]
-    assert hardware.names() == known
+    known = hardware.names()
+    assert {"a100", "b200", "h100", "h200"} < set(known)
     for name in known:
         one = hardware.get(name)
         assert one.name == name
@@ -159,7 +159,7 @@ def profiles() -> None:
         single = one.link_bytes_per_s * one.link_permille // 1000
         assert one.reached_link_bytes_per_s == single
         assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
-    refused(lambda: hardware.get("h101"), "hardware: expected one of a100, b200, h100, h200")
+    refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
     assert scaled_host_bandwidth(H100, 3, 3) is H100
     curved = replace(H100, curves={"d2h": _CURVE}, geometry={"layout": "x"})
     half = scaled_host_bandwidth(curved, 1, 2)

@@ -21,8 +21,8 @@ from sim.workload import Job
 from ..contracts.schedulers import wrong
 from .cases import drawn
 from .found_out import refused
-from .line import Line
 from .runs import world_of
+from .second.line import Line
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
 

@@ -138,9 +138,9 @@ def stuck_runs_say_so() -> None:
     world = _world(workload, _config(6))
     schedule = world.engine._prefills.schedule
 
-    def never() -> None:
+    def never(retractions: int) -> None:
         if len(world.result().requests) < 1:
-            schedule()
+            schedule(retractions)
         else:
             world.engine._prefills.batch = []
 

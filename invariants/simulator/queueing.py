@@ -28,7 +28,7 @@ from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
 from sim.world import World
 
-from .costs import PlainCosts
+from .again.pure import PlainCosts
 from .workloads import PAGE, alone
 
 _TOKENS = 24

@@ -36,8 +36,9 @@ from sim.world import World
 
 from ..accounts import figures
 from ..accounts.accounts import Accounts, Entry
-from .costs import PlainCosts
-from .engine import Parts, PlainEngine, Request
+from .again.pure import PlainCosts
+from .second.engine import PlainEngine
+from .second.records import Parts, Request
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Running:
                 elsewhere, whose pages a transfer still reads.
     admitted    those that are computed here. promised: the pages that they have when they end.
                 reserve: what must stay free for them. gaps: the times between tokens.
+    retractions how often one was preempted.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
     """
@@ -94,6 +95,7 @@ class Running:
         self.reserve = reserve
         self._pool = platform.driver.core.view.pool(Tier.DEVICE)
         self.progress = 0
+        self.retractions = 0
         self.last_refusal: Refused | None = None
         self._clock = platform.clock
         self._driver = platform.driver
@@ -196,6 +198,7 @@ class Running:
         reusable = (length - 1) // self.page_size
         self.feed(Retracted(job.index, key, length, reusable, sequence.held))
         sequence.retractions += 1
+        self.retractions += 1
         self._requeue(sequence)
         self.reserve.retracted(self)
         sequence.alone += not self.admitted

@@ -13,7 +13,7 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.files import once, show, text_of
 
-from .base import EngineProfile
+from .base import BATCHING, RESERVES, EngineProfile
 
 MAX_BYTES = 1 << 16
 _KINDS = {"str": str, "int": int, "bool": bool}
@@ -50,7 +50,11 @@ def _made(path: str, document: dict[str, Any]) -> EngineProfile:
     if not document.get("name"):
         _wrong(path, "a name", "none")
     try:
-        return EngineProfile(**document)
+        made = EngineProfile(**document)
+        for package, entry in ((BATCHING, made.batching), (RESERVES, made.reserve)):
+            if entry not in registry.names(package):
+                raise registry.missing(package, entry)
+        return made
     except CallerError as error:
         raise CallerError(f"{path}: {error}") from None
 

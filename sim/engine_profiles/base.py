@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields
 from hicache.core.errors import CallerError
 
 ALL_REDUCES = ("custom", "nccl", "fused")
+# The folders whose files a profile names.
+BATCHING = "sim.engine.batching"
+RESERVES = "sim.engine.reserves"
 _MOST = 1 << 40
 _PERMILLE = 1000
 _AT_LEAST_1 = (

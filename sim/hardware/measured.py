@@ -118,8 +118,12 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     if missing:
         raise ValueError(f"no {', '.join(missing)}")
     hardware = document["hardware"]
-    if sorted(hardware) != sorted(fields):
-        raise ValueError(f"hardware has {', '.join(sorted(hardware))}")
+    for fault, others in (
+        ("lacks", [name for name in fields if name not in hardware]),
+        ("should not have", [name for name in hardware if name not in fields]),
+    ):
+        if others:
+            raise ValueError(f"hardware {fault} {show(', '.join(others))}")
     for name, value in hardware.items():
         if type(value) is not int or not 0 <= value <= (_MOST_NS if name[-3:] == "_ns" else _MOST):
             raise ValueError(f"{name} is {show(value)}")

@@ -18,11 +18,9 @@ from . import measured
 from .curve import Curve
 
 _PROFILES = "sim.hardware.profiles"
-RANKS_LINKS = ("nvlink", "nvswitch", "pcie")
-_PUBLISHED = (
-    "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes"
-)  # fmt: skip
-_NOT_MEASURED = ("name", "curves", "geometry", *_PUBLISHED)
+_RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
+_PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes")
+_NOT_MEASURED = ("name", "curves", "geometry", "link_both_permille", *_RATES, *_PUBLISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,8 @@ class HardwareProfile:
     link_bytes_per_s        host link, one direction without other traffic, peak.
     link_shared_permille    total of both directions when both are busy, in thousandths of one
                             direction alone: 2000 is full duplex, 1000 one shared wire.
+    link_both_permille      the same where it was measured on such a link, else 0. It holds with all
+                            time models but pure-roofline, whose runs repeat earlier ones.
     copy_latency_ns         from the start of a copy until its first byte moves.
     compute_permille, hbm_permille, link_permille   reachable part of each peak.
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
@@ -66,6 +66,7 @@ class HardwareProfile:
     ranks_link_bytes_per_s: int = 0
     sms: int = 0
     l2_bytes: int = 0
+    link_both_permille: int = 0
     curves: Mapping[str, Curve] = field(default_factory=dict)
     geometry: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,6 +88,12 @@ class HardwareProfile:
         """Both directions together while both are busy."""
         return self.reached_link_bytes_per_s * self.link_shared_permille // 1000
 
+    @property
+    def measured_shared_bytes_per_s(self) -> int:
+        """The same as measured, or as estimated where nobody measured."""
+        permille = self.link_both_permille or self.link_shared_permille
+        return self.reached_link_bytes_per_s * permille // 1000
+
 
 def names() -> list[str]:
     """Names of all profiles, sorted."""
@@ -97,7 +104,7 @@ def get(name: str) -> HardwareProfile:
     """Returns the profile of that name or file. Raises CallerError, which lists the known names."""
     if measured.is_path(name):
         return of(read(name))
-    if name not in names():
+    if name.replace("_", "-") not in names():
         raise registry.unknown("hardware", name, names())
     profile = registry.load(_PROFILES, name).PROFILE
     assert isinstance(profile, HardwareProfile), f"{name} holds no profile"
@@ -110,14 +117,33 @@ def read(path: str) -> measured.Measured:
 
 
 def of(found: measured.Measured) -> HardwareProfile:
-    """Returns the profile for a simulation; its name contains the hash of the file."""
-    return HardwareProfile(
+    """Returns the profile for a simulation; its name contains the hash of the file.
+
+    What is not measured is that of the published profile of the accelerator, if there is one; the
+    rates of fp8 and fp4 products in proportion to the measured rate.
+    """
+    profile = HardwareProfile(
         name=f"{found.name}@{found.hash[:12]}",
         curves=found.curves,
         geometry=found.geometry,
         ranks_link="pcie",
         **found.hardware,
     )
+    known = _called(str(found.machine.get("accelerator", "")))
+    if known is None:
+        return profile
+    rates = {
+        name: getattr(known, name) * profile.flops_per_s // known.flops_per_s for name in _RATES
+    }
+    return replace(profile, **rates, **{name: getattr(known, name) for name in _PUBLISHED})
+
+
+def _called(accelerator: str) -> HardwareProfile | None:
+    """The published profile whose name has all its parts in what a driver calls an accelerator; the
+    longest name of several, as GH200 contains H200."""
+    text = accelerator.lower()
+    fits = [name for name in names() if all(part in text for part in name.split("-"))]
+    return get(max(fits, key=len)) if fits else None
 
 
 def scaled_host_bandwidth(

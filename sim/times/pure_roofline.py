@@ -33,6 +33,7 @@ from hicache.models import ModelDescription
 
 from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
+from ..physics.batches import met, real, twice_pairs
 from .base import Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"
@@ -108,19 +109,19 @@ class PureRoofline:
         number of sequences that generate one token. decode_context_tokens: sum of the tokens that
         they attend to.
         """
-        chunks = [chunk for chunk in prefill_chunks if chunk[1] > chunk[0]]
+        chunks = real(prefill_chunks)
         tokens = decode_requests + sum(end - start for start, end in chunks)
         if not tokens:
             return 0
         flops = self._linear_flops * tokens
         for window, layers in self._windows:
-            pairs = sum(_pairs(start, end, window) for start, end in chunks)
-            context = _met(decode_context_tokens, decode_requests, window)
+            pairs = sum(twice_pairs(start, end, window) for start, end in chunks)
+            context = met(decode_context_tokens, decode_requests, window)
             flops += layers * (self._pair_flops * pairs // 2 + self._decode_flops * context)
         moved = self._weight_bytes + self._state_bytes * (decode_requests + len(chunks))
         for window, size in self._rows:
-            rows = _met(decode_context_tokens, decode_requests, window)
-            rows += sum(_met(end, 1, window and end - start + window) for start, end in chunks)
+            rows = met(decode_context_tokens, decode_requests, window)
+            rows += sum(met(end, 1, window and end - start + window) for start, end in chunks)
             moved += size * rows
         if self._experts:
             moved += self._expert_bytes * min(self._experts, self._experts_per_token * tokens)
@@ -174,21 +175,3 @@ def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], 
     for pool in model.pools:
         found[pool.window] = found.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
     return tuple((window, ceil(size) * tp) for window, size in found.items() if size)
-
-
-def _met(tokens: int, sequences: int, window: int) -> int:
-    """Returns the tokens of context that are read if each sequence reads at most `window` of
-    them.
-    """
-    return min(tokens, sequences * window) if window else tokens
-
-
-def _pairs(start: int, end: int, window: int) -> int:
-    """Returns twice the query-key pairs of a chunk: a query at i attends to min(i + 1, window)
-    keys.
-    """
-    pairs = (end - start) * (start + end + 1)
-    full = max(start, window - 1)  # the first query that the window limits
-    if window and full < end:
-        pairs -= (end - full) * (full + end + 1 - 2 * window)
-    return pairs

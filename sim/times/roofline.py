@@ -1,7 +1,230 @@
-"""The time model of this project."""
+"""Durations by the shape of each product, of attention, and of what the ranks exchange.
+
+A pass is a list of kernels (see sim/physics): matrix products, routed experts, attention, small
+kernels, exchanges between ranks, and outside its layers the output head and sampling. Each takes
+what its kind reaches of the peaks. Kernels of a rank run one after another. Where no CUDA graph
+holds them, a pass takes at least the time of their launches.
+
+A pipeline of p stages has p passes under way, each with its share of the requests. So a pass takes
+the time of all layers for its share, and what the stages hand on.
+
+The time of the host is not part of it: the simulated engine adds that of its engine profile.
+"""
 
 from __future__ import annotations
 
-from .pure_roofline import times as times
+from hicache.models import ModelDescription
+
+from ..engine_profiles.base import EngineProfile
+from ..fitted import factors as fitted
+from ..hardware.profile import HardwareProfile
+from ..physics import attention, exchanges, products
+from ..physics.batches import real, share
+from ..physics.constants import RooflineConstants, defaults, family, of_reached
+from ..physics.exchanges import Exchange
+from ..physics.experts import experts
+from ..physics.kernels import PerToken, Work
+from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"
+
+_MOST_KEPT = 1 << 16
+_LOGIT_BYTES = 4
+_LOGIT_PASSES = 4  # where the engine does not say it
+_PLAIN = EngineProfile("plain")
+
+
+def times(
+    model: ModelDescription,
+    hardware: HardwareProfile,
+    parallelism: Parallelism,
+    engine: EngineProfile | None,
+) -> Roofline:
+    profile = engine or _PLAIN
+    generation = family(hardware)
+    if hardware.geometry:
+        constants = of_reached(defaults(generation))
+        return Roofline(model, hardware, parallelism, profile, constants, "measured rates")
+    constants = fitted.roofline(defaults(generation), generation, hardware.name, profile)
+    return Roofline(model, hardware, parallelism, profile, constants, "fitted")
+
+
+class Roofline:
+    """See the module. It keeps the durations that depend on the number of tokens alone."""
+
+    def __init__(
+        self,
+        model: ModelDescription,
+        hardware: HardwareProfile,
+        parallelism: Parallelism,
+        engine: EngineProfile,
+        constants: RooflineConstants,
+        source: str = "defaults",
+    ) -> None:
+        """source: where the constants are from, for the label."""
+        self.layers = model.layers
+        self.label = f"roofline, constants of {family(hardware)}: {source}"
+        self.constants = constants
+        ranks, shared = parallelism.tp, parallelism.attention_tp
+        self._stages = parallelism.pp
+        self._groups = parallelism.pp * parallelism.attention_dp
+        matrices = list(products.matrices_of(model))
+        plain = [matrix for matrix in matrices if not matrix.routed]
+        routed = [matrix for matrix in matrices if matrix.routed]
+        own = [matrix for matrix in plain if matrix.part != "mlp"]
+        mlp = [matrix for matrix in plain if matrix.part == "mlp"]
+        # of each token of an attention group, and of each token of a stage
+        self._of_group: list[PerToken | Exchange] = [
+            products.product(matrix, hardware, shared) for matrix in own if not matrix.expands
+        ]
+        self._of_stage: list[PerToken | Exchange] = [
+            products.product(matrix, hardware, ranks) for matrix in mlp
+        ]
+        self._expanding = [
+            products.product(matrix, hardware, shared) for matrix in own if matrix.expands
+        ]
+        kept = float(sum(pool.token_bytes(shared) for pool in model.pools))
+        self._of_group.append(products.small_kernels(own, hardware, shared, model.layers, kept))
+        self._of_stage.append(products.small_kernels(mlp, hardware, ranks, 0, 0.0))
+        kind = engine.all_reduce
+        sums = exchanges.sums(matrices, model, hardware, kind, ranks, shared, parallelism.ep)
+        self._of_group += sums[0]
+        self._of_stage += sums[1]
+        self._experts = experts(model, routed, hardware, ranks, parallelism.ep, constants)
+        self._attention = attention.groups(model, hardware, shared)
+        self._states = attention.states(model, hardware, shared)
+        self._outside(model, hardware, parallelism, engine)
+        self._kernels = constants.kernels
+        self._device = engine.device_permille / 1000
+        self._launch_ns = engine.launch_ns
+        self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
+        self._kept: dict[tuple[int, int], tuple[float, float]] = {}
+        self._ended: dict[tuple[int, int], int] = {}
+
+    def _outside(
+        self,
+        model: ModelDescription,
+        hardware: HardwareProfile,
+        parallelism: Parallelism,
+        engine: EngineProfile,
+    ) -> None:
+        """The kernels outside the layers, by token that is sampled, and by token."""
+        passes = engine.logit_passes or _LOGIT_PASSES
+        read = model.vocabulary * _LOGIT_BYTES * passes * products.NS / hardware.hbm_bytes_per_s
+        gathered = exchanges.logits(model, hardware, parallelism.tp)
+        self._of_sampled: list[PerToken | Exchange] = [
+            products.head(model, hardware, parallelism.tp),
+            *([gathered] if gathered is not None else []),
+            PerToken("sampling", 1, 0.0, 0.0, read),
+        ]
+        sent = exchanges.sends(model, hardware, parallelism.pp)
+        self._sent = [sent] if sent is not None else []
+
+    def works(self, chunks: Chunks, decoding: int, context: int) -> tuple[list[Work], list[Work]]:
+        """The work of a pass: in its layers, and outside. Empty if there is nothing to compute.
+
+        Its duration is the sum of `Kernel.ns` over it, times `device_permille`; see `layer_ns` for
+        launches without graphs.
+        """
+        filled = real(chunks)
+        if not filled and not decoding:
+            return [], []
+        group, stage = self._tokens(filled, decoding)
+        inside = self._of_tokens(group, stage) + self._of_context(filled, decoding, context)
+        return inside, self._of_ends(len(filled) + decoding, stage)
+
+    def _tokens(self, chunks: Chunks, decoding: int) -> tuple[int, int]:
+        """Tokens of the busiest attention group, and of a stage, at once."""
+        if self._groups == 1:
+            new = decoding
+            for start, end in chunks:
+                new += end - start
+            return new, new
+        sizes = [end - start for start, end in chunks] or [0]
+        return (
+            -int(-share(sum(sizes), max(sizes), self._groups) // 1) + -(-decoding // self._groups),
+            -int(-share(sum(sizes), max(sizes), self._stages) // 1) + -(-decoding // self._stages),
+        )
+
+    def _of_tokens(self, group: int, stage: int) -> list[Work]:
+        found = [each.of(group) for each in self._of_group]
+        found += [each.of(stage) for each in self._of_stage]
+        if self._experts is not None:
+            found.append(self._experts.of(stage, self.constants))
+        return found
+
+    def _of_context(self, chunks: Chunks, decoding: int, context: int) -> list[Work]:
+        groups = self._groups
+        each, attended = -(-decoding // groups), -(-context // groups)
+        found = []
+        if chunks:
+            found += [one.of_prefill(chunks, groups) for one in self._attention]
+        if decoding:
+            found += [one.of_decode(each, attended) for one in self._attention]
+        if self._expanding:
+            ends = [end for _, end in chunks] or [0]
+            rows = each - int(-share(sum(ends), max(ends), groups) // 1)
+            found += [one.of(rows) for one in self._expanding]
+        if self._states is not None:
+            sequences = each - -len(chunks) // groups
+            found.append(self._states.of(self._tokens(chunks, decoding)[0], sequences))
+        return found
+
+    def _of_ends(self, sampled: int, tokens: int) -> list[Work]:
+        at_once = -(-sampled // self._stages)
+        found = [each.of(at_once) for each in self._of_sampled]
+        found += [each.of(tokens) for each in self._sent]
+        return [*found, Work("pass", 1, 0.0, 0.0)]
+
+    def _sum(self, works: list[Work]) -> tuple[float, float]:
+        """Nanoseconds and launches of some work."""
+        kernels, total, launches = self._kernels, 0.0, 0.0
+        for kind, starts, compute, moved in works:
+            total += kernels[kind].ns(starts, compute, moved)
+            launches += starts
+        return total, launches
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """See `TimeModel`. Of an average layer, rounded."""
+        filled = real(chunks)
+        if not filled and not decoding:
+            return 0
+        tokens = self._tokens(filled, decoding)
+        kept = self._kept.get(tokens)
+        if kept is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            kept = self._kept[tokens] = self._sum(self._of_tokens(*tokens))
+        total, launches = self._sum(self._of_context(filled, decoding, context))
+        total = (total + kept[0]) * self._device
+        if self._launch_ns and tokens[1] > self._in_graph[not filled]:
+            small = products.launches_of_small(self.layers)
+            total = max(total, (launches + kept[1] + small) * self._launch_ns)
+        return int(total / self.layers + 0.5)
+
+    def starts(self, chunks: Chunks, decoding: int, context: int) -> float:
+        """Launches of kernels in the layers of a pass that no graph holds; 0 for one in a graph."""
+        filled = real(chunks)
+        inside = self.works(chunks, decoding, context)[0]
+        if not inside or self._tokens(filled, decoding)[1] <= self._in_graph[not filled]:
+            return 0.0
+        return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        """See `TimeModel`: the output head, sampling, and what stages hand on."""
+        filled = real(chunks)
+        if not filled and not decoding:
+            return 0
+        ends = len(filled) + decoding, self._tokens(filled, decoding)[1]
+        found = self._ended.get(ends)
+        if found is None:
+            if len(self._ended) >= _MOST_KEPT:
+                self._ended.clear()
+            total = self._sum(self._of_ends(*ends))[0] * self._device
+            found = self._ended[ends] = int(total + 0.5)
+        return found
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """See `TimeModel`."""
+        layer = self.layer_ns(chunks, decoding, context)
+        return self.layers * layer + self.overhead_ns(chunks, decoding)

@@ -30,6 +30,27 @@ def test_fields_with_a_default_may_be_left_out(tmp_path: Path) -> None:
     assert models.get(str(path)) == models.get("llama-3.1-8b")
 
 
+def test_a_file_without_matrices_is_read_as_before(tmp_path: Path) -> None:
+    """Files that were written before descriptions listed their matrices."""
+    found: Any = models.as_document(models.get("deepseek-v3"))
+    del found["matrices"], found["selected_tokens"]
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(found))
+    read = models.get(str(path))
+    assert read.matrices == ()
+    assert read.layer_bytes == models.get("deepseek-v3").layer_bytes
+    assert models.stored(read, "fp8").weight_dtype == "fp8"
+
+
+def test_experts_among_the_matrices_need_experts(tmp_path: Path) -> None:
+    found: Any = models.as_document(models.get("llama-3.1-8b"))
+    found["matrices"][2]["part"] = "experts"
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(CallerError, match="part: expected a part of a model without experts"):
+        models.get(str(path))
+
+
 NOTHING = object()
 WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     (("colour",), 1, "colour: expected one of name, family"),
@@ -58,6 +79,20 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     (("experts",), 0, "active_parameters: expected 671877944064, as there are no experts"),
     (("experts_per_token",), 256, "experts_per_token: expected fewer than 256"),
     (("embeddings",), 3, "embeddings: expected 1 or 2"),
+    (("selected_tokens",), -1, "selected_tokens: expected a whole number from 0 to"),
+    (("matrices",), {}, "matrices: expected a list, found {}"),
+    (("matrices",), [3], "matrices[0]: expected an object, found 3"),
+    (("matrices", 0, "width"), 3, "matrices[0].width: expected one of name, inputs, outputs"),
+    (("matrices", 0, "inputs"), NOTHING, "matrices[0].inputs: expected a value, found none"),
+    (("matrices", 0, "inputs"), 0, "matrix qkv_a: inputs: expected at least 1, found 0"),
+    (("matrices", 0, "expands"), 1, "matrices[0].expands: expected true or false, found 1"),
+    (("matrices", 0, "dtype"), "fp4", "matrix qkv_a: dtype: expected one of bf16, fp8"),
+    (("matrices", 1, "name"), "qkv_a", "matrices[1].name: expected a name of its own"),
+    (("matrices", 1, "layers"), 62, "matrices[1].layers: expected at most the model's 61"),
+    (("matrices", 3, "outputs"), 14336, "matrices: expected 16115815168 parameters of all in all"),
+    (("matrices", 7), NOTHING, "matrices: expected 16115815168 parameters of all in all"),
+    (("matrices", 11, "inputs"), 4096, "matrices: expected 2554331136 parameters of one routed"),
+    (("matrices", 11, "dtype"), "nvfp4", "matrices: expected types whose bytes of one routed"),
 ]
 
 

@@ -25,6 +25,11 @@ PUBLISHED_BYTES_PER_TOKEN = {
     "deepseek-v3": 70_272,
     # K and V x heads x elements x bf16, over all layers
     "gpt-oss-120b": 36 * 2 * 8 * 64 * 2,
+    "qwen3-8b": 36 * 2 * 8 * 128 * 2,
+    "qwen3-235b-a22b": 94 * 2 * 4 * 128 * 2,
+    "llama-2-7b": 512 * 1024,
+    "llama-2-70b": 327_680,
+    "mistral-7b": 131_072,
     "gemma-3-27b": 62 * 2 * 16 * 128 * 2,
     "qwen3-next-80b-a3b": 12 * 2 * 2 * 256 * 2,
     "qwen3.5-397b-a17b": 15 * 2 * 2 * 256 * 2,
@@ -70,6 +75,22 @@ COUNTED = {
     "qwen3-32b": dense(
         layers=64, hidden=5120, inner=25600, heads=64, kv_heads=8, head=128, vocabulary=151936,
         per_layer_norms=2 * 5120 + 2 * 128,
+    ),
+    "qwen3-8b": dense(
+        layers=36, hidden=4096, inner=12288, heads=32, kv_heads=8, head=128, vocabulary=151936,
+        per_layer_norms=2 * 4096 + 2 * 128,
+    ),
+    "llama-2-7b": dense(
+        layers=32, hidden=4096, inner=11008, heads=32, kv_heads=32, head=128, vocabulary=32000,
+        per_layer_norms=2 * 4096,
+    ),
+    "llama-2-70b": dense(
+        layers=80, hidden=8192, inner=28672, heads=64, kv_heads=8, head=128, vocabulary=32000,
+        per_layer_norms=2 * 8192,
+    ),
+    "mistral-7b": dense(
+        layers=32, hidden=4096, inner=14336, heads=32, kv_heads=8, head=128, vocabulary=32768,
+        per_layer_norms=2 * 4096,
     ),
 }  # fmt: skip
 
@@ -122,6 +143,13 @@ def gpt_oss() -> tuple[int, int]:
     return always + 36 * 128 * expert, always + 36 * 4 * expert
 
 
+def qwen3_moe() -> tuple[int, int]:
+    attention = matrices([(64 * 128, 4096), (2 * 4 * 128, 4096), (4096, 64 * 128)])
+    expert = 3 * 1536 * 4096
+    always = 94 * (attention + 128 * 4096 + 2 * 4096 + 2 * 128) + 4096 + 2 * 151_936 * 4096
+    return always + 94 * 128 * expert, always + 94 * 8 * expert
+
+
 def with_indexer() -> tuple[int, int]:
     indexer = 61 * (matrices([(64 * 128, 1536), (128, 7168), (64, 7168)]) + 2 * 128)
     plain = models.get("deepseek-v3")
@@ -130,6 +158,7 @@ def with_indexer() -> tuple[int, int]:
 
 SPARSE = {
     "gpt-oss-120b": gpt_oss(),
+    "qwen3-235b-a22b": qwen3_moe(),
     "qwen3-next-80b-a3b": gated_hybrid(
         layers=48, hidden=2048, vocabulary=151_936, heads=16, kv_heads=2, head=256, value_heads=32,
         experts=512, inner=512, met=10,

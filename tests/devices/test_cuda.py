@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
+from hicache.devices import _traffic
 from hicache.devices._accelerator import Accelerator, unusable
 from hicache.devices._movers import direct
 from hicache.devices._recent import MOST
@@ -76,7 +77,8 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
     many: int,
     seed: int,
 ) -> None:
-    """many: pieces of a layer, above which a copy goes to the driver layer by layer."""
+    """many: pieces of a layer, above which a copy goes to the driver layer by layer. Content is
+    written in as small parts, too."""
     sizes = (model, PAGE_SIZE, DEVICE_PAGES, HOST_PAGES)
     chosen = DeviceOptions(layout=layout, io_backend="direct", segment_bytes=segment)
     with (
@@ -85,6 +87,7 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
         CudaDevice(*sizes, chosen, accelerator=AtOnce(batches, late)) as cuda,
     ):
         patch.setattr(direct, "_MANY", many)
+        patch.setattr(_traffic, "_WRITTEN_BYTES", many * 2048)
         seen = []
         for device in (cpu, cuda):
             seen.append(program(device, seed))

@@ -228,5 +228,7 @@ def test_host_bandwidth_scales_the_link_and_nothing_else() -> None:
 
 
 def test_unknown_hardware_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(CallerError, match="a100, b200, h100, h200, found 'h1000'; did you mean h1"):
+    with pytest.raises(
+        CallerError, match=r"a100, a100-40gb, b200, .*found 'h1000'; did you mean h1"
+    ):
         hardware.get("h1000")

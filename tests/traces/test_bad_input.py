@@ -131,7 +131,7 @@ OPTIONS = {
     "--mamba-states-per-path 1": "--mamba-states-per-path: expected mamba among",
     "--model llama-3.1-8b --components full,mamba": "expected full, for which llama-3.1-8b has",
     "--model gpt-oss-120b --components full": "expected full,swa, for which gpt-oss-120b has",
-    "--model qwen3": "with which qwen3-32b, qwen3-next-80b-a3b, qwen3.5-397b-a17b begin",
+    "--model qwen3": "with which qwen3-235b-a22b, qwen3-32b, qwen3-8b, qwen3-next-80b-a3b, qwen3.5",
     "--model gemma-3-27b --device-pages 10 --swa-tokens 64": "--swa-tokens: expected at least 1088",
 }
 

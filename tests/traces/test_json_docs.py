@@ -21,6 +21,7 @@ from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
+from . import test_fidelity as published
 from . import test_store as test_store_command
 from .rig import mooncake, write
 from .test_calibrate import profile
@@ -124,6 +125,7 @@ def test_replay(folder: Path) -> None:
         written(folder, "replay", turns, *wants),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
         written(folder, "replay", turns, *moved, "--requests", str(trips)),
+        written(folder, "replay", "generate:random-tree:requests=9", "--check", "off"),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
@@ -144,6 +146,14 @@ def test_host_and_inspect(folder: Path) -> None:
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
+
+
+def test_fidelity(tmp_path: Path) -> None:
+    rows = [published.CLOSED, published.FITTED, published.COPY, published.SAMPLED]
+    data = ["--data", published.data_of(tmp_path, *rows), "--jobs", "1"]
+    both = ["--times", "roofline,pure-roofline"]
+    documents = [written(tmp_path, "fidelity", *data, *more) for more in ([], both)]
+    compare("hicache fidelity", documents)
 
 
 def test_curve(folder: Path) -> None:

@@ -249,11 +249,14 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
         ("--device-pages 1000000000000000000", "--device-pages: expected at most 281474976710656"),
         ("--device-pages 1G", "device pool: expected at most 67108864 pages, found 1000000000"),
         ("--host-pages 1T", "host pool: expected at most 67108864 pages"),
-        ("--model llama", "with which llama-3.1-70b, llama-3.1-8b, llama-3.1-8b-eagle3 begin; wr"),
+        (
+            "--model llama-3",
+            "with which llama-3.1-70b, llama-3.1-8b, llama-3.1-8b-eagle3 begin; wr",
+        ),
         ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
         (
             "--hardware h900",
-            "expected one of a100, b200, h100, h200, found 'h900'; did you mean h200?; or give",
+            "rtx-4090, rtx-pro-6000, found 'h900'; did you mean h800?; or give",
         ),
         (
             "--hardware nowhere.txt",

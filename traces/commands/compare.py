@@ -17,6 +17,7 @@ from ..comparing import requests as by_request
 from ..comparing.changes import sentences, warnings
 from ..comparing.sides import Side, read_sides
 from ..comparing.tables import changed_requests, document, html_body, print_tables
+from ..expected.words import together
 from ..html.render import render_tables
 from ..reporting.head import head
 from ..terminal import options as read
@@ -75,6 +76,7 @@ def run(options: Options, command: str) -> int:
     told = {side.label: sentences(sides[0], side) for side in sides[1:]}
     if changed is not None:
         told[sides[1].label].append(changed_requests(changed))
+    errors = together(side.expected_error for side in sides)
     weak = warnings(sides)
     for warning in weak:
         print_error(f"warning: {warning}")
@@ -84,6 +86,8 @@ def run(options: Options, command: str) -> int:
         for label, found in told.items():
             about = f": {shown(label)}" if len(told) > 1 else ""
             print_sentences(f"In words{about}", found, out)
+        if errors:
+            print_sentences("How far times may be off", errors, out)
     whole = {
         **head(command, True),
         "kind": "compare",
@@ -98,7 +102,7 @@ def run(options: Options, command: str) -> int:
         title = f"{sides[0].label} and {sides[1].label}" if len(sides) == 2 else "Replays compared"
         trace = sides[0].trace
         line = f"{trace['requests']:,} requests of {trace['path']}; {command}"
-        body = html_body(told, sides, changed)
+        body = html_body(told, sides, changed, errors)
         files.append((options.html, [render_tables(title, line, body, whole)]))
     write_all(files)
     return 0

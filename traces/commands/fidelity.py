@@ -1,41 +1,250 @@
 """`hicache fidelity`: predicted times beside measurements that others published.
 
-Does not read measurements (see fidelity/rows) or divide them (see fidelity/split).
+Replays every row that is complete enough as its source ran it, and prints the signed errors; rows
+that constants may be fitted on and rows that judge are always apart. Does not read measurements
+(see fidelity/rows), replay (see fidelity/running) or count (see fidelity/judging).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TextIO
 
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from sim.times.base import DEFAULT
+
+from ..executors import base as executors
+from ..fidelity import judging
+from ..fidelity.choosing import chosen, sampled, tasks_of
+from ..fidelity.fitting.begin import fitted_text
+from ..fidelity.places import DATA, data_folder
+from ..fidelity.predicting import Outcome
+from ..fidelity.rows import FILE, GRADES
 from ..fidelity.rows import read as read_rows
-from ..fidelity.split import HALVES, half
+from ..fidelity.rules import FIGURE_RULES, RULES
+from ..fidelity.showing import page, picture
+from ..fidelity.showing.printing import beside, print_side_by_side, print_table
+from ..fidelity.showing.summary import summary_of
+from ..fidelity.split import HALVES
+from ..fidelity.table import How, predict_all
+from ..reporting.head import head
+from ..sweeping.svg import check_picture
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
+from ..terminal.output import as_json, check_outputs, write_all, write_whole
+from ..terminal.streams import ignore_broken_pipe
+from ._options import add_workers
 
 SUMMARY = "predicted times beside published measurements: signed errors, row by row"
+_TITLE = "Predicted and published"
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    data: str
+    """jobs: None for one process for each core. sample: None for all rows."""
+
+    data: str | None
+    only: tuple[str, ...]
+    grade: tuple[str, ...]
+    sample: int | None
+    times: tuple[str, ...]
+    full: bool
+    fit: str | None
+    keep: str | None
+    summary: str | None
+    json: str | None
+    html: str | None
+    output: str | None
+    jobs: int | None
+    executor: str
+
+
+def _grades(text: str) -> tuple[str, ...]:
+    found = tuple(sorted(set(text.upper().replace(",", ""))))
+    if not found or set(found) - set(GRADES):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(GRADES)}, found {text!r}")
+    return found
+
+
+def _models(text: str) -> tuple[str, ...]:
+    parse = read.entry(registry.TIMES)
+    return tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    known = ", ".join(registry.spellings(registry.TIMES))
     add(
         "--data",
         type=read.name,
         metavar="FOLDER",
-        default="../shared/published",
-        help="the measurements: a folder with measurements.jsonl, or such a file",
+        help=f"a folder with {FILE}, or such a file (default: {DATA}, else ../shared/published)",
+    )
+    add(
+        "--only",
+        type=_words,
+        default=(),
+        metavar="WORDS",
+        help="only rows that match all of these, separated by commas: a kind, GPU, model, engine, "
+        "engine@version, a part of an id, or a pattern of ids with * and ?",
+    )
+    add(
+        "--grade",
+        type=_grades,
+        default=("A", "B"),
+        metavar="GRADES",
+        help="grades of rows (default: A,B); those of C are shown apart and not judged",
+    )
+    add(
+        "--sample",
+        type=read.at_least(1),
+        metavar="N",
+        help="about N rows, some of every GPU, model, engine and kind, for a quick look",
+    )
+    add(
+        "--times",
+        type=_models,
+        default=(DEFAULT,),
+        metavar="NAMES",
+        help=f"time models, separated by commas, side by side: {known} (default: {DEFAULT})",
+    )
+    add(
+        "--full",
+        action="store_true",
+        help="also print errors by ranks and precision, and those of grade C",
+    )
+    _add_outputs(parser)
+    add_workers(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--fit",
+        type=read.output,
+        metavar="FILE",
+        help="fit the constants on the half to fit and write them here, and do nothing else; "
+        "sim/fitted/fitted.json is the file that is read",
+    )
+    add(
+        "--keep",
+        type=read.name,
+        metavar="FILE",
+        help="keep each row here when it is done (JSON lines), and do only what is missing",
+    )
+    add(
+        "--summary",
+        type=read.output,
+        metavar="FILE",
+        help="also write the errors of the judged half, from which reports say which error to "
+        "expect (traces/expected/judged.json)",
+    )
+    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
+    add("--html", type=read.output, metavar="FILE", help="also write a page with charts")
+    add(
+        "-o",
+        "--output",
+        type=read.output,
+        metavar="FILE",
+        help="also write the picture (SVG): predicted against published, bands of 10 and 25 %%",
     )
 
 
 def run(options: Options, command: str) -> int:
-    rows = read_rows(Path(options.data))
-    counts = Counter(half(row) for row in rows)
-    print("; ".join(f"{counts[name]} rows to {name}" for name in HALVES))
-    return 0
+    folder = data_folder(options.data)
+    check_outputs(
+        {"data": str(folder / FILE if folder.is_dir() else folder)},
+        json=options.json,
+        html=options.html,
+        output=options.output,
+        keep=options.keep,
+        summary=options.summary,
+        fit=options.fit,
+    )
+    if [options.summary, options.json, options.html, options.output].count("-") > 1:
+        raise CallerError("-: expected one document on standard output, found two; name a file")
+    check_picture(options.output)
+    executors.load(options.executor)
+    if options.fit is not None:
+        write_whole(options.fit, [fitted_text(read_rows(folder))])
+        return 0
+    rows = chosen(read_rows(folder), options.grade, options.only)
+    if options.sample is not None:
+        rows = sampled(rows, options.sample)
+    how = How(options.executor, options.jobs or 0, options.keep)
+    found = predict_all(tasks_of(rows, options.times), how)
+    out = (
+        sys.stderr
+        if "-" in (options.summary, options.json, options.html, options.output)
+        else sys.stdout
+    )
+    with ignore_broken_pipe():
+        _print(found.outcomes, options, out)
+    _write(found.outcomes, options, command, not found.code and found.error is None)
+    return found.ended()
+
+
+def _of(outcomes: Sequence[Outcome], times: str) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.times == times]
+
+
+def _print(outcomes: Sequence[Outcome], options: Options, out: TextIO) -> None:
+    for times in options.times:
+        print_table(_of(outcomes, times), out, options.full)
+    if len(options.times) > 1:
+        print_side_by_side(outcomes, out)
+
+
+def _write(outcomes: Sequence[Outcome], options: Options, command: str, complete: bool) -> None:
+    """The documents. The first time model is the one of the halves, the page and the picture."""
+    first = _of(outcomes, options.times[0])
+    whole = {
+        **head(command, complete),
+        "kind": "fidelity",
+        **_document(outcomes, options.times),
+    }
+    rows = len({outcome.id for outcome in first if outcome.figures})
+    title = f"{_TITLE}: {rows:,} published runs"
+    notes = [f"Time model {options.times[0]}; rows to fit and rows to judge are groups apart."]
+    files = []
+    if options.summary:
+        files.append((options.summary, [summary_of(outcomes)]))
+    if options.json:
+        files.append((options.json, as_json(whole)))
+    if options.html:
+        files.append((options.html, [page.page(first, title, f"{notes[0]} {command}", whole)]))
+    if options.output:
+        files.append((options.output, [picture.picture(first, title, notes)]))
+    write_all(files)
+
+
+def _document(outcomes: Sequence[Outcome], models: Sequence[str]) -> dict[str, object]:
+    first = _of(outcomes, models[0])
+    return {
+        "times": models[0],
+        "labels": sorted({outcome.label for outcome in first if outcome.label}),
+        **judging.halves(first),
+        "left_out": judging.left_out(first),
+        "not_judged": judging.not_judged(first),
+        "rules": RULES | FIGURE_RULES,
+        "beside": {
+            half: {
+                quantity: dict(
+                    zip(models, (judging.document(one) for one in summaries), strict=True)
+                )
+                for quantity, summaries in beside(outcomes, half, models).items()
+            }
+            for half in HALVES
+        }
+        if len(models) > 1
+        else None,
+        "rows": [outcome.document() for outcome in outcomes],
+    }

@@ -38,6 +38,16 @@ pool that follows another pool has no page numbers of its own; a pool that follo
 (full, swa, mamba) uses the page numbers of that component. *Needed* says which pages a storage hit
 needs.
 
+*Matrices* lists what the layers multiply with: name, inputs x outputs, the number of layers that
+have it, and whether tensor parallelism divides it by outputs or by inputs (the others are whole on
+every rank). Of `expert_*` it is one of the routed experts. Together with norms, biases and
+convolutions (below 0.1 %) they are the parameters of all layers. Each has a type: bf16, fp8 (a
+scale per tensor), fp8-block (a scale for 128 x 128), int4, mxfp4 or nvfp4. Routers, norms and
+embeddings are bf16 whatever the type of the weights. Products run at the rate of the type where
+the accelerator has units for it: fp8 and fp8-block on units for fp8, nvfp4 on units for fp4 (mxfp4
+at the rate of fp8 there, as its inputs are fp8). Without them, and for int4 always, the weights are
+expanded and products run at the rate of bf16, so a smaller type saves bytes only.
+
 Each source names the document of a figure. The documents were read in public copies (serving
 engines, converters, articles), not on the vendor's own page. Figures that no copy confirmed are
 marked.
@@ -144,7 +154,7 @@ def markdown(chosen: Iterable[ModelDescription], page_size: int, tp: int, pp: in
         yield _line("---:" if name in _NUMBERS else "---" for name in (*_HEADINGS, "needed"))
         for row in pools:
             yield _line((*_cells(row), row.needed))
-        yield f"\nSource: {model.source}.\n"
+        yield f"\nMatrices: {_matrices(model)}.\n\nSource: {model.source}.\n"
 
 
 _NUMBERS = ("layers", "row", "token", "page", "TP")
@@ -192,6 +202,15 @@ def _headline(model: ModelDescription, tp: int) -> str:
         f"{model.bytes_per_token(tp):,} bytes a token at TP {tp} over all stages; "
         f"weights {model.weight_bytes / 1e9:,.1f} GB in all ({model.weight_dtype}). "
         f"A replay has pages of {model.page_size} tokens unless --page-size is given."
+    )
+
+
+def _matrices(model: ModelDescription) -> str:
+    """Each matrix with its shape, its layers and its division."""
+    return "; ".join(
+        f"`{one.name}` {f'{one.count} of ' * (one.count > 1)}{one.inputs:,} x {one.outputs:,}, "
+        f"{one.layers} layers{f', by {one.split}' * (one.split != 'whole')}"
+        for one in model.matrices
     )
 
 

@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 
 from ..html.document import KIND as REPORT
 from ..html.document import TIERS
-from ..html.reading import SWEEP, checked, document_text, objects
+from ..html.reading import EXPECTED, SWEEP, checked, document_text, objects
 from ..html.shapes import Maybe, Named, Number, fit, shown
 
 SCHEMA = 1
@@ -37,6 +37,7 @@ _POINT = {
         "hit_tokens": dict.fromkeys(TIERS, Number),
     },
     "latency_s": Maybe(_LATENCY),
+    "expected_error": Maybe(EXPECTED),
     "output": Maybe({"tokens_per_s": Number}),
     "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),
     "preempted": Maybe(Number),
@@ -56,6 +57,7 @@ _HOST_POINT = {
     **dict.fromkeys(("device_hit_rate", "host_hit_rate", "hit_rate", "ceiling_rate"), Number),
     "ttft_s": Maybe({"mean": Number, "p50": Number, "p90": Number, "p99": Number}),
     "digest": str,
+    "expected_error": Maybe(EXPECTED),
 }
 
 
@@ -63,7 +65,7 @@ _HOST_POINT = {
 class Side:
     """One replay. input_tokens: of the requests that were served; None where it is not known.
     figures: by name, see changes. lost_by_reason: as rates of the prompt tokens; None where the
-    document has no reasons."""
+    document has no reasons. expected_error: as in the document."""
 
     path: str
     label: str
@@ -74,6 +76,7 @@ class Side:
     config: Mapping[str, Any]
     figures: Mapping[str, float | None]
     lost_by_reason: Mapping[str, float] | None
+    expected_error: Mapping[str, Any] | None = None
 
 
 def read_sides(path: str) -> list[Side]:
@@ -137,6 +140,7 @@ def _of_report(path: str, report: Mapping[str, Any]) -> list[Side]:
                 variant["config"],
                 figures,
                 lost,
+                variant.get("expected_error"),
             )
         )
     return sides
@@ -167,6 +171,7 @@ def _of_replay(path: str, head: Mapping[str, Any], point: object) -> Side:
         found["config"],
         figures,
         lost,
+        found["expected_error"],
     )
 
 
@@ -203,6 +208,7 @@ def _of_points(path: str, head: Mapping[str, Any]) -> list[Side]:
                 own | {"host_bytes": size, "host_bandwidth": config.get("host_bandwidth")},
                 figures,
                 None,
+                found["expected_error"],
             )
         )
     return sides

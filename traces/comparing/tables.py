@@ -34,6 +34,7 @@ def document(sides: Sequence[Side], requests: Requests | None) -> dict[str, Any]
                 "label": side.label,
                 "hicache_version": side.version,
                 "digest": side.digest,
+                "expected_error": (side.expected_error or {}).get("sentence"),
             }
             for side in sides
         ],
@@ -128,14 +129,19 @@ def print_tables(
 
 
 def html_body(
-    told: Mapping[str, Sequence[str]], sides: Sequence[Side], requests: Requests | None
+    told: Mapping[str, Sequence[str]],
+    sides: Sequence[Side],
+    requests: Requests | None,
+    errors: Sequence[str],
 ) -> list[Html]:
-    """The sections of the page. told: sentences by the label of the side that they are about."""
+    """The sections of the page. told: sentences by the label of the side that they are about.
+    errors: how far times may be off."""
     parts: list[Html] = []
     for label, sentences in told.items():
         if len(told) > 1:
             parts.append(tag("h3", label))
         parts += [tag("p", sentence, class_="lead") for sentence in sentences]
+    parts += [tag("p", sentence) for sentence in errors]
     found = [tag("section", tag("h2", "What changed, and why", id="verdict"), *parts)]
     for number, (title, columns, rows) in enumerate(all_tables(sides, requests)):
         name = f"table{number}"

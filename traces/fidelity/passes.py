@@ -3,7 +3,8 @@
 In a closed loop without pauses the composition of passes hardly depends on their durations. So a
 replay is recorded once, and a figure under other constants is a sum over its passes:
 
-    mean TTFT    = sum of duration x (part of the requests that wait for their first token in it)
+    mean TTFT    = time before the first pass
+                 + sum of duration x (part of the requests that wait for their first token in it)
     mean TPOT    = sum of duration x (sum over what decodes in it of 1 / (outputs - 1)) / requests
     makespan     = sum of durations
 
@@ -14,7 +15,7 @@ between two passes is in it. Does not fit anything (see fitting).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +29,15 @@ _COLUMNS = ("at_ns", "chunks", "tokens", "pairs", "reads", "decoding", "context"
 
 
 class Recorder:
-    """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
+    """A time model that notes every pass. now_ns: the time of the run; set before it begins.
+    ranges: the prompt chunks of each pass."""
 
     def __init__(self, model: TimeModel) -> None:
-        self.layers = model.layers
+        self.layers, self.label = model.layers, model.label
         self._model = model
         self.now_ns: Callable[[], int] = lambda: 0
         self._columns = {name: array("q") for name in _COLUMNS}
+        self.ranges: list[tuple[tuple[int, int], ...]] = []
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         found = self._model.layer_ns(chunks, decoding, context)
@@ -63,6 +66,7 @@ class Recorder:
             context,
             ns,
         )
+        self.ranges.append(tuple(chunks))
         for column, value in zip(self._columns.values(), row, strict=True):
             column.append(value)
 
@@ -77,8 +81,11 @@ class Passes:
     chunks    prompt chunks in the pass. tokens: their new tokens. pairs: of queries and keys in
               them, under the causal mask. reads: rows that they attend to.
     decoding  sequences that generate a token. context: tokens that they attend to, together.
-    ns        the time model's duration. took_ns: until the launch of the next pass.
+    ns        the time model's duration. begin_ns: of the pass, in the time of the run. took_ns:
+              until the launch of the next pass.
+    ranges    (start, end) of each prompt chunk of the pass.
     ttft, tpot, itl, makespan   seconds of that figure for each second of the pass.
+    before_s  seconds of mean TTFT before the first pass.
     """
 
     chunks: NDArray[np.int64]
@@ -88,11 +95,14 @@ class Passes:
     decoding: NDArray[np.int64]
     context: NDArray[np.int64]
     ns: NDArray[np.int64]
+    begin_ns: NDArray[np.int64]
     took_ns: NDArray[np.int64]
+    ranges: Sequence[tuple[tuple[int, int], ...]]
     ttft: Column
     tpot: Column
     itl: Column
     makespan: Column
+    before_s: float
 
 
 def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes:
@@ -113,11 +123,14 @@ def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes
     token = np.where(some, 1 / max(1.0, gaps.sum()), 0.0)
     return Passes(
         **columns,
+        begin_ns=begin,
         took_ns=took,
+        ranges=recorder.ranges,
         ttft=_weights(begin, end, arrival, first, even),
         tpot=_weights(begin, end, first, finish, share),
         itl=_weights(begin, end, first, finish, token),
         makespan=np.ones(len(begin)),
+        before_s=float(np.maximum(begin[0] - arrival, 0).mean()) / 1e9,
     )
 
 

@@ -35,6 +35,7 @@ _TEXTS = (
     "kv_dtype",
     "note",
     "date",
+    "quote",
 )
 _FLAGS = ("prefix_cache", "host_offload")
 _RECORDS = ("workload", "limits", "metrics")
@@ -76,6 +77,7 @@ class Row:
     assume: tuple[str, ...]
     note: str
     date: str
+    quote: str
     where: str
 
     @property
@@ -198,6 +200,7 @@ def _made(given: dict[str, Any], where: str) -> Row:
         assume=_texts(given, "assume", where),
         note=text("note"),
         date=text("date"),
+        quote=text("quote"),
         where=where,
     )
 

@@ -29,16 +29,20 @@ from .workloads import Load
 
 PAGE_TOKENS = 64
 _SHARED_PAGE_TOKENS = 16  # vLLM's blocks, for prompts that share prefixes
+# Pages are taken ahead for so many tokens where the pool may be full; else for the whole output.
 _GROWTH_TOKENS = 64
+_GROWTH_OF_LONG = 32  # an output of so many stretches is long: they are this part of it
 _NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay, and its load. hits: by turn, cached prompt tokens / prompt tokens."""
+    """The result of a replay, and its load. label: the time model behind it. hits: by turn, cached
+    prompt tokens / prompt tokens."""
 
     result: TimedResult
     load: Load
+    label: str
 
     @property
     def hits(self) -> tuple[float, ...]:
@@ -53,16 +57,16 @@ class Replayed:
 
 def replay(setup: Setup, load: Load, model: str) -> Replayed:
     """Replays these requests on this server. model: the name of a time model."""
-    world = _world(setup, load, Smooth(_times(setup, model)))
-    return Replayed(world.run(), load)
+    costs = Smooth(_times(setup, model))
+    return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
-def record(setup: Setup, load: Load, model: str) -> tuple[Replayed, Passes]:
+def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, Passes]:
     """A replay with all of its passes. Every pass is computed, none interpolated."""
-    recorder = Recorder(_times(setup, model))
+    recorder = Recorder(costs)
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns
-    found = Replayed(world.run(), load)
+    found = Replayed(world.run(), load, recorder.label)
     return found, passes_of(recorder, found.result.requests)
 
 
@@ -73,19 +77,21 @@ def _times(setup: Setup, model: str) -> times.TimeModel:
 def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
     page = _SHARED_PAGE_TOKENS if load.segments and not load.turns else PAGE_TOKENS
     pool = load.pool_tokens or setup.tokens_in_pool(load.mean_length)
+    longest = max(job.output_length for job in load.jobs)
     tight = load.concurrency == 0 or load.concurrency * load.longest > pool
     budget = load.pass_tokens or setup.token_budget
     pages = max(1, pool // page)
     host = 4 * sum(-(-job.input_length // page) for job in load.jobs) if load.emptied else 0
     config = Config(page_size=page, device_pages=(pages,), host_pages=(host,))
+    each = setup.parallelism.attention_dp if setup.engine.rank_limits else 1
     engine = EngineOptions(
-        token_budget=max(page, budget),
-        max_running=setup.max_running,
-        growth_tokens=_GROWTH_TOKENS if tight else load.longest,
+        token_budget=max(page, budget * each),
+        max_running=setup.max_running * each,
+        most_chunk=max(page, budget) if each > 1 else 0,
+        profile=setup.engine,
+        growth_tokens=max(_GROWTH_TOKENS, longest // _GROWTH_OF_LONG) if tight else load.longest,
     )
-    options = WorldOptions(
-        parallelism=setup.parallelism, engine=setup.engine, concurrency=load.concurrency
-    )
+    options = WorldOptions(parallelism=setup.parallelism, concurrency=load.concurrency)
     rounds = None
     if load.turns and load.sender is None:
         rounds = RoundOptions(load.turns, (Tier.DEVICE,) if load.emptied else ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import hicache.models as models
@@ -16,12 +16,15 @@ import sim.engine_profiles as engine_profiles
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.engine_profiles.base import EngineProfile
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.times.base import Parallelism
 
 from . import names
 from .rows import Row
+from .scripts import NONE, Flags, flags_of
 from .versions import engine_of
 
 # Data sheets count 2**30 bytes as a GB of device memory, of which drivers report 99 % (torch: 79.1
@@ -31,7 +34,6 @@ _REPORTED = 1.063
 # out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an RTX 4090.
 _BUFFERS = {"vllm": 1_700_000_000, "sglang": 0, "trtllm": 2_000_000_000}
 _PERMILLE = 1000
-_WEIGHTS = {"fp4": "nvfp4"}
 _LARGE_MEMORY = 160_000_000_000
 _SGLANG_CHUNK_LARGE = 16_384
 _ANY_HARDWARE = "h100"
@@ -70,14 +72,14 @@ class Setup:
         return int(self.pool_bytes * self.parallelism.pp * length / held) * groups
 
 
-def setup_of(row: Row, concurrency: int) -> Setup:
+def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None) -> Setup:
     """The server of a row. Raises CallerError for one that cannot be, such as weights that do not
     fit; rows that lack what this needs are left out before (see rules)."""
     assumed: list[str] = []
     named, why = engine_of(row)
     if why:
         assumed.append(why)
-    engine = engine_profiles.get(named)
+    engine = fitted.engine(engine_profiles.get(named), given)
     named = accelerator(row)
     if named == names.NONE:
         named = _ANY_HARDWARE
@@ -85,14 +87,20 @@ def setup_of(row: Row, concurrency: int) -> Setup:
     machine = hardware.get(named)
     groups = row.dp_attention or 1
     parallelism = Parallelism(max(1, row.tp) * groups, row.pp, row.ep or 1, groups)
-    model = _model(row, assumed)
+    flags = flags_of(row, concurrency)
+    if flags != NONE:
+        assumed.append("launch flags of the script of this model, accelerator and engine")
+    if flags.all_reduce:
+        engine = replace(engine, all_reduce=flags.all_reduce)
+    model = _model(row, flags, assumed)
     limits = row.limits
     budget = number(limits, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
+    budget = budget or flags.token_budget
     if not budget:
         budget = _token_budget(row, engine, machine)
         assumed.append(f"{budget} tokens a pass")
-    running = _max_running(row, engine, concurrency)
-    fraction = _fraction(row, engine)
+    running = _max_running(row, flags, engine, concurrency)
+    fraction = _fraction(row, flags, engine)
     blocks, total = number(limits, "kv_blocks_of_16"), number(limits, "max_total_tokens")
     return Setup(
         machine,
@@ -110,8 +118,12 @@ def setup_of(row: Row, concurrency: int) -> Setup:
 def accelerator(row: Row) -> str:
     """The hardware profile of a row: by what the source calls its GPU, else by what the row
     proposes."""
-    known = hardware.names()
-    return row.accelerator if row.accelerator in known else row.hardware
+    return row.accelerator if known_accelerator(row.accelerator) else row.hardware
+
+
+def known_accelerator(name: str) -> bool:
+    """Whether there is a profile with this name."""
+    return name.replace("_", "-") in hardware.names()
 
 
 def number(limits: Mapping[str, Any], *names: str) -> int:
@@ -126,14 +138,15 @@ def number(limits: Mapping[str, Any], *names: str) -> int:
     return 0
 
 
-def _model(row: Row, assumed: list[str]) -> ModelDescription:
+def _model(row: Row, flags: Flags, assumed: list[str]) -> ModelDescription:
     if row.model not in models.names() and row.metrics.get("hit_rate_by_round"):
         assumed.append(f"{_ANY_MODEL}, since hits do not depend on it")
         return models.get(_ANY_MODEL)
     model = models.get(row.model)
-    if row.weights not in ("", "bf16"):
-        model = models.stored(model, _WEIGHTS.get(row.weights, row.weights))
+    if row.weights:
+        model = models.checkpoint(model, row.weights)
     cached = row.kv_dtype or ("fp8" if row.limits.get("kv_cache_dtype") == "fp8" else "")
+    cached = cached or flags.kv_dtype
     if not cached and row.engine == "trtllm" and row.weights in ("fp8", "fp4", "nvfp4"):
         cached = "fp8"
         assumed.append("fp8 cache, as in checkpoints quantised for TensorRT-LLM")
@@ -146,7 +159,7 @@ def _token_budget(row: Row, engine: EngineProfile, machine: HardwareProfile) -> 
     return engine.token_budget
 
 
-def _max_running(row: Row, engine: EngineProfile, concurrency: int) -> int:
+def _max_running(row: Row, flags: Flags, engine: EngineProfile, concurrency: int) -> int:
     limits = row.limits
     if limits.get("max_num_seqs") == "CONC":
         return max(1, concurrency)
@@ -155,10 +168,10 @@ def _max_running(row: Row, engine: EngineProfile, concurrency: int) -> int:
         short = row.workload.get("isl") == row.workload.get("osl") == 1024
         return int(found[1] if short else found[2])
     given = number(limits, "max_num_seqs", "max_batch_size", "max_batch", "max_running_requests")
-    return given or engine.max_running
+    return given or flags.max_running or engine.max_running
 
 
-def _fraction(row: Row, engine: EngineProfile) -> float:
+def _fraction(row: Row, flags: Flags, engine: EngineProfile) -> float:
     """The part of memory: a number, or the first one of a text such as "0.90 or 0.95"."""
     for name in ("gpu_memory_utilization", "mem_fraction_static", "kv_fraction"):
         value = row.limits.get(name)
@@ -166,7 +179,7 @@ def _fraction(row: Row, engine: EngineProfile) -> float:
             return float(found[0])
         if isinstance(value, float):
             return value
-    return engine.memory_permille / _PERMILLE
+    return flags.memory or engine.memory_permille / _PERMILLE
 
 
 def _pool_bytes(

@@ -16,7 +16,7 @@ class Smooth:
     """See the module. label: that of the model behind."""
 
     def __init__(self, model: TimeModel) -> None:
-        self.layers = model.layers
+        self.layers, self.label = model.layers, model.label
         self._model = model
         self._decoding = self._low = self._high = -1
         self._low_ns = self._rise_ns = 0

@@ -21,4 +21,8 @@ def group(row: Row) -> str:
 
 def half(row: Row) -> str:
     """ "fit" or "judge", from the first byte of the SHA-256 of the group."""
-    return JUDGE if sha256(group(row).encode()).digest()[0] % 2 else FIT
+    return half_of(group(row))
+
+
+def half_of(group: str) -> str:
+    return JUDGE if sha256(group.encode()).digest()[0] % 2 else FIT

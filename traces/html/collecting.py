@@ -56,6 +56,7 @@ def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str
         whole=found["whole"],
         lost_by_reason=_by_reason(lost),
         latency_s=found.get("latency_s"),
+        expected_error=found.get("expected_error"),
         ttft_quantiles_s=None if latency is None else _quantiles(latency.ttft_ns),
         tpot_quantiles_s=None if latency is None else _quantiles(latency.tpot_ns),
         slo=found.get("slo"),
@@ -71,7 +72,7 @@ def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str
 
 def _label(settings: Settings) -> str:
     core = settings.core
-    host = core.host_pages[0] * settings.page_bytes[0] * settings.tp
+    host = core.host_pages[0] * settings.page_bytes[0] * settings.page_ranks
     return f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
 
 

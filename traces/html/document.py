@@ -53,9 +53,9 @@ class Moved:
 class Variant:
     """One replay, bounded in size.
 
-    config, whole, latency_s, slo, transfers, digest: as in the document of `hicache replay`; None
-    for what the replay does not have. lost_by_reason: tokens. quantiles: 101 values in seconds,
-    the first is the least.
+    config, whole, latency_s, expected_error, slo, transfers, digest: as in the document of
+    `hicache replay`; None for what the replay does not have. lost_by_reason: tokens. quantiles: 101
+    values in seconds, the first is the least.
     """
 
     label: str
@@ -65,6 +65,7 @@ class Variant:
     whole: Mapping[str, Any]
     lost_by_reason: Mapping[str, int]
     latency_s: Mapping[str, Any] | None
+    expected_error: Mapping[str, Any] | None
     ttft_quantiles_s: Sequence[float] | None
     tpot_quantiles_s: Sequence[float] | None
     slo: Mapping[str, Any] | None

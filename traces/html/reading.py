@@ -31,6 +31,12 @@ WHAT = "report of hicache (JSON or HTML) or a sweep"
 # An object has at least these keys; a list has elements of its one shape.
 _SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
 _SERIES = [Number]
+_ERROR = {"runs": Number, "median": Maybe(Number)}
+EXPECTED = {
+    "sentence": str,
+    "validated": bool,
+    **dict.fromkeys(("ttft", "tpot", "throughput"), _ERROR),
+}
 VARIANT = {
     "label": str,
     "digest": str,
@@ -45,6 +51,7 @@ VARIANT = {
     },
     "lost_by_reason": Named(Number),
     "latency_s": Maybe(dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)),
+    "expected_error": Maybe(EXPECTED),
     "ttft_quantiles_s": Maybe(_SERIES),
     "tpot_quantiles_s": Maybe(_SERIES),
     "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),

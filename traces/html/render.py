@@ -38,17 +38,22 @@ def render(document: Mapping[str, Any]) -> str:
     best = (document["verdict"] or {}).get("best")
     page = Page(first=labels.index(best) if best in labels else 0)
     body = sections(document, page)
-    charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
     trace = document["trace"]
     told = (
         f"{trace['requests']:,} requests, {trace['input_tokens']:,} prompt tokens; "
         f"hicache {document['hicache_version']}"
     )
+    return render_charts(document["title"], told, body, page, document)
+
+
+def render_charts(title: str, told: str, body: Sequence[Html], page: Page, document: object) -> str:
+    """A page with the charts of `page`, in the same style. told: a line below its title."""
     quiet = tag("noscript", tag("p", "The charts need JavaScript; each has a table beside it."))
-    top = _top(document["title"], told, joined(body), quiet)
+    top = _top(title, told, joined(body), quiet)
     plotly, own = _plotly(), _HERE.with_name("page.js").read_text(encoding="utf-8")
+    charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
     embedded = [data("charts", charts), data(DOCUMENT_ID, document)]
-    return _page(document["title"], top, body, embedded, [plotly, own])
+    return _page(title, top, body, embedded, [plotly, own])
 
 
 def render_tables(title: str, told: str, body: Sequence[Html], document: object) -> str:

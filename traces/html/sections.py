@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..expected.words import together
 from . import figures, tables
 from .figures import Figure
 from .markup import Html, joined, tag
@@ -264,6 +265,7 @@ def _made(document: Document) -> Html:
     ]
     estimates = [
         "Times are those of a simulation with virtual time, not of a real machine.",
+        *together(one.get("expected_error") for one in document["variants"]),
         *document["estimates"],
     ]
     if not any(one["latency_s"] for one in document["variants"]):

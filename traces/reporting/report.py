@@ -13,6 +13,7 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
+from ..expected.words import sentence
 from ..formats.base import Trace
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Run, Spread
@@ -21,6 +22,7 @@ from ..replaying.streaming.parts import Streaming
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .error_bars import expected_of
 from .fleet import fleet_tables
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
@@ -44,6 +46,7 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
+        out.print("\n" + sentence(expected_of(settings, run, run.latency)), markup=False)
     if (limits := limits_table(trace, settings, run)) is not None:
         out.print(limits)
     if run.fleet is not None:
@@ -77,6 +80,8 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     if settings.mode == "timed":
         rows += [
             hardware_row(settings),
+            ("times", shown(settings.time_model.label)),
+            ("engine", _engine(settings)),
             *_not_measured(settings),
             (
                 "scheduler",
@@ -85,6 +90,16 @@ def _setting(trace: Trace, settings: Settings) -> Table:
             ),
         ]
     return pairs("Replay", rows)
+
+
+def _engine(settings: Settings) -> str:
+    """The engine, and which version stands for one that is not known."""
+    profile, ranks = settings.engine.profile, settings.parallelism
+    spread = f", experts over {ranks.ep} ranks" if ranks.ep > 1 else ""
+    if ranks.attention_dp > 1:
+        spread += f", attention in {ranks.attention_dp} groups of {ranks.attention_tp}"
+    asked = f" ({profile.note})" if profile.note else ""
+    return shown(f"{profile.label}{spread}{asked}")
 
 
 def _not_measured(settings: Settings) -> list[tuple[str, str]]:

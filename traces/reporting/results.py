@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Checks, ComponentUse, Latency, Run, StorageUse
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Streaming
 from .components import describe
+from .error_bars import expected_of
 from .fleet import fleet_document
 from .overload import Load
 from .slo import limits_document
@@ -52,8 +54,8 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
-            "bytes_per_rank": transfer.bytes,
-            "bytes_total": transfer.bytes * settings.tp,
+            "bytes_per_rank": transfer.bytes // settings.parallelism.attention_dp,
+            "bytes_total": transfer.bytes * settings.page_ranks,
             "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
         }
         for way, transfer in run.transfers.items()
@@ -61,7 +63,9 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     if run.storage is not None:
         result["storage"] = _storage(settings, run, run.storage)
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
+    result["components"] = uses = {
+        use.name: _component(use, settings.page_ranks) for use in run.components
+    }
     if len(run.components) > 1:
         for use in run.components:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
@@ -159,6 +163,8 @@ def _of_clock(trace: Trace, settings: Settings, run: Run, latency: Latency) -> d
     }
     if settings.slo is not None:
         result["slo"] = limits_document(trace, settings.slo, latency)
+    result["times_from"] = settings.time_model.label
+    result["expected_error"] = expected(expected_of(settings, run, latency))
     return result | {"preempted": run.preempted}
 
 

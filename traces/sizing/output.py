@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from ..deciding.break_even import BreakEven, break_even
 from ..deciding.prices import Prices
 from ..deciding.verdict import decide
+from ..expected.words import together as errors_together
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
@@ -137,7 +138,7 @@ def assumptions(found: Study) -> list[str]:
         told.append(f"Sizes of host memory{together} that were tried: {sizes}.")
     if found.rate < 1:
         told.append(_sampling(found))
-    return told
+    return [*told, *errors_together(point.get("expected_error") for point in found.points)]
 
 
 def _sampling(found: Study) -> str:

@@ -29,19 +29,20 @@ from ..replaying.options import ReplayOptions
 # what a replay prints and writes, which changes no result
 _NOT_OF_A_POINT = ("trace", "json", "requests", "why", "html", "plot")
 _DECIDING = (
-    *("hicache", "invariants", "sim", "traces.formats", "traces.generators", "traces.loads"),
-    *("traces.replaying", "traces.reporting"),
+    *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
+    *("traces.loads", "traces.replaying", "traces.reporting"),
 )
 _SHORT = 16  # hexadecimal digits of a key and of a version
 
 
 @cache
 def decisions() -> str:
-    """A hash of the code that a result depends on. Two copies with the same code have the same."""
+    """A hash of the code and tables that a result depends on. Equal copies have the same."""
     digest = hashlib.sha256()
     for package in _DECIDING:
         [root] = import_module(package).__path__
-        for path in sorted(Path(root).rglob("*.py")):
+        files = (path for path in Path(root).rglob("*") if path.suffix in (".py", ".json"))
+        for path in sorted(files):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:_SHORT]
 

@@ -31,6 +31,7 @@ class Outcome:
     goodput_requests_per_s: float | None
     overloaded: bool
     wall_s: float
+    expected_error: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -59,6 +60,7 @@ def outcome_of(point: Mapping[str, Any]) -> Outcome:
         goodput_requests_per_s=(point.get("slo") or {}).get("goodput_requests_per_s"),
         overloaded=bool((point.get("load") or {}).get("overloaded")),
         wall_s=point["wall_s"],
+        expected_error=point.get("expected_error"),
     )
 
 

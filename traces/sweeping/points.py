@@ -6,19 +6,22 @@ Runs in a process of its own or in the command's. Does not print.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from invariants.watch import Watch
 
+from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying import modes
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Spread, spread
 from ..replaying.settings import Settings, resolve
 from ..reporting.conclusions import saved_s
+from ..reporting.error_bars import expected_of
 from ..reporting.overload import load_of
 from ..reporting.slo import goodput
 
@@ -51,6 +54,7 @@ class Point:
     wall_s: float
     attained_rate: float | None = None
     goodput_requests_per_s: float | None = None
+    expected_error: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -110,6 +114,7 @@ def measure(
         wall_s=round(run.wall_s, 3),
         attained_rate=None if good is None else good.rate,
         goodput_requests_per_s=None if good is None else good.requests_per_s,
+        expected_error=None if latency is None else expected(expected_of(settings, run, latency)),
     )
 
 

@@ -21,7 +21,7 @@ _LABEL_STEP = 15
 _TICKS = 5
 _CHARACTER = 6.6  # pixels of a character of the notes, for the breaks of lines
 
-_STYLE = """\
+STYLE = """\
 text{font:12px system-ui,sans-serif;fill:#24292f}
 .title{font-size:17px;font-weight:600}
 .head{font-size:13px;font-weight:600}
@@ -84,14 +84,14 @@ def svg(title: str, notes: Sequence[str], panels: Sequence[Panel]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" '
         f'width="{width}" height="{HEIGHT}" role="img">',
-        f"<title>{_text(title)}</title>",
-        f"<style>{_STYLE}</style>",
+        f"<title>{xml_text(title)}</title>",
+        f"<style>{STYLE}</style>",
         f'<rect class="page" width="{width}" height="{HEIGHT}" rx="6"/>',
-        f'<text class="title" x="20" y="30">{_text(title)}</text>',
+        f'<text class="title" x="20" y="30">{xml_text(title)}</text>',
     ]
     shown = [line for note in notes for line in _broken(note, int((width - 40) / _CHARACTER))]
     for place, note in enumerate(shown[:2]):
-        parts.append(f'<text class="note" x="20" y="{50 + 16 * place}">{_text(note)}</text>')
+        parts.append(f'<text class="note" x="20" y="{50 + 16 * place}">{xml_text(note)}</text>')
     for place, panel in enumerate(panels):
         parts += _panel(panel, place * PANEL_WIDTH)
     return "\n".join([*parts, "</svg>", ""])
@@ -121,7 +121,7 @@ def _panel(panel: Panel, left: int) -> Iterator[str]:
     def up(value: float) -> float:
         return bottom - height * value / y_ticks[-1]
 
-    yield f'<text class="head" x="{left + 20}" y="{_TOP - 16}">{_text(panel.title)}</text>'
+    yield f'<text class="head" x="{left + 20}" y="{_TOP - 16}">{xml_text(panel.title)}</text>'
     for value in y_ticks:
         y = f"{up(value):.1f}"
         yield f'<line class="grid" x1="{first}" x2="{last}" y1="{y}" y2="{y}"/>'
@@ -132,7 +132,8 @@ def _panel(panel: Panel, left: int) -> Iterator[str]:
         yield f'<text x="{x}" y="{bottom + 19}" text-anchor="middle">{_number(value)}</text>'
     yield f'<line class="axis" x1="{first}" x2="{last}" y1="{bottom}" y2="{bottom}"/>'
     middle = (first + last) / 2
-    yield f'<text x="{middle}" y="{bottom + 40}" text-anchor="middle">{_text(panel.x_title)}</text>'
+    named = xml_text(panel.x_title)
+    yield f'<text x="{middle}" y="{bottom + 40}" text-anchor="middle">{named}</text>'
     for line in panel.lines:
         places = [
             (f"{across(size):.1f}", f"{up(value):.1f}")
@@ -148,7 +149,7 @@ def _panel(panel: Panel, left: int) -> Iterator[str]:
     x_label = f"{across(panel.x[-1]) + 9:.1f}"
     for line, label in zip(panel.lines, apart(ends), strict=True):
         place = f'x="{x_label}" y="{label:.1f}" dy="4"'
-        yield f'<text class="{line.colour}" {place}>{_text(line.name)}</text>'
+        yield f'<text class="{line.colour}" {place}>{xml_text(line.name)}</text>'
 
 
 def apart(heights: Sequence[float]) -> list[float]:
@@ -175,6 +176,6 @@ def _number(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     """Text for XML; characters that are not printable become "?"."""
     return escape("".join(char if char.isprintable() else "?" for char in text), quote=False)

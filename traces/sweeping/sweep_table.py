@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from ..expected.words import together
 from ..reporting.amounts import gigabytes
 from ..terminal.streams import print_error
 from ..terminal.tables import console, percent, table
@@ -79,7 +80,7 @@ def conclusions(outcomes: Sequence[Outcome]) -> list[str]:
             f"At {busy} of {len(outcomes)} points the trace offers more than the machine can do: "
             "their times to first token are mostly queueing, and a lower --speed shows the cache."
         )
-    return told
+    return [*told, *together(one.expected_error for one in outcomes)]
 
 
 def _told(name: str, one: Outcome) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..expected.words import together
 from ..formats.base import Trace
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
@@ -20,7 +21,8 @@ from .points import Point, machine
 
 def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
-    return [*left_out(trace.jobs, settings), *_compared(settings, points)]
+    errors = together(point.expected_error for point in points)
+    return [*left_out(trace.jobs, settings), *_compared(settings, points), *errors]
 
 
 def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from hicache.core import registry
 
-BATCHING = "sim.engine.batching"
+from ...engine_profiles.base import BATCHING
 
 
 class Batching(Protocol):

@@ -13,9 +13,8 @@ from typing import Protocol
 
 from hicache.core import registry
 
+from ...engine_profiles.base import RESERVES
 from ..sequence import Sequence
-
-RESERVES = "sim.engine.reserves"
 
 
 class Held(Protocol):

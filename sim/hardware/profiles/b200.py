@@ -20,6 +20,6 @@ PROFILE = HardwareProfile(
     fp4_flops_per_s=9_000_000_000_000_000,  # data sheet: 144 PFLOPS sparse for eight, half dense
     ranks_link="nvswitch",  # HGX B200: every pair at full rate
     ranks_link_bytes_per_s=900_000_000_000,  # data sheet: 14.4 TB/s for eight, both directions
-    sms=148,  # CUDA device properties of a B200
-    l2_bytes=132_644_864,  # the same: 126.5 MB
+    sms=148,  # reported by the driver of a B200
+    link_both_permille=1_616,  # [own], two large copies; the same PCIe Gen5
 )

@@ -9,7 +9,6 @@ the content of pages, and does not use any module of sim/engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from hicache.core.actions import Admitted, Cached, Granted, Matched, Outcome, Prefill, Refused
@@ -25,63 +24,16 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import Key
-from hicache.runtime.controller import COMPUTE, TransferController
-from hicache.runtime.driver import Driver
-from sim.clock import Clock
+from hicache.core.types import Tier
+from hicache.runtime.controller import COMPUTE
 from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
-from .costs import PlainCosts
 from .line import Line
+from .records import Parts, Request
+from .rules import Door, Hold, Room, pass_ns
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for
-
-
-@dataclass(eq=False)
-class Request:
-    """One request. The names are those of sim/engine/sequence; device, host, depths in pages."""
-
-    job: Job
-    arrival_ns: int
-    length: int
-    key: Key | None = None
-    pages: int = 0
-    held: int = 0
-    generated: int = 0
-    counted: bool = False
-    device: int = 0
-    host: int = 0
-    computed: int = 0
-    depths: tuple[int, ...] = ()
-    loaded: tuple[int, ...] = ()
-    admit_ns: int = -1
-    first_token_ns: int = -1
-    finish_ns: int = -1
-    retractions: int = 0
-    refusals: int = 0
-    load_ns: int = 0
-    compute_ns: int = 0
-    tokens_ns: list[int] = field(default_factory=list)
-
-    @property
-    def outputs(self) -> int:
-        return max(1, self.job.output_length)
-
-    @property
-    def final(self) -> int:
-        return self.job.input_length + self.outputs - 1
-
-
-@dataclass
-class Parts:
-    """What an engine runs on."""
-
-    clock: Clock
-    driver: Driver
-    controller: TransferController
-    device: Any
-    costs: PlainCosts
 
 
 class PlainEngine:
@@ -107,8 +59,17 @@ class PlainEngine:
         self._size = workload.page_size
         self._stretch = self._tokens_to_grow()
         self._progress = 0
-        self._admitted = 0
+        self._admitted: list[Request] = []
         self._budget = 0
+        self._profile = options.profile
+        self._apart = options.profile.batching == "separate"
+        self._decodes = False  # the running pass
+        self._hold = Hold(options)
+        self._only_decoded = False  # the last pass
+        self._lost = False  # a request was preempted at this boundary
+        self._pool = parts.driver.core.view.pool(Tier.DEVICE)
+        self._room = Room(options.profile, self._size)
+        self._door = Door(options, parts.clock, self.waiting.push)
         self._refused: Blocked | None = None
         self._starved: Blocked | None = None
         self._busy = self._woken = False
@@ -127,7 +88,10 @@ class PlainEngine:
     def arrive(self, job: Job) -> None:
         request = Request(job, self._parts.clock.now_ns, job.input_length)
         self.live[job.index] = request
-        self.waiting.push(request)
+        self._door.come(request, lambda: self._received(request))
+
+    def _received(self, request: Request) -> None:
+        self._door.enter(request, self._busy)
         self.wake()
 
     def wake(self) -> None:
@@ -142,30 +106,55 @@ class PlainEngine:
 
     def _boundary(self) -> None:
         self._note(self._parts.driver.poll())
+        self._door.composed(self._only_decoded)
         for request in sorted(self.decoding, key=lambda one: one.job.index):
             if request.generated == request.outputs:
                 self._finish(request)
+        self._lost = False
         self._ask_again()
         while full := [one for one in self.decoding if one.held == one.pages * self._size]:
             self._grow(min(full, key=lambda one: one.job.index))
-        self.batch = []
-        self._budget = self._options.token_budget - len(self.decoding)
-        self._continue()
-        self._admit()
+        self._fill()
+        if self._door.waiting and not self.batch and not self.decoding:
+            self._door.nothing_runs()
+            self._fill()
         self._parts.controller.start()
         self._launch()
+
+    def _fill(self) -> None:
+        self.batch = []
+        if self._holds():
+            return
+        taken = 0 if self._apart else len(self.decoding)
+        self._budget = self._options.token_budget - taken
+        self._continue()
+        if not (self._apart and self._lost and self.decoding):
+            self._admit()
+
+    def _holds(self) -> bool:
+        """Whether prompts wait for others while something decodes."""
+        line = [one for one in self.waiting.waiting if isinstance(one, Request)]
+        full = len(self._admitted) >= self._options.max_running
+        stuck = full or self._waits(self._refused) or self._waits(self._starved)
+        asked = [] if stuck and not self.prefilling else [*self.prefilling, *line]
+        return self._hold.keeps(sum(one.length - one.held for one in asked), len(self.decoding))
 
     def _launch(self) -> None:
         """One pass: the chunks of the batch, and one token of each decoding request."""
         parts, batch = self._parts, self.batch
         self._busy = bool(batch or self.decoding)
+        self._only_decoded = self._busy and not batch
         if not self._busy:
             return
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in batch]
-        context = sum(request.held + 1 for request in self.decoding)
-        decoding = len(self.decoding)
+        self._decodes = not (batch and self._apart)
+        decoders = self.decoding if self._decodes else []
+        context = sum(request.held + 1 for request in decoders)
+        decoding = len(decoders)
         layer_ns = parts.costs.layer_ns(chunks, decoding, context)
         overhead_ns = parts.costs.overhead_ns(chunks, decoding)
+        device_ns = parts.costs.layers * layer_ns + overhead_ns
+        total_ns = pass_ns(self._profile, device_ns, decoding, len(chunks))
         flights = {flight for _, prefill in batch for flight in prefill.after}
         marks = {parts.controller.load_marks(flight) for flight in sorted(flights)} - {()}
         stream, layers, groups = parts.device.stream(COMPUTE), parts.costs.layers, 0
@@ -176,16 +165,18 @@ class PlainEngine:
                     parts.device.wait(stream, one[group])
                 first, last = layers * group // groups, layers * (group + 1) // groups
                 parts.device.compute(stream, (last - first) * layer_ns)
-            parts.device.compute(stream, overhead_ns)
+            parts.device.compute(stream, total_ns - layers * layer_ns)
         else:
-            parts.device.compute(stream, layers * layer_ns + overhead_ns)
-        total_ns, began_ns = layers * layer_ns + overhead_ns, parts.clock.now_ns
+            parts.device.compute(stream, total_ns)
+        began_ns = parts.clock.now_ns
         mark = parts.device.record(stream)
         parts.device.sync(mark, lambda: self._passed(parts.clock.now_ns - began_ns, total_ns))
 
     def _passed(self, elapsed_ns: int, compute_ns: int) -> None:
         self._busy = False
-        for request in self.decoding:
+        if self._decodes and self.decoding:
+            self._room.step()
+        for request in self.decoding if self._decodes else []:
             request.held += 1
             request.generated += 1
             request.tokens_ns.append(self._parts.clock.now_ns)
@@ -221,7 +212,7 @@ class PlainEngine:
         assert request.key is not None
         self._feed(Finished(request.job.index, request.key, request.final))
         self._drop(request)
-        self._admitted -= 1
+        self._admitted.remove(request)
         self._progress += 1
         request.finish_ns = self._parts.clock.now_ns
         del self.live[request.job.index]
@@ -235,12 +226,14 @@ class PlainEngine:
         self._feed(Retracted(request.job.index, key, length, reusable, request.held))
         request.retractions += 1
         self._back_in_line(request)
+        self._lost = True
+        self._room.lost_one(self._admitted)
 
     def _back_in_line(self, request: Request) -> None:
         self._drop(request)
         request.length = request.job.input_length + request.generated
         request.held = 0
-        self._admitted -= 1
+        self._admitted.remove(request)
         self._progress += 1
         self.waiting.push_front(request)
 
@@ -312,7 +305,16 @@ class PlainEngine:
     # -- chunks
 
     def _chunk(self, left: int) -> int:
-        return left if left <= self._budget else self._budget // self._size * self._size
+        most = min(self._budget, self._options.most_chunk or self._budget)
+        whole = left <= most or not self._profile.chunked
+        return left if whole else most // self._size * self._size
+
+    def _first(self, request: Request) -> int:
+        """The chunk of an admission: a prompt that is not divided must fit beside others."""
+        if not self._profile.chunked and self.batch and request.length > self._budget:
+            found = self._reusable(request) * self._size
+            return request.length if request.length - found <= self._budget else 0
+        return self._chunk(request.length)
 
     def _continue(self) -> None:
         if self._waits(self._starved):
@@ -340,14 +342,19 @@ class PlainEngine:
             self._refused = self._progress, 0
 
     def _admit(self) -> None:
-        while self.waiting.waiting and self._admitted < self._options.max_running:
+        while self.waiting.waiting and len(self._admitted) < self._options.max_running:
             if self._waits(self._refused) or self._waits(self._starved):
                 return
             request = self.waiting.best(self._reusable)
             assert isinstance(request, Request)
-            chunk = self._chunk(request.length)
+            chunk = self._first(request)
             if chunk < 1:
                 self._refused = self._progress, 0
+                return
+            pages = self._pool.capacity, self._pool.available
+            if not self._room.for_one(request, self._admitted, *pages):
+                if not self._room.changes:
+                    self._refused = self._progress, 0
                 return
             self._announce(request)
             outcomes = self._feed(AdmitWanted(request.job.index, chunk))
@@ -356,7 +363,7 @@ class PlainEngine:
                 self._refused = self._blocked(refusal)
                 return
             self.waiting.remove(request)
-            self._admitted += 1
+            self._admitted.append(request)
             self.prefilling.append(request)
             self._join(request, outcomes)
 

@@ -1,0 +1,1 @@
+"""Durations of passes, written a second time."""

@@ -1,0 +1,1 @@
+"""The constants that were fitted to published measurements, and what reads them."""

@@ -1,0 +1,130 @@
+"""The units and links of a published profile, and what a measured profile takes from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache import models
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction
+from sim.hardware import measured
+from sim.hardware import profile as hardware
+from sim.machine import build
+from sim.options import WorldOptions
+
+_BLACKWELL = {"b200", "gb200", "gb300", "rtx-pro-6000"}
+_AMPERE = {"a100", "a100-40gb"}
+
+
+@pytest.mark.parametrize("name", hardware.names())
+def test_smaller_types_have_faster_units_or_none(name: str) -> None:
+    one = hardware.get(name)
+    assert bool(one.fp8_flops_per_s) == (name not in _AMPERE)
+    assert bool(one.fp4_flops_per_s) == (name in _BLACKWELL)
+    if one.fp8_flops_per_s:
+        assert one.fp8_flops_per_s / one.flops_per_s == pytest.approx(2, rel=0.03)
+    if one.fp4_flops_per_s:
+        assert 1.9 < one.fp4_flops_per_s / one.fp8_flops_per_s < 3.1
+    assert one.ranks_link in ("nvlink", "nvswitch", "pcie")
+    if one.ranks_link == "pcie":
+        assert one.ranks_link_bytes_per_s == one.link_bytes_per_s
+    else:
+        assert one.ranks_link_bytes_per_s >= one.link_bytes_per_s
+    assert one.sms >= 0
+    assert one.l2_bytes >= 0
+
+
+def test_a_name_may_have_underscores() -> None:
+    assert hardware.get("a100_40gb") is hardware.get("a100-40gb")
+
+
+def _file(path: Path, accelerator: str, **changed: Any) -> str:
+    """A measured profile that reaches half of an H100's bf16 products."""
+    h100 = hardware.get("h100")
+    needed = (
+        "flops_per_s", "hbm_bytes_per_s", "hbm_bytes", "link_bytes_per_s", "link_shared_permille",
+        "copy_latency_ns", "compute_permille", "hbm_permille", "link_permille", "step_overhead_ns",
+    )  # fmt: skip
+    document = {
+        "name": "cuda",
+        "hardware": {
+            **{name: getattr(h100, name) for name in needed},
+            "flops_per_s": h100.flops_per_s // 2,
+            **changed,
+        },
+        "curves": {"d2h": [[1, 2], [3, 4]], "h2d": [[1, 2], [3, 4]]},
+        "geometry": {
+            "page_size": 64, "model": "tiny", "layout": "page_first", "io_backend": "kernel",
+            "component": "full", "shapes": [], "numa_node": None,
+        },
+        "machine": {"accelerator": accelerator},
+        "made": {},
+        "measured": {},
+    }  # fmt: skip
+    path.write_text(json.dumps(measured.seal(document)))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+    ],
+)
+def test_a_measured_profile_has_what_was_not_measured_from_the_published_one(
+    accelerator: str, name: str, tmp_path: Path
+) -> None:
+    found, known = hardware.get(_file(tmp_path / "mine.json", accelerator)), hardware.get(name)
+    for field in ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes"):
+        assert getattr(found, field) == getattr(known, field)
+    for field in ("fp8_flops_per_s", "fp4_flops_per_s"):
+        share = found.flops_per_s / known.flops_per_s
+        assert getattr(found, field) == pytest.approx(share * getattr(known, field), abs=1)
+
+
+def test_a_measured_profile_of_another_device_has_no_such_units(tmp_path: Path) -> None:
+    found = hardware.get(_file(tmp_path / "mine.json", "AMD EPYC 9354"))
+    assert (found.fp8_flops_per_s, found.fp4_flops_per_s, found.sms) == (0, 0, 0)
+    assert (found.ranks_link, found.ranks_link_bytes_per_s) == ("pcie", 0)
+
+
+def test_a_measured_profile_names_the_field_that_is_too_many(tmp_path: Path) -> None:
+    path = _file(tmp_path / "mine.json", "x", colour=3)
+    with pytest.raises(CallerError, match='hardware should not have "colour"') as caught:
+        hardware.get(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("times", "permille"), [("pure-roofline", 1806), ("roofline", 1616), ("aiconfigurator", 1616)]
+)
+def test_both_directions_share_the_link_as_measured_but_for_runs_that_repeat_earlier_ones(
+    times: str, permille: int
+) -> None:
+    h100, llama = hardware.get("h100"), models.get("llama-3.1-8b")
+    config = Config(page_size=64, device_pages=(8,), host_pages=(8,))
+    machine = build(config, llama, h100, 1, WorldOptions(times=times))
+    count = 1 << 30
+    for direction in Direction:
+        machine.link.send(direction, count, [lambda: None])
+    while machine.clock.next_ns() >= 0:
+        machine.clock.step()
+    rate = 2 * count / (machine.clock.now_ns - h100.copy_latency_ns) * 1e9
+    assert rate == pytest.approx(h100.reached_link_bytes_per_s * permille / 1000, rel=0.001)
+
+
+def test_a_link_that_nobody_measured_both_ways_has_the_estimate() -> None:
+    a100 = hardware.get("a100")
+    assert a100.measured_shared_bytes_per_s == a100.reached_shared_bytes_per_s

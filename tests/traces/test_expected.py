@@ -1,0 +1,237 @@
+"""Which error is expected of a run: the table of judged runs, the nearest of them, the words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache import models
+from hicache.core.errors import CallerError
+from traces.expected import table
+from traces.expected.nearest import Asked, Expected, expected_error
+from traces.expected.table import Judged
+from traces.expected.words import document, sentence, together
+from traces.fidelity.predicting import Compared, Outcome
+from traces.fidelity.showing.summary import summary_of
+
+RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
+
+
+def judged(error: float, **other: Any) -> Judged:
+    found = Judged("roofline", "h100", "llama-3.1-70b", 4, "fp8", 32.0, "tpot", error)
+    return replace(found, **other)
+
+
+def several(count: int, error: float, **other: Any) -> list[Judged]:
+    return [judged(error, **other) for _ in range(count)]
+
+
+def asked(found: list[Judged], run: Asked = RUN, **other: Any) -> Expected:
+    groups = table.parse(table.summary(found), "table")
+    return expected_error(replace(run, **other), groups)
+
+
+def test_a_summary_has_medians_and_nine_tenths_of_absolute_errors() -> None:
+    errors = [0.1, -0.2, 0.3, -0.4, 0.5, -0.6, 0.7, -0.8, 0.9, -5.0]
+    text = table.summary([judged(error) for error in errors])
+    assert text == table.summary([judged(error) for error in reversed(errors)])
+    (group,) = table.parse(text, "table")
+    assert (group.hardware, group.ranks, group.precision) == ("h100", 4, "fp8")
+    assert group.load == "9 to 64"
+    assert group.errors["tpot"] == table.Error(10, 0.55, 0.9)
+
+
+def test_loads_are_classes_of_requests_at_once() -> None:
+    classes = [table.load(one) for one in (0.2, 1.0, 1.4, 2, 8, 9, 64, 65, 3000)]
+    assert classes == [*["1"] * 3, *["2 to 8"] * 2, *["9 to 64"] * 2, *["65 or more"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "expected"),
+    [
+        ("llama-3.1-8b", "", "bf16"),
+        ("llama-3.1-8b", "fp8", "fp8"),
+        ("llama-3.1-70b", "nvfp4", "fp4"),
+        ("gpt-oss-120b", "", "fp4"),
+        ("deepseek-v3", "", "fp8"),
+        ("llama-3.1-8b", "int4", "int4"),
+    ],
+)
+def test_the_precision_is_that_of_most_weights(name: str, weights: str, expected: str) -> None:
+    model = models.get(name)
+    model = models.stored(model, weights) if weights else model
+    assert table.precision(model.weight_dtype) == expected
+
+
+def test_ranks_count_before_precision_and_precision_before_load_and_model() -> None:
+    far = {
+        "ranks": several(5, 0.1, ranks=8),
+        "precision": several(5, 0.2, precision="bf16"),
+        "load": several(5, 0.3, at_once=300.0),
+        "model": several(5, 0.4, model="qwen3-32b", at_once=2.0, metric="tpot"),
+    }
+    everything = [one for each in far.values() for one in each]
+    assert asked(everything).nearest[0].error.median == 0.3
+    for gone, left in (("load", 0.4), ("model", 0.2), ("precision", 0.1)):
+        everything = [one for one in everything if one not in far[gone]]
+        assert asked(everything).nearest[0].error.median == left
+
+
+def test_equal_runs_come_first_and_small_groups_last() -> None:
+    found = [*several(2, 0.9), *several(3, 0.2, at_once=100.0)]
+    assert asked(found).nearest[0].error.median == 0.2
+    assert asked([*found, judged(0.9)]).nearest[0].error.median == 0.9
+    assert asked(several(2, 0.9, ranks=1)).nearest[0].differs == ("ranks",)
+
+
+def test_the_model_decides_between_equally_near_loads() -> None:
+    found = [*several(3, 0.1, at_once=4.0, model="qwen3-32b"), *several(3, 0.2, at_once=100.0)]
+    assert asked(found).nearest[0].error.median == 0.2
+    assert asked(found, model="qwen3-32b").nearest[0].error.median == 0.1
+
+
+def test_each_metric_has_its_own_nearest_runs() -> None:
+    found = [*several(3, 0.1), *several(4, 0.2, metric="throughput", at_once=500.0)]
+    expected = asked(found)
+    assert [one.metric for one in expected.nearest] == ["tpot", "throughput"]
+    assert [one.differs for one in expected.nearest] == [(), ("load",)]
+    text = sentence(expected)
+    assert text.startswith("Expected error: TPOT 10 % (median of 3 judged runs on h100 with 4 GPUs")
+    assert "; throughput 20 % (median of 4 judged runs" in text
+    assert "65 or more at once; nine of ten within 20 %; this run has 9 to 64 at once)" in text
+
+
+@pytest.mark.parametrize(
+    ("other", "missing", "said"),
+    [
+        ({"hardware": "l40s"}, "hardware", "no published run on l40s was compared with the times"),
+        ({"times": "mine"}, "times", "the times of mine were never compared"),
+        ({"engine": "plain"}, "engine", "--engine plain has no time of the host"),
+    ],
+)
+def test_what_was_never_judged_is_not_validated(
+    other: dict[str, str], missing: str, said: str
+) -> None:
+    expected = asked(several(5, 0.1), **other)
+    found = document(expected)
+    assert (found["validated"], found["missing"]) == (False, missing)
+    assert found["tpot"]["runs"] == 0
+    assert sentence(expected).startswith(f"Not validated: {said}")
+    assert "\n" not in sentence(expected)
+
+
+def test_a_document_says_which_runs_it_is_from() -> None:
+    found = document(asked(several(3, -0.1, metric="ttft"), ranks=2))
+    assert found["validated"]
+    assert found["ttft"] | {"models": None} == {
+        "runs": 3,
+        "median": 0.1,
+        "nine_tenths": 0.1,
+        "hardware": "h100",
+        "ranks": 4,
+        "precision": "fp8",
+        "load": "9 to 64",
+        "models": None,
+        "differs": ["ranks"],
+    }
+    assert found["tpot"]["median"] is None
+
+
+def test_several_runs_together_have_a_range() -> None:
+    rows = [*several(3, 0.1), *several(3, 0.2, ranks=8)]
+    one, other = (document(asked(rows, ranks=ranks)) for ranks in (4, 8))
+    assert together([one, None, one]) == [one["sentence"]]
+    bad = document(asked(rows, hardware="l4"))
+    first, second = together([one, other, bad])
+    assert first.startswith("Expected error of these times, in the median: TPOT 10 % to 20 %;")
+    assert second == bad["sentence"]
+    assert together([None]) == []
+
+
+def test_the_shipped_table_can_be_read() -> None:
+    for group in table.shipped():
+        assert group.errors
+
+
+WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "other"}, 'expected "kind": "expected errors"'),
+        ({"schema": 2}, "expected schema 1, found 2"),
+        ({"groups": {}}, "expected a list of groups, found dict"),
+        ({"groups": [3]}, "group 0: expected an object"),
+        ({"ranks": 0}, "group 0: expected ranks of at least 1, found 0"),
+        ({"hardware": None}, "group 0: expected a text as hardware, found None"),
+        ({"load": "some"}, "group 0: expected a load of 1, 2 to 8, 9 to 64, 65 or more"),
+        ({"models": "x"}, "group 0: expected a list of models"),
+        ({"errors": {}}, "group 0: expected errors of ttft, tpot, throughput"),
+        ({"errors": {"tpot": {"runs": 1}}}, "tpot: expected runs, median and nine_tenths"),
+        (
+            {"errors": {"tpot": {"runs": 2, "median": -1, "nine_tenths": 1}}},
+            "expected errors of at least 0, found -1",
+        ),
+        (
+            {"errors": {"tpot": {"runs": 2, "median": 0.5, "nine_tenths": 0.1}}},
+            "expected nine_tenths of at least the median 0.5, found 0.1",
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrong_table_is_named_in_one_line(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    inside = set(change) & set(WHOLE["groups"][0])
+    group = WHOLE["groups"][0] | (change if inside else {})
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(WHOLE | ({"groups": [group]} if inside else change)))
+    with pytest.raises(CallerError) as error:
+        table.read(str(path))
+    assert said in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text("{")
+    with pytest.raises(CallerError, match="expected JSON"):
+        table.read(str(path))
+
+
+def test_the_judged_half_becomes_a_table() -> None:
+    served = Outcome(
+        id="a",
+        times="roofline",
+        half="judge",
+        group="h100|gpt-oss-120b|vllm",
+        grade="A",
+        hardware="h100",
+        model="gpt-oss-120b",
+        engine="vllm",
+        version="0.12.0",
+        published_kind="serving-closed-loop",
+        ranks=2,
+        precision="bf16, experts mxfp4",
+        at_once=15.4,
+        figures=(
+            Compared("mean_tpot_ms", "tpot", "closed loop", "mean", 0.01, 0.012),
+            Compared("median_tpot_ms", "tpot", "closed loop", "median", 0.01, 0.5, "not-first"),
+            Compared("mean_ttft_ms", "ttft", "closed loop", "mean", 0.2, 0.1),
+        ),
+    )
+    others = [
+        replace(served, half="fit"),
+        replace(served, grade="C"),
+        replace(served, ranks=0),  # a kernel or a copy
+    ]
+    (group,) = table.parse(summary_of([served, *others]), "table")
+    assert (group.ranks, group.precision, group.load) == (2, "fp4", "9 to 64")
+    assert group.errors["tpot"] == table.Error(1, 0.2, 0.2)
+    assert group.errors["ttft"] == table.Error(1, 0.5, 0.5)

@@ -1,0 +1,193 @@
+"""Fitted constants: known ones are found again, judged rows do not enter, and the file is sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sim.engine_profiles as engine_profiles
+from hicache.core.errors import CallerError
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
+from sim.hardware import profile as hardware
+from sim.physics.constants import defaults, family
+from traces.fidelity import rows, split
+from traces.fidelity.figures import figures_of
+from traces.fidelity.fitting import fit as fitting
+from traces.fidelity.fitting.samples import _prepared, _times
+from traces.fidelity.fitting.solving import left_out, predictions, solve
+from traces.fidelity.fitting.table import Table
+from traces.fidelity.fitting.writing import text_of
+from traces.fidelity.running import predicted, record
+
+pytest.importorskip("scipy")
+
+TRUE = (
+    Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
+    Factor("engine.step_host_ns", ("vllm",), 3.0, None, 1, ()),
+)
+
+
+def row(number: int, model: str = "qwen3-32b", **change: object) -> dict[str, object]:
+    tp = (1, 2, 4, 8)[number % 4]
+    given = {
+        "id": f"made-{model}-{number}",
+        "grade": "A",
+        "kind": "serving-closed-loop",
+        "engine": "vllm",
+        "engine_version": "0.10.2",
+        "gpu": "H100",
+        "gpu_count": tp,
+        "model": model,
+        "hicache_model": model,
+        "hicache_hardware": "h100",
+        "weights": "fp8",
+        "tp": tp,
+        "pp": 1,
+        "workload": {
+            "isl": (128, 512)[number % 2],
+            "osl": 16,
+            "concurrency": (1, 4, 16)[number % 3],
+            "num_prompts": 32,
+            "distribution": "constant",
+        },
+        "limits": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
+        "metrics": {"mean_ttft_ms": 1.0, "mean_tpot_ms": 1.0},
+        "prefix_cache": False,
+    }
+    return given | change
+
+
+def measured(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
+    """These rows with the figures of replays under TRUE."""
+    found = []
+    for one, (each, setup, load) in zip(made, _prepared(read(folder, made), TRUE), strict=True):
+        replayed, _ = record(setup, load, _times(setup, TRUE))
+        found.append(
+            one | {"metrics": {f.name: predicted(replayed, f) * 1000 for f in figures_of(each)}}
+        )
+    return read(folder, found)
+
+
+def read(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
+    file = folder / "measurements.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in made))
+    return rows.read(file)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
+    return measured(tmp_path_factory.mktemp("rows"), [row(number) for number in range(12)])
+
+
+def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
+    found = fitting.fit(made)
+    table, predictions_of = predictions(found.samples, found.solution)
+    errors = np.abs(np.log(predictions_of / table.measured))
+    assert np.median(errors) < 0.02
+    assert errors.max() < 0.08
+    labels = frozenset(("hopper", "h100", "vllm", "vllm@0.10.2"))
+    for one, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
+        name = one.constant.replace("*", "fp8")
+        assert least < fitted.total(name, labels, found.factors) < most, name
+    assert {group for one in found.factors for group in one.groups} == {"h100|qwen3-32b|vllm"}
+
+
+def test_the_defaults_were_far_from_them(made: list[rows.Row]) -> None:
+    sampled = fitting.samples_of(made)
+    table = Table(sampled, [])
+    assert np.median(np.abs(np.log(table.predict(np.zeros(0)) / table.measured))) > 0.1
+
+
+def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> None:
+    wild = row(0, "llama-3.1-8b", metrics={"mean_ttft_ms": 9e6, "mean_tpot_ms": 1e-3})
+    judged = read(tmp_path, [wild])
+    assert [split.half(one) for one in judged] == ["judge"]
+    some = made[:4]
+    assert {split.half(one) for one in some} == {"fit"}
+    text = text_of(fitting.fit(some).factors)
+    assert text_of(fitting.fit([*judged, *reversed(some)]).factors) == text
+
+
+def test_each_group_is_predicted_by_a_fit_without_it(made: list[rows.Row], tmp_path: Path) -> None:
+    other = read(tmp_path, [row(number, "gpt-oss-120b", weights="fp4") for number in range(2)])
+    sampled = fitting.samples_of([*made[:2], *other])
+    held, found = left_out(sampled, solve(sampled, steps=2), lambda part: None)
+    assert [one.row for one in held] == sorted(one.row for one in sampled)
+    assert len(found) == 2
+
+
+def test_the_file_is_well_formed_and_names_fit_groups_alone() -> None:
+    given = fitted.factors()
+    assert given
+    kinds = {name for one in ("ampere", "hopper", "blackwell") for name in defaults(one).named()}
+    fields = {f"engine.{name}" for name in engine_profiles.get("vllm").__slots__}
+    for one in given:
+        assert any(fitted.matches(one.constant, name) for name in kinds | fields), one.constant
+        for group in one.groups:
+            assert split.half_of(group) == split.FIT, group
+    document = json.loads(fitted.FILE.read_text())
+    assert text_of(given) == fitted.FILE.read_text()
+    assert set(document) == {"format", "groups", "constants"}
+
+
+@pytest.mark.parametrize("name", hardware.names())
+@pytest.mark.parametrize("engine", ["vllm@0.10.2", "sglang", "trtllm", "plain"])
+def test_every_run_gets_constants(name: str, engine: str) -> None:
+    generation = family(hardware.get(name))
+    profile = fitted.engine(engine_profiles.get(engine))
+    constants = fitted.roofline(defaults(generation), generation, name, profile)
+    assert set(constants.named()) == set(defaults(generation).named())
+    if engine == "plain":
+        assert profile == engine_profiles.get("plain")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[", "JSON"),
+        ("[]", "format 1"),
+        ('{"format": 2}', "format 1"),
+        ('{"format": 1, "groups": [], "constants": [{}]}', "a constant with"),
+    ],
+)
+def test_a_broken_file_is_one_line(text: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "fitted.json"
+    file.write_text(text)
+    with pytest.raises(CallerError, match=expected) as error:
+        fitted.read(file)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"factor": 0.0}, "a factor of"),
+        ({"factor": "1"}, "a factor of"),
+        ({"rows": 0}, "at least one row"),
+        ({"default": "x"}, "a default"),
+        ({"groups": [1]}, "numbers of groups"),
+        ({"where": "h100"}, "labels"),
+        ({"constant": 3}, "a name"),
+    ],
+)
+def test_a_broken_constant_is_named(
+    change: dict[str, object], expected: str, tmp_path: Path
+) -> None:
+    entry = {
+        "constant": "product.fp8.compute",
+        "where": ["hopper"],
+        "factor": 1.1,
+        "default": 0.5,
+        "rows": 3,
+        "groups": [0],
+    }
+    document = {"format": 1, "groups": ["a|b|c"], "constants": [entry | change]}
+    file = tmp_path / "fitted.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(CallerError, match=expected):
+        fitted.read(file)

@@ -1,0 +1,273 @@
+"""Rows as samples: the passes of a replay, reduced to those that differ, and the work in each.
+
+In a closed loop the composition of passes depends on lengths, concurrency and the engine's rules,
+and hardly on durations. So rows that only differ in accelerator, ranks or precision share a replay,
+unless the pool of cached tokens is too small for all requests. Passes that are nearly alike become
+one, with their weights added. Does not fit anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sim.engine_profiles as engine_profiles
+from sim.engine_profiles.base import EngineProfile
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
+from sim.physics.constants import defaults, family
+from sim.physics.kernels import Kernel
+from sim.times.roofline import Roofline
+
+from ..figures import Figure, figures_of
+from ..passes import Passes
+from ..rows import Row
+from ..rules import figure_rule, row_rule
+from ..running import record
+from ..setup import Setup, setup_of
+from ..split import group
+from ..workloads import Load, load_of
+from .parameters import Labels
+
+Floats = NDArray[np.float64]
+HOST = (
+    *("step_host_ns", "step_gap_ns", "per_sequence_host_ns", "prefill_host_ns"),
+    *("request_host_ns", "launch_ns"),
+)
+_KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
+_ALIKE = 1.06  # passes whose tokens and sequences differ by less are one
+_ALIKE_CONTEXT = 1.25
+_WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
+_STATISTICS = ("mean", "")
+_NS = 1e-9
+
+
+@dataclass(frozen=True)
+class Target:
+    """One published figure. measured: in seconds; a rate is turned into the run's seconds.
+
+    weights   seconds of the figure for each second of each pass. rest: seconds that belong to no
+              pass. requests: how many times the request's own host time is in it.
+    """
+
+    what: str
+    measured: float
+    weights: Floats
+    rest: float
+    requests: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row. Columns have one entry a pass; `work` has one row for each kind of kernel in each
+    pass: pass, number of the kind, launches, compute_ns, moved_ns, and 1 inside the layers. starts:
+    kernels that the host launches one by one in a pass, which then takes at least so long."""
+
+    row: str
+    group: str
+    labels: Labels
+    kinds: tuple[str, ...]
+    kernels: Mapping[str, Kernel]
+    work: Floats
+    sequences: Floats
+    prompts: Floats
+    starts: Floats
+    host: Mapping[str, int]
+    overlap: bool
+    device: float
+    figures: tuple[Target, ...]
+
+
+@dataclass(frozen=True)
+class _Log:
+    """A recorded replay, with the engine that ran it."""
+
+    passes: Passes
+    engine: EngineProfile
+
+
+def usable(row: Row) -> bool:
+    """Whether a row is one that constants are fitted to: grade A or B, times of whole passes."""
+    return row.grade in "AB" and row.kind.startswith(_KINDS)
+
+
+def samples_of(
+    rows: Iterable[Row],
+    given: tuple[Factor, ...] = (),
+    progress: Callable[[float], None] = lambda part: None,
+) -> list[Sample]:
+    """Replays what rows share, once. given: the factors that replays run with. Rows without a
+    figure that passes explain give no sample."""
+    ready = list(_prepared(rows, given))
+    logs: dict[Hashable, _Log] = {}
+    found = []
+    for number, (row, setup, load) in enumerate(ready):
+        figures = [one for one in figures_of(row) if _explained(row, one)]
+        if figures:
+            key = _key(setup, load)
+            if key not in logs:
+                logs[key] = _Log(record(setup, load, _times(setup, given))[1], setup.engine)
+            found.append(_sample(row, setup, load, logs[key], figures))
+        progress((number + 1) / len(ready))
+    return found
+
+
+def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[Row, Setup, Load]]:
+    """The rows that can be replayed, with their servers and requests."""
+    for row in rows:
+        if usable(row) and not row_rule(row) and (load := load_of(row)) is not None:
+            yield row, setup_of(row, load.concurrency, given), load
+
+
+def _times(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
+    machine, generation = setup.hardware, family(setup.hardware)
+    constants = fitted.roofline(defaults(generation), generation, machine.name, setup.engine, given)
+    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
+
+
+def _explained(row: Row, figure: Figure) -> bool:
+    return not figure_rule(row, figure) and not figure.phase and figure.statistic in _STATISTICS
+
+
+def _key(setup: Setup, load: Load) -> Hashable:
+    """What the composition of passes depends on."""
+    profile = setup.engine
+    pool = setup.tokens_in_pool(load.mean_length)
+    roomy = load.concurrency * load.longest <= pool
+    return (
+        load,
+        setup.token_budget,
+        setup.max_running,
+        profile.batching,
+        profile.chunked,
+        profile.lookahead,
+        profile.request_host_ns,
+        setup.parallelism.attention_dp,
+        -1 if roomy else pool,
+    )
+
+
+def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]) -> Sample:
+    profile = engine_profiles.get(setup.engine.label)
+    generation = family(setup.hardware)
+    model = _times(setup, ())
+    cluster, count = _clusters(log.passes)
+    columns = _means(log.passes, cluster, count)
+    kinds: dict[str, int] = {}
+    work, starts = [], []
+    for number in range(count):
+        passed = _pass(*(column[number] for column in columns))
+        for inside, works in zip((1, 0), model.works(*passed), strict=True):
+            for each in works:
+                kind = kinds.setdefault(each.kind, len(kinds))
+                amounts = each.launches, each.compute_ns, each.moved_ns, inside
+                work.append((number, kind, *amounts))
+        starts.append(model.starts(*passed))
+    constants = model.constants.kernels
+    host = {name: getattr(profile, name) for name in HOST}
+    idle = _idle(log)
+    return Sample(
+        row.id,
+        group(row),
+        Labels(generation, setup.hardware.name, profile.name, profile.label),
+        tuple(kinds),
+        {kind: constants[kind] for kind in kinds},
+        np.array(work, dtype=np.float64),
+        columns[5] + columns[0],
+        columns[0],
+        np.array(starts, dtype=np.float64),
+        host,
+        profile.overlap,
+        profile.device_permille / 1000,
+        tuple(_target(one, log, load, idle, cluster, count) for one in figures),
+    )
+
+
+def _target(
+    figure: Figure, log: _Log, load: Load, idle: Floats, cluster: NDArray[np.int64], count: int
+) -> Target:
+    what = _WHAT.get(figure.what, "makespan")
+    measured = figure.value
+    if what == "makespan":
+        measured = _amount(figure.what, load) / figure.value
+    each: Floats = getattr(log.passes, what)
+    rest = float(each @ idle) * _NS
+    if what == "ttft":
+        # the time of the host before a pass is in the weights; what is fitted is how it changes
+        rest += log.passes.before_s - log.engine.request_host_ns * _NS
+    weights: Floats = np.bincount(cluster, each, count).astype(np.float64)
+    return Target(figure.quantity, measured, weights, rest, what == "ttft")
+
+
+def _amount(what: str, load: Load) -> int:
+    """What a rate counts, in the whole run."""
+    given = sum(job.input_length for job in load.jobs)
+    generated = sum(job.output_length for job in load.jobs)
+    return {
+        "output_tok_s": generated,
+        "input_tok_s": given,
+        "total_tok_s": given + generated,
+        "req_s": len(load.jobs),
+    }[what]
+
+
+def _idle(recorded: _Log) -> Floats:
+    """Nanoseconds after each pass in which nothing ran."""
+    log, profile = recorded.passes, recorded.engine
+    device = log.ns * (profile.device_permille / 1000)
+    sequences = log.decoding + log.chunks
+    host = profile.step_host_ns + profile.per_sequence_host_ns * sequences
+    host = host + profile.prefill_host_ns * log.chunks
+    took = np.maximum(device, host) if profile.overlap else device + host
+    took = took + profile.step_gap_ns
+    idle: Floats = np.maximum(log.took_ns - took, 0.0)
+    return idle
+
+
+def _clusters(log: Passes) -> tuple[NDArray[np.int64], int]:
+    """For each pass, the number of the passes that it is nearly like."""
+    columns = [
+        _steps(log.tokens, _ALIKE),
+        _steps(log.decoding, _ALIKE),
+        _steps(log.context, _ALIKE_CONTEXT),
+        _steps(log.pairs, _ALIKE_CONTEXT),
+        log.chunks,
+    ]
+    _, cluster = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    flat = cluster.reshape(-1).astype(np.int64)
+    return flat, int(flat.max()) + 1
+
+
+def _steps(values: NDArray[np.int64], ratio: float) -> NDArray[np.int64]:
+    """Numbers of geometric intervals; -1 for 0."""
+    logs = np.log(np.maximum(values, 1)) / np.log(ratio)
+    return np.where(values > 0, np.round(logs), -1).astype(np.int64)
+
+
+def _means(log: Passes, cluster: NDArray[np.int64], count: int) -> list[Floats]:
+    """Chunks, tokens, pairs, reads, decoding and context of a cluster, by time."""
+    weight = log.took_ns.astype(np.float64)
+    total = np.bincount(cluster, weight, count)
+    names = ("chunks", "tokens", "pairs", "reads", "decoding", "context")
+    ordered = [getattr(log, name) for name in names]
+    chunks, tokens, pairs, reads, decoding, context = (
+        np.bincount(cluster, weight * column, count) / total for column in ordered
+    )
+    return [chunks, tokens, pairs, reads, context, decoding]
+
+
+def _pass(
+    chunks: float, tokens: float, pairs: float, reads: float, context: float, decoding: float
+) -> tuple[list[tuple[int, int]], int, int]:
+    """A pass with these figures, of equal chunks."""
+    number = round(chunks)
+    sequences = round(decoding)
+    found = []
+    if number:
+        length = max(1, round(tokens / number))
+        start = max(0, round(pairs / number / length - (length + 1) / 2))
+        found = [(start, start + length)] * number
+    return found, sequences, max(sequences, round(context * sequences / max(decoding, 1e-9)))

@@ -1,0 +1,112 @@
+"""Finds the factors: least squares of the logarithms of predicted over measured.
+
+What errors beyond a tenth count grows ever more slowly, so single bad rows do not pull. Groups with
+more rows than most count less for each row, so that none decides alone. Factors
+are held near 1 by their spread. `left_out` fits again without each group, and predicts it: the
+error to expect where nothing was fitted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from sim.fitted.factors import ENGINE
+
+from ..figures import TTFT
+from .parameters import Parameter, parameters
+from .samples import Sample
+from .table import Floats, Table, constants_of
+
+_ROBUST = 0.1  # error, as a logarithm, beyond which more of it counts less
+_TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
+_MOST, _MOST_HOST = 1.1, 3.0
+_STEPS = 25
+_STEPS_LEFT_OUT = 6
+
+
+@dataclass(frozen=True)
+class Solution:
+    """parameters and the logarithms of their factors, in the same order."""
+
+    parameters: list[Parameter]
+    logs: Floats
+
+    def factors(self) -> list[tuple[Parameter, float]]:
+        return list(zip(self.parameters, np.exp(self.logs).tolist(), strict=True))
+
+
+def solve(
+    samples: Sequence[Sample],
+    start: Solution | None = None,
+    steps: int = _STEPS,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Solution:
+    """The factors that fit best. start: where to begin, of any parameters."""
+    found = parameters((one.labels, name) for one in samples for name in constants_of(one))
+    table = Table(samples, found)
+    spread = np.array([one.spread for one in found])
+    weights = _weights(table)
+    done = 0
+
+    def errors(logs: Floats) -> Floats:
+        nonlocal done
+        done += 1
+        progress(min(1.0, done / (steps * (len(found) + 1))))
+        off = np.log(table.predict(logs) / table.measured)
+        bent = np.sign(off) * np.sqrt(np.log1p((off / _ROBUST) ** 2))
+        return np.concatenate([weights * bent, logs / spread])
+
+    known = {(one.constant, one.where): factor for one, factor in start.factors()} if start else {}
+    begin = np.log([known.get((one.constant, one.where), 1.0) for one in found])
+    most = np.array([_most(one) for one in found])
+    solved = least_squares(
+        errors,
+        np.clip(begin, -most, most),
+        bounds=(-most * 1.01, most * 1.01),
+        max_nfev=steps,
+        x_scale=spread,
+    )
+    return Solution(found, solved.x)
+
+
+def _most(parameter: Parameter) -> float:
+    """How far the logarithm of a factor may go, whatever the rows say."""
+    return _MOST_HOST if parameter.constant.startswith(ENGINE) else _MOST
+
+
+def predictions(samples: Sequence[Sample], solution: Solution) -> tuple[Table, Floats]:
+    """Every figure of samples, also of such as were not fitted."""
+    table = Table(samples, solution.parameters)
+    return table, table.predict(solution.logs)
+
+
+def left_out(
+    samples: Sequence[Sample], solution: Solution, progress: Callable[[float], None]
+) -> tuple[list[Sample], list[Floats]]:
+    """For each group: the figures of its samples as predicted by a fit without the group."""
+    groups = sorted({one.group for one in samples})
+    ordered: list[Sample] = []
+    found = []
+    for number, group in enumerate(groups):
+        kept = [one for one in samples if one.group != group]
+        held = [one for one in samples if one.group == group]
+        if kept:
+            without = solve(kept, solution, _STEPS_LEFT_OUT)
+            found.append(predictions(held, without)[1])
+            ordered += held
+        progress((number + 1) / len(groups))
+    return ordered, found
+
+
+def _weights(table: Table) -> Floats:
+    sizes = Counter(one.group for one in table.samples)
+    mean = len(table.samples) / len(sizes)
+    of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in table.samples])
+    kinds = np.array([_TTFT_WEIGHT if one.what == TTFT else 1.0 for one in table.figures])
+    found: Floats = of_sample[table.owner] * kinds
+    return found

@@ -1,0 +1,107 @@
+"""The rules by which a row or one of its figures is not judged. There is no other reason.
+
+A rule is written down with its reason before its rows are predicted, and none of them looks at an
+error. Rules of rows leave the whole row out; rules of figures show a figure without judging it.
+"""
+
+from __future__ import annotations
+
+import hicache.models as models
+
+from . import names
+from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
+from .rows import Row
+from .setup import accelerator, known_accelerator
+from .single import copies, kernels, points, tracehits
+from .workloads import load_of
+
+RULES = {
+    "contradiction": "the row's hicache_hardware is another accelerator than its gpu, or it has a "
+    "second node of GPUs that no field explains",
+    "sampling": "the client samples with top-p over the whole vocabulary (ML.ENERGY), which the "
+    "source does not time",
+    "incomplete": "lengths, number of requests or server are not said, and nothing stands in for "
+    "them",
+    "no-trace": "the public trace that was replayed is not in the folder of traces",
+    "no-model": "the model is not described in hicache/models",
+    "no-hardware": "there is no profile of the accelerator",
+    "other-link": "rates of networks and disks, which are no part of an accelerator's profile",
+    "no-place": "the server cannot be built as published: weights that do not fit, or ranks that "
+    "do not divide the heads",
+    "no-times": "this time model has no times for it: no tables, or no single kernels",
+}
+FIGURE_RULES = {
+    "rc3-ttft": "TTFT of Llama 8B on H100 with TensorRT-LLM 1.0.0rc3, which falls and then rises "
+    "with concurrency; its TPOT is judged",
+    "old-attention": "decoding above 16,000 tokens of context with vLLM before 0.8, whose "
+    "attention kernel is no longer in use; its TTFT is judged",
+    "sm-copy": "copies by kernels, whose rate depends on how rows lie in memory; those of the copy "
+    "engines are judged",
+    "not-first": "another statistic or quantity than the one that is judged (see figures)",
+    "overflow": "rounds in which the pool overflows: they depend on a random order that is not "
+    "published",
+    "undefined": "hit rates that the source rounds to a per cent and does not define",
+}
+# What a row may call the accelerator whose profile stands in for it.
+_SAME = {("h800", "h100")}
+_LONG = 16_000
+_RELEVANT_SERVERS = ("vllm", "sglang", "trtllm")
+
+
+def row_rule(row: Row) -> str:
+    """The id of the rule that leaves this row out; "" for none."""
+    if _contradicts(row):
+        return "contradiction"
+    if "top_p" in row.note:
+        return "sampling"
+    if tracehits.is_trace(row):
+        return "" if tracehits.found(row) else "no-trace"
+    if copies.is_copy(row) and not copies.named(row):
+        return "other-link"
+    if copies.is_copy(row) or kernels.is_kernel(row):
+        return "" if known_accelerator(accelerator(row)) else "no-hardware"
+    return _server_rule(row)
+
+
+def _server_rule(row: Row) -> str:
+    if row.engine not in _RELEVANT_SERVERS:
+        return "incomplete"
+    hits = "hit_rate_by_round" in row.metrics
+    if not points.is_fit(row) and load_of(row) is None:
+        return "incomplete"
+    if hits:
+        return ""
+    if accelerator(row) == names.NONE or not row.tp:
+        return "incomplete"
+    if row.model not in models.names():
+        return "no-model"
+    return "" if known_accelerator(accelerator(row)) else "no-hardware"
+
+
+def _contradicts(row: Row) -> bool:
+    proposed, told = row.hardware, row.accelerator
+    if told not in (proposed, names.NONE) and (told, proposed) not in _SAME:
+        return True
+    ranks = row.tp * row.pp * (row.dp_attention or 1)
+    replicas = row.workload.get("concurrency_per_replica") or "closed-loop" not in row.kind
+    return bool(row.tp and row.gpu_count > ranks and not replicas and row.ep <= ranks)
+
+
+def figure_rule(row: Row, figure: Figure) -> str:
+    """The id of the rule by which this figure is shown and not judged; "" for none."""
+    rc3 = row.engine == "trtllm" and row.engine_version == "1.0.0rc3"
+    if rc3 and figure.quantity == TTFT and (row.hardware, row.model) == ("h100", "llama-3.1-8b"):
+        return "rc3-ttft"
+    old = row.engine == "vllm" and () < names.version(row.engine_version) < (0, 8)
+    if old and figure.quantity in (TPOT, THROUGHPUT) and _context(row) > _LONG:
+        return "old-attention"
+    if figure.judged:
+        return ""
+    if figure.quantity == HITS:
+        return "undefined" if tracehits.is_trace(row) else "overflow"
+    return "sm-copy" if copies.is_copy(row) else "not-first"
+
+
+def _context(row: Row) -> int:
+    load = load_of(row)
+    return load.mean_length if load is not None else 0
