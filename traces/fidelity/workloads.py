@@ -33,8 +33,8 @@ _SHAREGPT_SIMULATED = 230
 class Load:
     """See the module.
 
-    jobs         in the order in which they are sent. concurrency: requests in flight; 0 for arrivals
-                 at their times.
+    jobs         in the order in which they are sent. concurrency: requests in flight; 0 for
+                 arrivals at their times.
     segments     of each prompt, see prompts; () where nothing is shared.
     sender       how a benchmark's client sends, if not by the two above.
     turns        of each request; () for one turn. emptied: the device is, between two turns.
