@@ -54,10 +54,15 @@ def build(
     """
     clock = clock or Clock()
     estimated = options.times == _WITH_ESTIMATES
+    shared = (
+        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s
+    )
+    # A page is on the ranks of one group, and the links of other groups carry other pages.
+    together = options.parallelism.attention_dp
     link = Link(
         clock,
-        profile.reached_link_bytes_per_s,
-        profile.reached_shared_bytes_per_s if estimated else profile.measured_shared_bytes_per_s,
+        together * profile.reached_link_bytes_per_s,
+        together * shared,
         profile.copy_latency_ns,
         profile.curves,
     )

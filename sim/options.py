@@ -53,6 +53,11 @@ class EngineOptions:
                    parallelism a prompt is computed on one rank, and all ranks share the budget.
     profile        how the engine composes passes, and the time of its host. Its own token_budget
                    and max_running are not read here.
+    poll_passes    the scheduler takes new requests after so many passes that only decode, and after
+                   each with chunks (SGLang's --scheduler-recv-interval).
+    wait_passes    while others decode, prompts wait for so many passes, or until together with
+                   decoding they fill wait_permille of the budget (TensorRT-LLM's
+                   batch_wait_timeout_iters and batch_wait_max_tokens_ratio); 0 for no wait.
     order          admission order: name of a file in sim/schedulers.
     window         waiting requests whose cached prefix an order may compare.
     growth_tokens  while decoding, pages are requested for this many tokens at a time.
@@ -63,6 +68,9 @@ class EngineOptions:
     token_budget: int = 8192
     max_running: int = 256
     most_chunk: int = 0
+    poll_passes: int = 1
+    wait_passes: int = 0
+    wait_permille: int = 0
     profile: EngineProfile = PROFILE
     order: str = "fcfs"
     window: int = 32
@@ -71,6 +79,26 @@ class EngineOptions:
     fast_forward: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
+        sizes = ("token_budget", "max_running", "window", "growth_tokens", "layer_groups")
+        for name in (*sizes, "poll_passes"):
             if getattr(self, name) < 1:
                 raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
+
+
+def engine_options(
+    profile: EngineProfile,
+    attention_dp: int = 1,
+    token_budget: int | None = None,
+    max_running: int | None = None,
+) -> EngineOptions:
+    """The options of an engine with this profile. attention_dp: groups of ranks that attend to
+    requests of their own. The two limits are those that the engine's own options would set: of one
+    group, where the profile says so, and otherwise of all together."""
+    budget, running = token_budget or profile.token_budget, max_running or profile.max_running
+    if attention_dp == 1:
+        return EngineOptions(budget, running, profile=profile)
+    if profile.rank_limits:
+        limits = (budget * attention_dp, running * attention_dp, budget)
+    else:
+        limits = (budget, running, max(1, budget // attention_dp))
+    return EngineOptions(*limits, profile=profile)

@@ -27,7 +27,7 @@ from .insertion import insert
 from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
-from .radix.node import FlightKind, Node, Request
+from .radix.node import FlightKind, Node
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room
 from .requests.checkpoints import (
@@ -38,6 +38,7 @@ from .requests.checkpoints import (
     note_decoded,
     refill_checkpoint_slots,
 )
+from .requests.record import Request
 from .requests.tables import extend, own_pages, paged_tables, state_slots
 from .requests.windows import fill, pages_of, reachable_end, release_behind
 from .state import State

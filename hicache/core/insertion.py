@@ -26,9 +26,10 @@ from .radix.locks import lock_required
 from .radix.lru import offer
 from .radix.marks import mark_new, visit
 from .radix.matching import cut, match
-from .radix.node import Node, Request
+from .radix.node import Node
 from .radix.tree import attach, label_of, new_child, start_of
 from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
+from .requests.record import Request
 from .requests.tables import strike, write
 from .state import State
 from .types import BACKBONE, Key, Pages, Tier

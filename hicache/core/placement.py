@@ -22,9 +22,10 @@ from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.marks import visit
 from .radix.matching import anchors, cut_windows, match
-from .radix.node import Flight, FlightKind, Node, Receipt, Request
+from .radix.node import Flight, FlightKind, Node, Receipt
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room
+from .requests.record import Request
 from .requests.tables import filled, joined
 from .requests.windows import fill, pages_of
 from .state import State

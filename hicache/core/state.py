@@ -15,7 +15,8 @@ from .eviction_policies.base import EvictionPolicy, SecondChance
 from .ledger import Pool
 from .prefetch_policies.base import PrefetchPolicy
 from .radix.lru import Queue, SecondChances
-from .radix.node import Flight, Node, Pin, Request
+from .radix.node import Flight, Node, Pin
+from .requests.record import Request
 from .types import FlightId, PinId, RequestId
 from .write_policies.base import WritePolicy
 

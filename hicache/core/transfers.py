@@ -19,7 +19,8 @@ from .errors import CoreBug
 from .flights import add_legs, copies_of, end_leg
 from .radix.locks import lock, open_receipt
 from .radix.lru import offer
-from .radix.node import Flight, Node, Request
+from .radix.node import Flight, Node
+from .requests.record import Request
 from .requests.tables import own_pages, write
 from .state import State
 from .types import BACKBONE, Pages, Tier

@@ -7,7 +7,7 @@ requests for lack of pages; see `refusals`.
 from __future__ import annotations
 
 from .errors import CallerError
-from .radix.node import Request
+from .requests.record import Request
 from .state import State
 from .types import BACKBONE, MOST_PRIORITY, Key, RequestId
 

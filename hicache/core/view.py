@@ -18,8 +18,9 @@ from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
 from .prefetch_policies.base import PrefetchPolicy
 from .radix import lru
-from .radix.node import Flight, Node, Pin, Request
+from .radix.node import Flight, Node, Pin
 from .radix.tree import nodes_below
+from .requests.record import Request
 from .state import State
 from .storage import queue
 from .storage.flights import prefetching_tokens

@@ -20,13 +20,13 @@ from ._weights import stored
 from .base import ModelDescription
 
 PRECISIONS = ("bf16", "fp8", "fp4", "nvfp4", "mxfp4", "int4")
-_BLOCKS = ("mla", "dsa", "deepseek-v4", "mamba", "moe")
+_BLOCKS = ("mamba", "moe")  # families whose publisher stores fp8 in blocks
 
 
 def checkpoint(model: ModelDescription, precision: str) -> ModelDescription:
     """The model as its published checkpoint of this precision stores it.
 
-    Raises CallerError for an unknown precision, and for one that no checkpoint of the model has.
+    Raises CallerError for an unknown precision.
     """
     if precision not in PRECISIONS:
         raise CallerError(
@@ -39,9 +39,11 @@ def checkpoint(model: ModelDescription, precision: str) -> ModelDescription:
             return stored(model, model.weight_dtype.partition(",")[0], "nvfp4")
     if precision in ("bf16", "int4", "mxfp4"):
         return stored(model, precision)
+    has_latents = any(matrix.expands for matrix in model.matrices)
     if precision == "fp8":
-        return stored(model, "fp8-block" if model.family in _BLOCKS else "fp8")
-    if model.family in ("mla", "dsa"):
+        blocks = has_latents or model.family in _BLOCKS
+        return stored(model, "fp8-block" if blocks else "fp8")
+    if has_latents:
         return stored(model, "nvfp4", attention_dtype="bf16")
     if model.family == "mamba":
         return stored(model, "bf16", "nvfp4")

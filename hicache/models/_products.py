@@ -35,7 +35,9 @@ def experts(
     layers: int, hidden: int, inner: int, count: int, *, shared: int = 0
 ) -> tuple[Matrix, ...]:
     """The router, one of `count` routed experts, and an expert of width `shared` that all tokens
-    use."""
+    use; an MLP if there are no experts."""
+    if not count:
+        return tuple(mlp(layers, hidden, inner))
     return (
         Matrix("router", hidden, count, layers, "whole", "router"),
         *mlp(layers, hidden, inner, "expert_", "experts"),

@@ -43,7 +43,8 @@ class ModelDescription:
     weight_dtype         the type of the weights, in words.
     page_size            tokens of a page, where the user names no other size.
     matrices             every matrix that the layers multiply with; empty if they are not known.
-    selected_tokens      the most tokens that a query of sparse attention reads; 0 for all.
+    selected_tokens      the most rows that a query of sparse attention reads, each of a token or of
+                         the tokens that share it; 0 for all.
     """
 
     name: str

@@ -47,6 +47,7 @@ def describe(
     kv = PoolDescription("kv", "full", "kv", full, ("k", "v"), kv_heads, head_elements, dtype)
 
     hidden, inner = figures["hidden_size"], figures.get("inner", 0)
+    routed = figures.get("experts", 0)
     values = value_heads * value_elements
     wide = 2 * key_heads * key_elements + 2 * values
     return model(
@@ -67,8 +68,8 @@ def describe(
             Matrix("linear_qkvz", hidden, wide, len(linear), "outputs", "attention"),
             Matrix("linear_ba", hidden, 2 * value_heads, len(linear), "outputs", "other"),
             Matrix("linear_o", values, hidden, len(linear), "inputs", "attention"),
-            *experts(layers, hidden, inner, figures.get("experts", 0), shared=inner),
-            Matrix("shared_weight", hidden, 1, layers, "whole", "router"),
+            *experts(layers, hidden, inner, routed, shared=inner),
+            *([Matrix("shared_weight", hidden, 1, layers, "whole", "router")] if routed else []),
         ),
         **figures,
     )

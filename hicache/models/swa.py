@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
-from ._products import attention, experts, mlp
+from ._products import attention, experts
 from .base import ModelDescription, PoolDescription
 
 
@@ -44,7 +44,6 @@ def describe(
         )
 
     hidden, inner = figures["hidden_size"], figures.get("inner", 0)
-    routed = figures.get("experts", 0)
     return model(
         name,
         "swa",
@@ -57,7 +56,7 @@ def describe(
         ),
         (
             *attention(layers, hidden, figures["attention_heads"], kv_heads, head_elements),
-            *(experts(layers, hidden, inner, routed) if routed else mlp(layers, hidden, inner)),
+            *experts(layers, hidden, inner, figures.get("experts", 0)),
         ),
         **figures,
     )

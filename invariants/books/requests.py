@@ -15,7 +15,7 @@ passed.
 from __future__ import annotations
 
 from hicache.core.actions import Admitted, StateSlots
-from hicache.core.radix.node import Request
+from hicache.core.requests.record import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from .kinds import Kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Admitted, Cached, Granted
-from hicache.core.radix.node import Request
+from hicache.core.requests.record import Request
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book

@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from hicache.core.ledger import Pool
-from hicache.core.radix.node import FAR, NONE, Flight, Node, Request
+from hicache.core.radix.node import FAR, NONE, Flight, Node
+from hicache.core.requests.record import Request
 from hicache.core.types import PageState, Tier
 
 from ..source_lines import SourceLine, running_lines

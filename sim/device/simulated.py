@@ -24,10 +24,9 @@ from ..clock import Clock
 from ..content import ROW_WORDS, Words
 from ..keyed_draw import draw
 from .link import Link
+from .marks import Marks
 from .memory import Memory, Place
 
-_NEVER = -1
-_UNSEEN = 1 << 62
 Action: TypeAlias = Callable[[], None]
 FaultRule: TypeAlias = Callable[[int, Direction], bool]
 
@@ -86,8 +85,7 @@ class SimDevice:
         self._layers = len(next(iter(options.page_bytes.values())))
         self._names: dict[str, Stream] = {}
         self._streams: list[_Stream] = []
-        self._reached: list[int] = []
-        self._visible: list[int] = []
+        self._marks = Marks()
         self._failed: dict[int, None] = {}
         self._waiting: dict[int, list[Action]] = {}
         self._synced: dict[int, Action] = {}
@@ -106,31 +104,29 @@ class SimDevice:
         return found
 
     def record(self, stream: Stream) -> Mark:
-        number = len(self._reached)
-        self._reached.append(_NEVER)
-        self._visible.append(_UNSEEN)
+        number = self._marks.record(self._clock.now_ns)
         self._issue(stream, lambda line: self._reach(line, number))
         return Mark(number)
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        if self._reached[mark] == _NEVER:
+        if not self._marks.is_reached(mark):
             self._issue(stream, lambda line: self._hold_for(line, mark))
 
     def query(self, mark: Mark) -> bool:
-        return self._visible[mark] <= self._clock.now_ns
+        return self._marks.is_visible(mark, self._clock.now_ns)
 
     def failed(self, mark: Mark) -> bool:
-        if self._reached[mark] == _NEVER:
+        if not self._marks.is_reached(mark):
             raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
         return mark in self._failed
 
     def reached_ns(self, mark: Mark) -> int:
         """Time at which the mark was reached; the host may have seen it later."""
-        return self._reached[mark]
+        return self._marks.reached_ns(mark)
 
     def sync(self, mark: Mark, action: Action) -> None:
         """Calls `action` when the mark is reached; the host sees this mark without lag."""
-        assert self._reached[mark] == _NEVER, "a mark that was reached already needs no sync"
+        assert not self._marks.is_reached(mark), "a mark that was reached already needs no sync"
         self._synced[mark] = action
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
@@ -231,13 +227,13 @@ class SimDevice:
         self._clock.after(duration_ns, lambda: self._release(line))
 
     def _hold_for(self, line: _Stream, mark: Mark) -> None:
-        if self._reached[mark] == _NEVER:
+        if not self._marks.is_reached(mark):
             line.held = True
             self._waiting.setdefault(mark, []).append(lambda: self._release(line))
 
     def _reach(self, line: _Stream, mark: int) -> None:
         now = self._clock.now_ns
-        self._reached[mark] = now
+        self._marks.reach(mark, now)
         if line.failed:
             self._failed[mark] = None
             line.failed = False
@@ -245,12 +241,12 @@ class SimDevice:
             resume()
         synced = self._synced.pop(mark, None)
         if synced is not None:
-            self._visible[mark] = now
+            self._marks.show(mark, now)
             synced()
             return
         line.marks += 1
         lag_ns = self._lag_ns(line, mark)
-        self._visible[mark] = now + lag_ns
+        self._marks.show(mark, now + lag_ns)
         self._clock.after(lag_ns, lambda: self.listener())
 
     def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:

@@ -60,9 +60,10 @@ class Engine:
         self._decode = self._running.decode
         self.gaps = self._running.gaps
         self._host = platform.forward.host
-        self._reception = Reception(profile, platform.clock, self._waiting, self._received)
+        self._reception = Reception(options, platform.clock, self._waiting, self._received)
         self._store = platform.store
         self._released: list[Sequence] = []
+        self._decoded = 0  # passes of the last launch, if they only decoded
         self._busy = False
         self._woken = False
         self._told = False
@@ -141,7 +142,7 @@ class Engine:
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
-        self._reception.compose()
+        self._reception.compose(self._decoded)
         self._growth.finish_ended()
         retractions = self._running.retractions
         self._growth.retry_stalled()
@@ -162,6 +163,7 @@ class Engine:
     def _launch(self) -> None:
         decoding, batch = len(self._decode), self._prefills.batch
         self._busy = bool(batch or decoding)
+        self._decoded = 0
         self._launched_ns = self._clock.now_ns
         if batch:
             alone = bool(decoding) and not self._prefills.with_decoding
@@ -171,6 +173,7 @@ class Engine:
             )
         elif decoding:
             self._compute_ns, steps = self._quiet_run(decoding)
+            self._decoded = steps
             self._forward.launch_decode(self._compute_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:

@@ -6,6 +6,8 @@ costs) or grow decoding sequences (see growth).
 
 from __future__ import annotations
 
+from itertools import chain
+
 from hicache.core.actions import Admitted, Matched, Outcome, Prefill
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWanted, PrefillDone
@@ -50,6 +52,7 @@ class Prefills:
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
+        self._waited = 0  # passes for which prompts have waited
         self._chunked = options.profile.chunked
         self._batching = make(options.profile.batching)
         self.with_decoding = self._batching.WITH_DECODING
@@ -66,7 +69,9 @@ class Prefills:
         """
         decoding = len(self._running.decode)
         self.batch = []
-        self.unsettled = False
+        self.unsettled = self._waits(decoding)
+        if self.unsettled:
+            return
         self._budget = self._batching.budget(self._options.token_budget, decoding)
         self._continue()
         crowded = self._running.retractions > retractions
@@ -74,6 +79,24 @@ class Prefills:
             self.unsettled = True
         else:
             self._admit()
+
+    def _waits(self, decoding: int) -> bool:
+        """Whether prompts wait for others, so that their pass is worth it."""
+        running, options = self._running, self._options
+        asked = running.prefilling or (len(running.waiting) and not self._is_refused())
+        if not options.wait_passes or not decoding or not asked:
+            return False
+        left = options.wait_permille * options.token_budget // 1000 - decoding
+        for sequence in chain(running.prefilling.values(), running.waiting.requests()):
+            left -= sequence.length - sequence.held
+        self._waited = self._waited + 1 if left > 0 and self._waited < options.wait_passes else 0
+        return self._waited > 0
+
+    def _is_refused(self) -> bool:
+        """Whether an admission would be refused as before."""
+        running = self._running
+        full = len(running.admitted) >= self._options.max_running
+        return full or running.is_blocked(self._refused) or running.is_blocked(self._starved)
 
     def ended(self, elapsed_ns: int, compute_ns: int) -> None:
         """Reports the chunks of the finished pass to the core.
@@ -155,12 +178,7 @@ class Prefills:
         running = self._running
         waiting = running.waiting
         running.prefetching.unpark()
-        while (
-            len(waiting)
-            and len(running.admitted) < self._options.max_running
-            and not running.is_blocked(self._refused)
-            and not running.is_blocked(self._starved)
-        ):
+        while len(waiting) and not self._is_refused():
             sequence = waiting.best(self._reusable)
             chunk = sequence.length if sequence.incoming else self._first_chunk(sequence)
             if chunk < 1:

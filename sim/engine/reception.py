@@ -2,7 +2,8 @@
 
 A request takes time in the client, in HTTP and in the tokeniser, and requests of one burst wait for
 each other there. An engine that composes a pass while the one before it runs does not see a request
-that comes during a pass until the next pass is composed, so that it joins the one after. Does not
+that comes during a pass until the next pass is composed, so that it joins the one after. An engine
+may also look for new requests only after several passes. Does not
 hold the queue (see schedulers) or admit (see prefill).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..clock import Timer
-from ..engine_profiles.base import EngineProfile
+from ..options import EngineOptions
 from ..schedulers.base import Scheduler
 from .sequence import Sequence
 
@@ -21,18 +22,20 @@ class Reception:
 
     def __init__(
         self,
-        profile: EngineProfile,
+        options: EngineOptions,
         clock: Timer,
         waiting: Scheduler[Sequence],
         received: Callable[[Sequence], None],
     ) -> None:
-        self._profile = profile
+        self._profile = options.profile
+        self._poll_passes = options.poll_passes
+        self._passes = 0  # since requests were taken
         self._clock = clock
         self._waiting = waiting
         self._received = received
         self._free_ns = 0  # when the front end has handled all requests that have arrived
         self._new: list[Sequence] = []  # came while a pass ran
-        self._next: list[Sequence] = []  # came before the pass that runs was composed
+        self._next: list[Sequence] = []  # may be taken when the next pass is composed
 
     @property
     def pending(self) -> bool:
@@ -56,14 +59,22 @@ class Reception:
         """Puts a received request in the queue, now or later. busy: whether a pass runs."""
         if busy and self._profile.lookahead:
             self._new.append(sequence)
+        elif busy and self._poll_passes > 1:
+            self._next.append(sequence)
         else:
+            self._passes = 0
             self._waiting.push(sequence)
 
-    def compose(self) -> None:
-        """A pass is composed: it may have the requests that came before the last one began."""
+    def compose(self, decoded: int) -> None:
+        """A pass is composed: it may have the requests that came before the last one began.
+
+        decoded: how many passes have only decoded since the last call; 0 if one had chunks."""
+        self._passes = (self._passes + decoded) % self._poll_passes if decoded else 0
         if self.pending:
-            self._push(self._next)
-            self._next, self._new = self._new, []
+            if not self._passes:
+                self._push(self._next)
+            self._next += self._new
+            self._new = []
 
     def hurry(self) -> None:
         """No pass can begin without them: nothing is ahead of what came last."""

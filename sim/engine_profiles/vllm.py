@@ -25,6 +25,7 @@ _V0 = EngineProfile(
     chunked=False,  # [v0]
     token_budget=8192,  # max_model_len there; a longer prompt has a pass to itself here
     max_running=256,  # [v0]
+    rank_limits=True,  # each rank of a data parallel server is an engine of its own
     memory_permille=900,  # [optimization]
     step_host_ns=3_000_000,
     per_sequence_host_ns=25_000,

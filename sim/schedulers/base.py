@@ -7,7 +7,7 @@ budgets, batches or the core (see sim/engine).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from hicache.core import registry
@@ -69,6 +69,10 @@ class Scheduler(Generic[T]):
         reusable: returns the number of pages of a request that are cached now.
         """
         raise NotImplementedError
+
+    def requests(self) -> Iterable[T]:
+        """The waiting requests, in any order."""
+        return self.queue
 
     def remove(self, request: T) -> None:
         """Removes the request that `best` returned last; it was admitted."""

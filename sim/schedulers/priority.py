@@ -6,7 +6,7 @@ as long as requests with a higher one keep arriving.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from .base import Scheduler, T
@@ -31,6 +31,9 @@ class Priority(Scheduler[T]):
 
     def best(self, reusable: Callable[[T], int]) -> T:
         return self._heap[0][2]
+
+    def requests(self) -> Iterable[T]:
+        return (request for _, _, request in self._heap)
 
     def remove(self, request: T) -> None:
         heappop(self._heap)

@@ -8,7 +8,8 @@ session of its own. The session of a preempted request goes to the front.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 from .base import Scheduler, T
 
@@ -41,6 +42,9 @@ class RoundRobin(Scheduler[T]):
 
     def best(self, reusable: Callable[[T], int]) -> T:
         return self._lines[self._turns[0]][0]
+
+    def requests(self) -> Iterable[T]:
+        return chain.from_iterable(self._lines.values())
 
     def remove(self, request: T) -> None:
         session = self._turns.popleft()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
+from hicache.models import WEIGHT_BITS, ModelDescription
 
 from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
@@ -102,6 +102,7 @@ def make(
     """
     parallelism = parallelism or Parallelism()
     check_heads(model, parallelism)
+    check_experts(model, parallelism)
     check_weights(model, hardware, parallelism)
     try:
         entry = registry.load(registry.TIMES, name)
@@ -120,12 +121,38 @@ def check_heads(model: ModelDescription, parallelism: Parallelism) -> None:
         )
 
 
+def check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
+    """Raises CallerError if the routed experts cannot be spread over the ranks."""
+    if parallelism.ep == 1:
+        return
+    if not model.experts:
+        raise CallerError(
+            f"ep: expected 1, because {model.name} has no routed experts, found {parallelism.ep}"
+        )
+    if model.experts % parallelism.ep:
+        raise CallerError(
+            f"ep: expected a divisor of the {model.experts} routed experts of {model.name}, found "
+            f"{parallelism.ep}"
+        )
+
+
+def rank_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> int:
+    """Bytes of the weights on each rank. Groups of ranks that attend to requests of their own each
+    have the weights of attention."""
+    groups = parallelism.attention_dp - 1
+    bits = sum(
+        one.layers * one.parameters * WEIGHT_BITS[one.dtype]
+        for one in model.matrices
+        if one.part == "attention" and groups
+    )
+    return (model.weight_bytes + int(groups * bits) // 8) // parallelism.ranks
+
+
 def check_weights(
     model: ModelDescription, hardware: HardwareProfile, parallelism: Parallelism
 ) -> None:
     """Raises CallerError if the weights and one token do not fit the memory of the ranks."""
-    ranks = parallelism.ranks
-    weights = model.weight_bytes // ranks
+    ranks, weights = parallelism.ranks, rank_weight_bytes(model, parallelism)
     if weights + model.bytes_per_token(parallelism.attention_tp) > hardware.hbm_bytes:
         raise CallerError(
             f"tp: expected enough ranks for the weights of {model.name}, of which each of {ranks} "

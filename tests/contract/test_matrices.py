@@ -8,7 +8,7 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import Matrix, ModelDescription
+from hicache.models import Matrix, ModelDescription, mamba
 
 ALL = [*models.names(), models.TINY.name]
 # Norms, biases, convolutions and other vectors: what is not a matrix product of a layer.
@@ -78,6 +78,17 @@ def test_what_attention_needs_agrees_with_the_matrices(model: ModelDescription) 
     assert bool(model.experts) == ("expert_down" in by_name)
 
 
+def test_a_hybrid_without_experts_has_an_mlp() -> None:
+    made = mamba.describe(
+        "dense", "made up", layers=4, full_every=4, hidden_size=64, vocabulary=100,
+        attention_heads=4, kv_heads=2, head_elements=16, key_heads=2, value_heads=4,
+        key_elements=16, value_elements=16, conv_width=4, inner=128, parameters=200_000,
+        active_parameters=200_000,
+    )  # fmt: skip
+    names = ["qkv", "o", "linear_qkvz", "linear_ba", "linear_o", "gate_up", "down"]
+    assert [one.name for one in made.matrices] == names
+
+
 def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
     plain = models.get("deepseek-v3")
     found = models.stored(plain, "nvfp4", attention_dtype="bf16")
@@ -124,6 +135,8 @@ def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
         ("qwen3-8b", "int4", {"attention": "int4", "mlp": "int4"}),
         ("deepseek-v3", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("deepseek-v3", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("deepseek-v3-mtp", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("deepseek-v3-mtp", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
         ("deepseek-v3.2", "nvfp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
         ("qwen3.5-397b-a17b", "fp8", {"attention": block, "mlp": block, "experts": block}),
         ("qwen3.5-397b-a17b", "fp4", {"attention": "bf16", "mlp": "bf16", "experts": fp4}),

@@ -46,6 +46,16 @@ def test_an_order_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_order_lists_what_waits(name: str) -> None:
+    line = registry.load(registry.SCHEDULERS, name).scheduler(WINDOW)
+    waiting = [request(index, session=index % 2, priority=index % 3) for index in range(5)]
+    for one in waiting[1:]:
+        line.push(one)
+    line.push_front(waiting[0])
+    assert sorted(one.job.index for one in line.requests()) == list(range(5))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_order_serves_every_request(name: str) -> None:
     workload = shared_prefixes(3, 24)
     workload.jobs = [

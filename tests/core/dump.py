@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.radix.node import Node, Receipt, Request
+from hicache.core.radix.node import Node, Receipt
+from hicache.core.requests.record import Request
 from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 

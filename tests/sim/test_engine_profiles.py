@@ -214,6 +214,32 @@ def test_a_chunk_is_limited_to_one_ranks_budget() -> None:
     assert 1.9 < ends[1] / ends[0] < 2.1
 
 
+def _ends(**options: Any) -> list[RequestResult]:
+    """One request that decodes, and two that come while it does."""
+    jobs = [Job(0, 0, 8, 60), Job(1, 100_000_000, 16, 1), Job(2, 130_000_000, 16, 1)]
+    prompts = [list(range(100 * at, 100 * at + job.input_length)) for at, job in enumerate(jobs)]
+    config = Config(page_size=PAGE, device_pages=(400,), host_pages=(0,))
+    engine = EngineOptions(token_budget=64, **options)
+    world = World(Prompts(jobs, prompts), config, MODEL, PROFILE, engine=engine)
+    return list(world.run().requests)
+
+
+def test_new_requests_are_taken_after_so_many_decode_passes() -> None:
+    first, second, third = _ends(poll_passes=20)
+    step_ns = (first.finish_ns - first.first_token_ns) // 59
+    assert 2 * step_ns < second.queue_ns < 20 * step_ns
+    assert second.admit_ns == third.admit_ns
+    assert _ends()[1].admit_ns < second.admit_ns
+
+
+def test_prompts_wait_until_they_fill_a_pass_or_for_so_many_passes() -> None:
+    _, second, third = _ends(wait_passes=50, wait_permille=500)
+    assert second.admit_ns == third.admit_ns >= third.arrival_ns  # 33 of 64 tokens
+    first, second, _ = _ends(wait_passes=3, wait_permille=900)
+    step_ns = (first.finish_ns - first.first_token_ns) // 59
+    assert 2.9 * step_ns < second.queue_ns < 4.1 * step_ns
+
+
 @pytest.mark.parametrize("seed", [3, 7, 37, 41, 62, 88])
 def test_decode_steps_that_run_as_one_change_nothing(seed: int) -> None:
     case = profiled(seed)

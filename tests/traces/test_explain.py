@@ -13,7 +13,8 @@ from hicache.core import insertion
 from hicache.core.config import Config
 from hicache.core.core import _HANDLERS
 from hicache.core.ledger import Pool
-from hicache.core.radix.node import Flight, Node, Request
+from hicache.core.radix.node import Flight, Node
+from hicache.core.requests.record import Request
 from invariants.explain import explain
 from invariants.explain.recorder import recorded
 from invariants.fuzz import play

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,22 @@ def test_rows_are_left_out_by_rules(tmp_path: Path, change: dict[str, object], r
     found = predict(Task(row, "pure-roofline"))
     assert (found.left_out, found.figures) == (rule, ())
     assert rule in RULES
+
+
+def test_a_fit_needs_its_extra_and_takes_the_fit_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = data_of(tmp_path, CLOSED, FITTED), tmp_path / "fitted.json"
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "scipy.optimize", None)
+        patched.delitem(sys.modules, "traces.fidelity.fitting.fit", raising=False)
+        patched.delitem(sys.modules, "traces.fidelity.fitting.solving", raising=False)
+        assert main(["fidelity", "--data", data, "--fit", str(out)]) == 2
+    assert "--fit: expected scipy to be installed" in capsys.readouterr().err
+    assert not out.exists()
+    pytest.importorskip("scipy")
+    assert main(["fidelity", "--data", data, "--fit", str(out)]) == 0
+    assert json.loads(out.read_text())["groups"] in ([], ["h100|llama-3.1-8b|trtllm"])
 
 
 def test_figures_that_are_not_judged(tmp_path: Path) -> None:

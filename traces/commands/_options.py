@@ -39,15 +39,20 @@ def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     )
 
 
+def known_entries(package: str) -> str:
+    """The entries of a folder, for a help text."""
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
+
+
 def add_times(parser: argparse._ActionsContainer, default: str | None = None) -> None:
     """The time model. default: what the record holds where none is given."""
-    known = ", ".join(registry.spellings(registry.TIMES))
     parser.add_argument(
         "--times",
         type=entry(registry.TIMES),
         default=default,
         metavar="NAME",
-        help=f"time model of forward passes: {known}, or path.py:Name (default: {DEFAULT_TIMES})",
+        help=f"time model of forward passes: {known_entries(registry.TIMES)} (default: "
+        f"{DEFAULT_TIMES})",
     )
 
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from hicache import models
 from hicache.core import registry
-from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from sim.hardware import measured
-from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
 from ..outside.entries import entry
@@ -22,7 +18,6 @@ from ..replaying.options import (
     BACKBONE,
     CHECKS,
     COMPONENTS,
-    HARDWARE,
     LOAD_THRESHOLD,
     MODEL,
     MODES,
@@ -31,7 +26,8 @@ from ..replaying.options import (
 from ..replaying.pools import STAND_IN_WINDOW
 from ..replaying.wants import Pin, Pins
 from ..terminal import options as read
-from ._options import add_times, add_trace
+from ._engine_options import add_engine
+from ._options import add_trace, known_entries
 
 
 def add_run(parser: argparse.ArgumentParser, check: str) -> None:
@@ -94,7 +90,7 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     _add_cache(parser)
     _add_components(parser)
-    _add_engine(parser)
+    add_engine(parser)
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +163,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         "--write-policy",
         type=entry(registry.WRITE_POLICIES),
         metavar="POLICY",
-        help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)} (default: "
+        help=f"when pages are copied to host: {known_entries(registry.WRITE_POLICIES)} (default: "
         f"{WRITE_POLICY})",
     )
     add(
@@ -181,7 +177,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         type=entry(registry.EVICTION_POLICIES),
         default="lru",
         metavar="POLICY",
-        help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
+        help=f"eviction order: {known_entries(registry.EVICTION_POLICIES)}",
     )
     _add_wants(group)
 
@@ -231,10 +227,6 @@ def _pins(text: str) -> Pins:
     return Pins(found)
 
 
-def _known(package: str) -> str:
-    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
-
-
 def _add_components(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "components (pools besides full attention's; --model sets all of these)"
@@ -282,73 +274,6 @@ def _add_components(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    defaults = EngineOptions()
-    group = parser.add_argument_group(
-        "model, hardware and engine (sizes in both modes, times in timed)"
-    )
-    add = group.add_argument
-    add(
-        "--model",
-        type=read.Names(_model, models.names),
-        help=f"a name of `hicache models` or its beginning, tiny, or a JSON file with a model "
-        f"(default: {MODEL})",
-    )
-    add(
-        "--weight-dtype",
-        type=read.choice([*models.WEIGHT_BITS]),
-        metavar="TYPE",
-        help=f"type of the weights but the embeddings: {', '.join(models.WEIGHT_BITS)} (default: "
-        "the model's)",
-    )
-    add(
-        "--kv-dtype",
-        type=read.choice(models.KV_DTYPES),
-        metavar="TYPE",
-        help=f"type of cached keys, values and latents: {', '.join(models.KV_DTYPES)} (default: "
-        "the model's)",
-    )
-    add(
-        "--hardware",
-        type=read.Names(_hardware, hardware.names),
-        help=f"{', '.join(hardware.names())}, or a file that calibrate wrote (default: {HARDWARE})",
-    )
-    add(
-        "--tp",
-        type=read.at_least(1),
-        default=1,
-        metavar="N",
-        help="accelerators that share the model",
-    )
-    add_times(group)
-    add(
-        "--host-bandwidth",
-        type=read.bandwidth,
-        metavar="B",
-        help="host link of each rank, in each direction: bytes per second that copies reach "
-        "(50GB), or a multiple of what the profile reaches of its peak, 87%% for most (0.5x) "
-        "(default: 1x)",
-    )
-    add(
-        "--scheduler",
-        type=entry(registry.SCHEDULERS),
-        metavar="ORDER",
-        help=f"who is admitted next: {_known(registry.SCHEDULERS)} (default: {defaults.order})",
-    )
-    add(
-        "--token-budget",
-        type=read.at_least(1),
-        metavar="N",
-        help=f"tokens in one forward pass (default: {defaults.token_budget})",
-    )
-    add(
-        "--max-running",
-        type=read.at_least(1),
-        metavar="N",
-        help=f"requests running at once (default: {defaults.max_running})",
-    )
-
-
 def _components(text: str) -> tuple[str, ...]:
     """Parses a list such as full,mamba; returns it in the project's order."""
     names = [name.strip() for name in text.split(",")]
@@ -359,28 +284,3 @@ def _components(text: str) -> tuple[str, ...]:
             f"separated by commas, found {text!r}"
         )
     return tuple(name for name in COMPONENTS if name in names)
-
-
-def _hardware(text: str) -> str:
-    """The name of a profile, or the path of a measured one."""
-    if measured.is_path(text):
-        return text
-    try:
-        return read.choice(hardware.names())(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(
-            f"{error}; or give the path of a file that calibrate wrote, with a / or .json"
-        ) from None
-
-
-def _model(text: str) -> str:
-    """The name of a model, completed if its beginning is unique, or the path of a JSON file."""
-    if models.is_path(text):
-        return text
-    try:
-        return models.get(text.replace("_", "-")).name
-    except CallerError as error:
-        said = str(error).removeprefix("model: ")
-        raise argparse.ArgumentTypeError(
-            f"{said}; or give the path of a file with a model, with a / or .json"
-        ) from None

@@ -44,9 +44,9 @@ every rank). Of `expert_*` it is one of the routed experts. Together with norms,
 convolutions (below 0.1 %) they are the parameters of all layers. Each has a type: bf16, fp8 (a
 scale per tensor), fp8-block (a scale for 128 x 128), int4, mxfp4 or nvfp4. Routers, norms and
 embeddings are bf16 whatever the type of the weights. Products run at the rate of the type where
-the accelerator has units for it: fp8 and fp8-block on units for fp8, mxfp4 and nvfp4 on units for
-fp4. Without them, and for int4 always, the weights are expanded and products run at the rate of
-bf16, so a smaller type saves bytes only.
+the accelerator has units for it: fp8 and fp8-block on units for fp8, nvfp4 on units for fp4 (mxfp4
+at the rate of fp8 there, as its inputs are fp8). Without them, and for int4 always, the weights are
+expanded and products run at the rate of bf16, so a smaller type saves bytes only.
 
 Each source names the document of a figure. The documents were read in public copies (serving
 engines, converters, articles), not on the vendor's own page. Figures that no copy confirmed are

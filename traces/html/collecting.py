@@ -72,7 +72,7 @@ def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str
 
 def _label(settings: Settings) -> str:
     core = settings.core
-    host = core.host_pages[0] * settings.page_bytes[0] * settings.tp
+    host = core.host_pages[0] * settings.page_bytes[0] * settings.page_ranks
     return f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
 
 

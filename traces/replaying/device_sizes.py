@@ -19,6 +19,7 @@ from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
+from sim.times.base import rank_weight_bytes
 
 from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
@@ -63,18 +64,22 @@ class Plan:
 
 class DeviceSizes:
     """Page counts on device, of full and of the other components. shorts: pools too small for any
-    request, filled by `full` and `other`."""
+    request, filled by `full` and `other`. Groups of ranks that attend to requests of their own
+    each hold other pages; the counts are of all groups together."""
 
     def __init__(self, options: ReplayOptions, plan: Plan) -> None:
         self._options = options
         self._plan = plan
         self._page = plan.page_size
-        self._room = plan.memory - plan.model.weight_bytes // options.tp
+        ranks = options.parallelism
+        self._groups = ranks.attention_dp
+        self._weights = rank_weight_bytes(plan.model, ranks)
+        self._room = self._groups * (plan.memory - self._weights)
         self.window_pages = -(-plan.window // self._page)
         self._least_window = self.window_pages + max(1, -(-plan.interval // self._page))
         self._running = plan.engine.max_running if options.mode == "timed" else 1
         self._bytes = {
-            name: plan.model.bytes_per_page(name, self._page, options.tp)
+            name: plan.model.bytes_per_page(name, self._page, ranks.attention_tp)
             for name in plan.model.components
         }
         self._limit: dict[str, int] = {}
@@ -191,7 +196,7 @@ class DeviceSizes:
         given = self._given_bytes()
         what = "weights" if not given else f"weights and the given {' and '.join(given)}"
         pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in given.items())
-        weights = plan.model.weight_bytes / options.tp / 1e9
+        weights = self._weights / 1e9
         smaller = "smaller pools" if given else "a smaller --weight-dtype"
         runs = options.mode == "hits" or weights * 1e9 * float(HBM_SHARE) < plan.memory
         size = ", or give --device-tokens" if runs else ""

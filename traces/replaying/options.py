@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from hicache.core.components.base import known
 from invariants.watch import Level
+from sim.times.base import Parallelism
 
 from ..loads.base import Arrivals
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
@@ -109,6 +110,9 @@ class ReplayOptions(OptionRecord):
     kv_dtype: str | None
     hardware: str | None
     tp: int
+    ep: int | None
+    attention_dp: int | None
+    engine: str | None
     times: str | None
     host_bandwidth: Bandwidth | None
     scheduler: str | None
@@ -123,3 +127,8 @@ class ReplayOptions(OptionRecord):
     concurrency: int | None
     closed_loop: bool | None
     think_time: ThinkTime | None
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """How the ranks share the model. Raises CallerError for numbers that contradict."""
+        return Parallelism(self.tp, 1, self.ep or 1, self.attention_dp or 1)

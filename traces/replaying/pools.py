@@ -222,7 +222,7 @@ def _host(
         pages, rules = ([full, *others] if full else []), [rule] * len(device)
     elif options.host_bytes is not None:
         total = options.host_bytes
-        planned = _planned(model, page_size, device, total, options.tp)
+        planned = _planned(model, page_size, device, total, options.parallelism.attention_tp)
         rule = "as given" if len(device) == 1 else "its share of --host-bytes"
         pages, rules = [planned[name] for name in device], [rule] * len(device)
     else:

@@ -22,10 +22,11 @@ from hicache.memory.pieces import CopyShape, all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
+from sim import engine_profiles
 from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
-from sim.options import EngineOptions
+from sim.options import EngineOptions, engine_options
 from sim.times import base as times
 from sim.times.base import Parallelism, TimeModel
 from sim.wants import NO_WANTS, WantOptions
@@ -70,7 +71,7 @@ class Settings:
     limit: int
     model: ModelDescription
     hardware: HardwareProfile
-    tp: int
+    parallelism: Parallelism
     times: str
     host_bandwidth: Bandwidth
     speed: Fraction
@@ -89,20 +90,26 @@ class Settings:
     wants: WantOptions = NO_WANTS
 
     @property
-    def parallelism(self) -> Parallelism:
-        """How the ranks share the model."""
-        return Parallelism(self.tp)
+    def tp(self) -> int:
+        """Accelerators that share the model."""
+        return self.parallelism.tp
+
+    @property
+    def page_ranks(self) -> int:
+        """Accelerators that share a page."""
+        return self.parallelism.attention_tp
 
     @property
     def time_model(self) -> TimeModel:
         """The durations of this run's passes."""
-        return times.make(self.times, self.model, self.hardware, self.parallelism)
+        engine = self.engine.profile
+        return times.make(self.times, self.model, self.hardware, self.parallelism, engine)
 
     @property
     def value_bytes(self) -> dict[str, int]:
         """Bytes in storage of one page or state of each component, of all ranks together. A pool
         that is identical on all ranks is stored once."""
-        size, tp = self.core.page_size, self.tp
+        size, tp = self.core.page_size, self.page_ranks
         return {
             name: sum(
                 pool.page_bytes(size, tp) * (1 if pool.heads == 1 else tp)
@@ -114,7 +121,7 @@ class Settings:
     @property
     def page_bytes(self) -> tuple[int, ...]:
         """Bytes of one page or state of each component, on each rank."""
-        size, tp = self.core.page_size, self.tp
+        size, tp = self.core.page_size, self.page_ranks
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
 
     def bytes_of(self, pages: Counter[str]) -> int:
@@ -126,12 +133,12 @@ class Settings:
     def page_bytes_total(self) -> dict[str, int]:
         """Bytes of one page or state of each component, on all ranks together."""
         sizes = zip(self.core.components, self.page_bytes, strict=True)
-        return {name: size * self.tp for name, size in sizes}
+        return {name: size * self.page_ranks for name, size in sizes}
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on each rank."""
-        return self.model.weight_bytes // self.tp
+        return times.rank_weight_bytes(self.model, self.parallelism)
 
     @property
     def device_exceeds_hardware(self) -> bool:
@@ -146,7 +153,7 @@ class Settings:
         measured = self.hardware.geometry
         if not measured:
             return ()
-        used = all_shapes(self.model, self.core.page_size, str(measured["layout"]), self.tp)
+        used = all_shapes(self.model, self.core.page_size, str(measured["layout"]), self.page_ranks)
         return outside(used, measured["shapes"])
 
     def as_options(self) -> dict[str, object]:
@@ -161,6 +168,9 @@ class Settings:
             "kv_dtype": self.model.kv_dtype,
             "hardware": self.hardware.name,
             "tp": self.tp,
+            "ep": self.parallelism.ep,
+            "attention_dp": self.parallelism.attention_dp,
+            "engine": engine.profile.label,
             "times": self.times,
             "page_size": core.page_size,
             "page_size_from": "option" if self.page_size_given else "model",
@@ -252,7 +262,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         # raises if the ranks cannot hold the weights
-        times.make(options.times or times.DEFAULT, model, profile, Parallelism(options.tp))
+        chosen = options.times or times.DEFAULT
+        times.make(chosen, model, profile, options.parallelism, engine.profile)
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
@@ -274,7 +285,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         limit=options.limit,
         model=model,
         hardware=profile,
-        tp=options.tp,
+        parallelism=options.parallelism,
         times=options.times or times.DEFAULT,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
@@ -333,19 +344,19 @@ def _core(
 
 def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     """The settings of the engine: what was given, and the engine's own defaults."""
-    given = {
-        "token_budget": options.token_budget,
-        "max_running": options.max_running,
-        "order": options.scheduler,
-        "layer_groups": options.load_groups,
-    }
+    ranks = options.parallelism
+    times.check_heads(model, ranks)
+    times.check_experts(model, ranks)
+    profile = engine_profiles.get(options.engine or engine_profiles.DEFAULT)
+    engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
+    given = {"order": options.scheduler, "layer_groups": options.load_groups}
     if options.load_groups is not None and options.load_groups > model.layers:
         raise CallerError(
             f"--load-groups: expected at most the {model.layers} layers of {model.name}, found "
             f"{options.load_groups}"
         )
     found = {name: value for name, value in given.items() if value is not None}
-    return replace(EngineOptions(), **found)  # type: ignore[arg-type]
+    return replace(engine, **found)  # type: ignore[arg-type]
 
 
 def _check_page_size(model: ModelDescription, page_size: int) -> None:

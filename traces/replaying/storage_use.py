@@ -27,7 +27,9 @@ def opened(settings: Settings) -> Iterator[Contents | None]:
     if storage is None:
         yield None
         return
-    contents = storage.open(settings.model, core.page_size, settings.value_bytes, settings.tp)
+    contents = storage.open(
+        settings.model, core.page_size, settings.value_bytes, settings.page_ranks
+    )
     with closing(contents):
         yield contents
 

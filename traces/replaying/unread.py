@@ -35,9 +35,9 @@ _TIMED = (
         "scheduler",
         "max_running",
         "times",
+        "engine",
     ),
     *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
-    "times",
 )
 _ARRIVALS = ("arrivals", "request_rate", "spread")
 _STORAGE = (

@@ -81,6 +81,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         rows += [
             hardware_row(settings),
             ("times", shown(settings.time_model.label)),
+            ("engine", _engine(settings)),
             *_not_measured(settings),
             (
                 "scheduler",
@@ -89,6 +90,16 @@ def _setting(trace: Trace, settings: Settings) -> Table:
             ),
         ]
     return pairs("Replay", rows)
+
+
+def _engine(settings: Settings) -> str:
+    """The engine, and which version stands for one that is not known."""
+    profile, ranks = settings.engine.profile, settings.parallelism
+    spread = f", experts over {ranks.ep} ranks" if ranks.ep > 1 else ""
+    if ranks.attention_dp > 1:
+        spread += f", attention in {ranks.attention_dp} groups of {ranks.attention_tp}"
+    asked = f" ({profile.note})" if profile.note else ""
+    return shown(f"{profile.label}{spread}{asked}")
 
 
 def _not_measured(settings: Settings) -> list[tuple[str, str]]:

@@ -54,8 +54,8 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
-            "bytes_per_rank": transfer.bytes,
-            "bytes_total": transfer.bytes * settings.tp,
+            "bytes_per_rank": transfer.bytes // settings.parallelism.attention_dp,
+            "bytes_total": transfer.bytes * settings.page_ranks,
             "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
         }
         for way, transfer in run.transfers.items()
@@ -63,7 +63,9 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     if run.storage is not None:
         result["storage"] = _storage(settings, run, run.storage)
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
+    result["components"] = uses = {
+        use.name: _component(use, settings.page_ranks) for use in run.components
+    }
     if len(run.components) > 1:
         for use in run.components:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}

@@ -47,7 +47,8 @@ def size_rows(trace: Trace, settings: Settings) -> list[Row]:
 
 def model_rows(settings: Settings) -> list[Row]:
     model, tp = settings.model, settings.tp
-    page = f"{settings.page_bytes[0]:,} bytes a page{each_rank(settings)}, {model.kv_dtype}"
+    each = " per rank" if settings.page_ranks > 1 else ""
+    page = f"{settings.page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
     weights = _bytes(settings.weight_bytes, tp, model.weight_bytes)
     return [("model", f"{model.name}, {page}"), ("weights", f"{weights}, {model.weight_dtype}")]
 
@@ -76,7 +77,7 @@ def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
     if not pages:
         return "none"
     core = settings.core
-    size = pages * settings.page_bytes[place]
+    size = pages * settings.page_bytes[place] // settings.parallelism.attention_dp
     amount = f"{_bytes(size, settings.tp, size * settings.tp)} ({rule})"
     if residency(core.components[place]) == "state":
         return f"{pages:,} states, {amount}"

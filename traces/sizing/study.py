@@ -80,7 +80,10 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     settings, paged = resolve(bare, trace)
     curves, steps = None, plan.Ladder((), 0)
     if trace.identity:
-        page_bytes, device = settings.page_bytes[0] * settings.tp, settings.core.device_pages[0]
+        page_bytes, device = (
+            settings.page_bytes[0] * settings.page_ranks,
+            settings.core.device_pages[0],
+        )
         each = page_bytes // paged.page_size
         curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))
         steps = plan.ladder(curves.lru, page_bytes, device, asked.sizes)
@@ -155,7 +158,7 @@ def _scaled(
         core = resolve(point.options, trace)[0].core
         device = core.device_pages[0] * core.page_size
         least = -(-largest // core.page_size) * core.page_size
-        page_bytes = settings.page_bytes[0] * settings.tp
+        page_bytes = settings.page_bytes[0] * settings.page_ranks
         scaled = sampling.scaled(point, rate, device, running, least, page_bytes)
         resolve(scaled.options, opened_once(scaled.options))  # raises before anything runs
         found.append((label, scaled))

@@ -19,10 +19,11 @@ from __future__ import annotations
 from ..errors import CoreBug
 from ..eviction import tombstone
 from ..radix.boundaries import is_there
-from ..radix.node import Flight, Node, Request
+from ..radix.node import Flight, Node
 from ..reclaim import evict_device
 from ..state import State
 from ..types import Key, Tier
+from .record import Request
 from .tables import write
 
 

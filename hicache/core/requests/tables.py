@@ -15,9 +15,10 @@ import numpy as np
 
 from ..actions import StateSlots
 from ..errors import CoreBug
-from ..radix.node import Flight, Request
+from ..radix.node import Flight
 from ..state import State
 from ..types import BACKBONE, Pages, frozen
+from .record import Request
 
 
 def filled(length: int, start: int, pages: Pages) -> Pages:

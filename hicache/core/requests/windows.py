@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from ..errors import CoreBug
 from ..radix.locks import unlock_above
-from ..radix.node import Receipt, Request
+from ..radix.node import Receipt
 from ..radix.tree import split, start_of
 from ..state import State
 from ..types import Tier
 from .checkpoints import owns_every_checkpoint_slot
+from .record import Request
 from .tables import strike, write
 
 

@@ -25,9 +25,10 @@ from ..flights import flight_of
 from ..radix.locks import lock_for_storage, release
 from ..radix.marks import mark_new
 from ..radix.matching import cut, match
-from ..radix.node import Flight, FlightKind, Node, Request
+from ..radix.node import Flight, FlightKind, Node
 from ..radix.tree import attach, label_of, new_child, start_of
 from ..requests.checkpoints import limit_states
+from ..requests.record import Request
 from ..state import State
 from ..types import BACKBONE, Pages, PageState, Tier
 from .flights import close_storage_flight, release_waiters, report, report_detached

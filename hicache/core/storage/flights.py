@@ -19,7 +19,8 @@ from bisect import insort
 from ..actions import NO_REQUEST, Abandoned, Prefetched, PrefetchEnd, StorageDetached
 from ..errors import CoreBug
 from ..flights import close_flight, open_flight
-from ..radix.node import Flight, FlightKind, Request
+from ..radix.node import Flight, FlightKind
+from ..requests.record import Request
 from ..state import State
 from ..types import FlightId
 

@@ -24,8 +24,9 @@ from ..eviction import kept_free, make_host_room
 from ..flights import flight_of
 from ..radix.locks import lock, open_receipt
 from ..radix.matching import probe, walk
-from ..radix.node import Flight, FlightKind, Leg, Node, Request
+from ..radix.node import Flight, FlightKind, Leg, Node
 from ..radix.tree import start_of
+from ..requests.record import Request
 from ..state import State
 from ..types import BACKBONE, NO_PAGES, Key, Tier
 from ..validation import whole

@@ -17,8 +17,9 @@ from ..errors import CallerError
 from ..events import PinWanted, UnpinWanted
 from ..radix.locks import lock, lock_required, open_receipt, release, required
 from ..radix.matching import anchors, cut_windows, deepest_on, walk
-from ..radix.node import Node, Pin, Request
+from ..radix.node import Node, Pin
 from ..radix.tree import path_to, split
+from ..requests.record import Request
 from ..state import State
 from ..types import BACKBONE, Tier
 from ..validation import check_key, check_stride, whole

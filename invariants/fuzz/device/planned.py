@@ -62,12 +62,12 @@ class PlannedDevice(SimDevice):
         return self._sent.get(stream, 0)
 
     def record(self, stream: Stream) -> Mark:
-        self._lags[len(self._reached)] = self._plans.get(stream, PLAIN).lag
+        self._lags[self._marks.following] = self._plans.get(stream, PLAIN).lag
         return super().record(stream)
 
     def query(self, mark: Mark) -> bool:
         seen = super().query(mark)
-        self.late += not seen and self._reached[mark] >= 0
+        self.late += not seen and self._marks.is_reached(mark)
         return seen
 
     def copy(self, stream: Stream, job: CopyJob) -> None:

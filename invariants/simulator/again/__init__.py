@@ -1,1 +1,1 @@
-"""Parts of the simulator that were written a second time: durations, queues, engine rules."""
+"""Durations of passes, written a second time."""

@@ -31,7 +31,7 @@ from sim.workload import Job, Workload
 
 from .line import Line
 from .records import Parts, Request
-from .rules import Door, Room, pass_ns
+from .rules import Door, Hold, Room, pass_ns
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for
 
@@ -64,10 +64,12 @@ class PlainEngine:
         self._profile = options.profile
         self._apart = options.profile.batching == "separate"
         self._decodes = False  # the running pass
+        self._hold = Hold(options)
+        self._only_decoded = False  # the last pass
         self._lost = False  # a request was preempted at this boundary
         self._pool = parts.driver.core.view.pool(Tier.DEVICE)
         self._room = Room(options.profile, self._size)
-        self._door = Door(options.profile, parts.clock, self.waiting.push)
+        self._door = Door(options, parts.clock, self.waiting.push)
         self._refused: Blocked | None = None
         self._starved: Blocked | None = None
         self._busy = self._woken = False
@@ -104,7 +106,7 @@ class PlainEngine:
 
     def _boundary(self) -> None:
         self._note(self._parts.driver.poll())
-        self._door.composed()
+        self._door.composed(self._only_decoded)
         for request in sorted(self.decoding, key=lambda one: one.job.index):
             if request.generated == request.outputs:
                 self._finish(request)
@@ -121,16 +123,27 @@ class PlainEngine:
 
     def _fill(self) -> None:
         self.batch = []
+        if self._holds():
+            return
         taken = 0 if self._apart else len(self.decoding)
         self._budget = self._options.token_budget - taken
         self._continue()
         if not (self._apart and self._lost and self.decoding):
             self._admit()
 
+    def _holds(self) -> bool:
+        """Whether prompts wait for others while something decodes."""
+        line = [one for one in self.waiting.waiting if isinstance(one, Request)]
+        full = len(self._admitted) >= self._options.max_running
+        stuck = full or self._waits(self._refused) or self._waits(self._starved)
+        asked = [] if stuck and not self.prefilling else [*self.prefilling, *line]
+        return self._hold.keeps(sum(one.length - one.held for one in asked), len(self.decoding))
+
     def _launch(self) -> None:
         """One pass: the chunks of the batch, and one token of each decoding request."""
         parts, batch = self._parts, self.batch
         self._busy = bool(batch or self.decoding)
+        self._only_decoded = self._busy and not batch
         if not self._busy:
             return
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in batch]

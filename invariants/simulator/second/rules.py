@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sim.clock import Clock
 from sim.engine_profiles.base import EngineProfile
+from sim.options import EngineOptions
 from sim.workload import Job
 
 _MILLION = 1_000_000
@@ -42,8 +43,10 @@ class Door:
     """Requests before the queue. push: puts one in the queue. passes: how many passes have been
     composed; a request that came while a pass ran may be in the pass after the next."""
 
-    def __init__(self, profile: EngineProfile, clock: Clock, push: Callable[[Asked], None]) -> None:
-        self._profile = profile
+    def __init__(self, options: EngineOptions, clock: Clock, push: Callable[[Asked], None]) -> None:
+        self._profile = options.profile
+        self._every = options.poll_passes
+        self._quiet = 0
         self._clock = clock
         self._push = push
         self._served_ns = 0
@@ -64,15 +67,22 @@ class Door:
             then()
 
     def enter(self, request: Asked, busy: bool) -> None:
-        if busy and self._profile.lookahead:
+        if busy and (self._profile.lookahead or self._every > 1):
             self.waiting.append((self._passes, request))
         else:
+            self._quiet = 0
             self._push(request)
 
-    def composed(self) -> None:
-        """A pass is composed, after those of `_passes`: it sees what came before the last one."""
+    def composed(self, decoded: bool) -> None:
+        """A pass is composed, after those of `_passes`: it sees what came before the last one.
+        decoded: the pass before it did nothing else."""
         self._passes += 1
-        self._let_in(lambda came: came < self._passes - 1)
+        self._quiet = (self._quiet + 1) if decoded else 0
+        if self._quiet >= self._every:
+            self._quiet = 0
+        if not self._quiet:
+            ahead = 1 if self._profile.lookahead else 0
+            self._let_in(lambda came: came < self._passes - ahead)
 
     def nothing_runs(self) -> None:
         self._let_in(lambda came: True)
@@ -82,6 +92,25 @@ class Door:
             if may(came):
                 self.waiting.remove((came, request))
                 self._push(request)
+
+
+class Hold:
+    """Prompts that wait for others, so that their pass is worth it."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._most = options.wait_passes
+        self._enough = options.wait_permille * options.token_budget // 1000
+        self._passes = 0
+
+    def keeps(self, tokens: int, decoding: int) -> bool:
+        """Whether prompts of so many tokens wait for another pass."""
+        if not self._most or not tokens or not decoding:
+            return False
+        if tokens + decoding >= self._enough or self._passes == self._most:
+            self._passes = 0
+            return False
+        self._passes += 1
+        return True
 
 
 class Room:

@@ -21,5 +21,5 @@ PROFILE = HardwareProfile(
     ranks_link_bytes_per_s=450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
     sms=132,  # H100 architecture white paper, table 2
     l2_bytes=52_428_800,  # the same: 50 MB
-    link_both_permille=1_690,  # [own], the middle
+    link_both_permille=1_616,  # [own], two large copies
 )

@@ -21,5 +21,5 @@ PROFILE = HardwareProfile(
     ranks_link_bytes_per_s=450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
     sms=78,  # reported by Geekbench 6 on a card
     l2_bytes=62_914_560,  # data sheet: 60 MB
-    link_both_permille=1_690,  # [own], the middle; the same PCIe Gen5
+    link_both_permille=1_616,  # [own], two large copies; the same PCIe Gen5
 )

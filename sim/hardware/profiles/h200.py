@@ -21,5 +21,5 @@ PROFILE = HardwareProfile(
     ranks_link_bytes_per_s=450_000_000_000,  # data sheet: NVLink 900 GB/s, both directions
     sms=132,  # that of an H100 SXM5, which it shares the die with
     l2_bytes=52_428_800,  # the same: 50 MB
-    link_both_permille=1_690,  # [own], the middle; the same PCIe Gen5
+    link_both_permille=1_616,  # [own], two large copies; the same PCIe Gen5
 )

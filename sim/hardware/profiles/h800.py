@@ -21,5 +21,5 @@ PROFILE = HardwareProfile(
     ranks_link_bytes_per_s=200_000_000_000,  # product brief: NVLink 400 GB/s, both directions
     sms=132,  # as an H100
     l2_bytes=52_428_800,  # as an H100
-    link_both_permille=1_690,  # [own], the middle; the same PCIe Gen5
+    link_both_permille=1_616,  # [own], two large copies; the same PCIe Gen5
 )
