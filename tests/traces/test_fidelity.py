@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from traces.cli import main
+from traces.fidelity import table
 from traces.fidelity.choosing import chosen, sampled
 from traces.fidelity.judging import summary
-from traces.fidelity.predicting import Compared, Task, predict
+from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import FIGURE_RULES, RULES
 from traces.fidelity.single.tracehits import hit_rate
@@ -283,3 +284,25 @@ def test_every_published_row_can_be_read() -> None:
     assert len(rows) > 2000
     left = [row for row in rows if row.grade in "AB" and not row.metrics]
     assert not left
+
+
+def test_ctrl_c_keeps_and_shows_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, kept = data_of(tmp_path, CLOSED, COPY), tmp_path / "kept.jsonl"
+    done: list[str] = []
+
+    def interrupted(task: Task) -> Outcome:
+        if done:
+            raise KeyboardInterrupt
+        done.append(task.row.id)
+        return predict(task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "predict", interrupted)
+        found = document(tmp_path, "--data", data, "--keep", str(kept), code=130)
+    assert (found["complete"], [one["id"] for one in found["rows"]]) == (False, done)
+    assert "interrupted: 1 of 2 rows are done; the same command does the rest" in (
+        capsys.readouterr().err
+    )
+    assert len(document(tmp_path, "--data", data, "--keep", str(kept))["rows"]) == 2

@@ -42,7 +42,8 @@ _ANY_MODEL = "llama-3.1-8b"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """See the module. pool_bytes: for cached rows, of one rank. assumed: in plain words."""
+    """See the module. pool_bytes: for cached rows, of one rank. pool_tokens: of the pool, where the
+    row says it. flags: of the script behind the row. assumed: in plain words."""
 
     hardware: HardwareProfile
     model: ModelDescription
@@ -52,6 +53,7 @@ class Setup:
     max_running: int
     pool_bytes: int
     pool_tokens: int
+    flags: Flags
     assumed: tuple[str, ...]
 
     def tokens_in_pool(self, length: int) -> int:
@@ -113,6 +115,7 @@ def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None
         running,
         _pool_bytes(row.engine, machine, model, parallelism, fraction),
         16 * blocks if blocks else total,
+        flags,
         tuple(assumed),
     )
 
