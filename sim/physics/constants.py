@@ -20,8 +20,9 @@ from hicache.core.errors import CallerError
 from ..hardware.profile import HardwareProfile
 from .kernels import Kernel
 
+_RANKS = ("2", "4", "8")  # exchanges over so many ranks, and over their link
 _SCALARS = ("experts_choice", "ranks_imbalance")
-_HBM_BYTES_PER_S = 1_500_000_000_000  # HBM reaches more than this, graphics memory less
+_HBM_BYTES_PER_S = 1_900_000_000_000  # HBM of Hopper and later reaches more, graphics memory less
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,18 @@ def defaults(name: str) -> RooflineConstants:
     return RooflineConstants(MappingProxyType(kernels))
 
 
+def of_reached(constants: RooflineConstants) -> RooflineConstants:
+    """For an accelerator whose rates are not peaks, but what products in bf16 were measured to
+    reach: the others in proportion."""
+    base, kernels = constants.kernels["product.bf16"], dict[str, Kernel]()
+    for kind, kernel in constants.kernels.items():
+        compute, memory = kernel.compute / base.compute, kernel.memory
+        if kind.rpartition(".")[2] not in _RANKS:
+            memory /= base.memory
+        kernels[kind] = replace(kernel, compute=compute, memory=memory)
+    return replace(constants, kernels=MappingProxyType(kernels))
+
+
 Values = tuple[float, ...]  # fixed_us, compute, memory, power
 
 
@@ -132,7 +145,7 @@ _ALL: dict[str, Values] = {
     "sampling": (30.0, 1.0, 0.60, 1.0),  # [estimate]
     "pass": (40.0, 1.0, 1.0, 1.0),  # embedding, final norm, inputs [estimate]
     **_exchanges("send", 0.70, 10.0, 10.0, 10.0),
-    **_exchanges("pcie", 0.60, 12.0, 20.0, 40.0),  # a sum over ranks without NVLink [estimate]
+    **_exchanges("pcie", 0.40, 20.0, 30.0, 50.0),  # a sum over ranks without NVLink [estimate]
 }
 _OF: dict[str, dict[str, Values]] = {
     "ampere": {

@@ -20,7 +20,7 @@ from ..fitted import factors as fitted
 from ..hardware.profile import HardwareProfile
 from ..physics import attention, exchanges, products
 from ..physics.batches import real, share
-from ..physics.constants import RooflineConstants, defaults, family
+from ..physics.constants import RooflineConstants, defaults, family, of_reached
 from ..physics.exchanges import Exchange
 from ..physics.experts import experts
 from ..physics.kernels import PerToken, Work
@@ -42,6 +42,9 @@ def times(
 ) -> Roofline:
     profile = engine or _PLAIN
     generation = family(hardware)
+    if hardware.geometry:
+        constants = of_reached(defaults(generation))
+        return Roofline(model, hardware, parallelism, profile, constants, "measured rates")
     constants = fitted.roofline(defaults(generation), generation, hardware.name, profile)
     return Roofline(model, hardware, parallelism, profile, constants, "fitted")
 

@@ -120,6 +120,23 @@ def test_the_label_says_where_constants_are_from() -> None:
     assert make("roofline", LLAMA, H100).label.startswith("roofline, constants of hopper")
 
 
+def test_measured_rates_are_reached_by_products() -> None:
+    """As fast as peaks of which products reach the defaults; links and fixed times stay."""
+    base = defaults("ampere").kernels["product.bf16"]
+    peak = replace(H100, fp8_flops_per_s=0, fp4_flops_per_s=0)
+    reached = replace(
+        peak,
+        flops_per_s=int(peak.flops_per_s * base.compute),
+        hbm_bytes_per_s=int(peak.hbm_bytes_per_s * base.memory),
+        geometry={"layout": "layer_first"},
+    )
+    expected = Roofline(LLAMA, peak, Parallelism(2), ENGINE, defaults("ampere"))
+    found = make("roofline", LLAMA, reached, Parallelism(2))
+    assert found.label == "roofline, constants of ampere: measured rates"
+    for batch in (([(0, 3000), (500, 900)], 0, 0), ((), 40, 90_000), ([(9, 80)], 3, 9000)):
+        assert found.step_ns(*batch) == pytest.approx(expected.step_ns(*batch), rel=1e-6)
+
+
 def test_impossible_ranks_are_refused() -> None:
     with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads, found 3"):
         make("roofline", LLAMA, H100, Parallelism(3))

@@ -16,7 +16,7 @@ from traces.expected.nearest import Asked, Expected, expected_error
 from traces.expected.table import Judged
 from traces.expected.words import document, sentence, together
 from traces.fidelity.predicting import Compared, Outcome
-from traces.fidelity.summary import summary_of
+from traces.fidelity.showing.summary import summary_of
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 

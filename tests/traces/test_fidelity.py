@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from traces.cli import main
+from traces.fidelity import table
 from traces.fidelity.choosing import chosen, sampled
 from traces.fidelity.judging import summary
-from traces.fidelity.predicting import Compared, Task, predict
+from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import FIGURE_RULES, RULES
 from traces.fidelity.single.tracehits import hit_rate
@@ -186,6 +188,22 @@ def test_rows_are_left_out_by_rules(tmp_path: Path, change: dict[str, object], r
     assert rule in RULES
 
 
+def test_a_fit_needs_its_extra_and_takes_the_fit_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = data_of(tmp_path, CLOSED, FITTED), tmp_path / "fitted.json"
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "scipy.optimize", None)
+        patched.delitem(sys.modules, "traces.fidelity.fitting.fit", raising=False)
+        patched.delitem(sys.modules, "traces.fidelity.fitting.solving", raising=False)
+        assert main(["fidelity", "--data", data, "--fit", str(out)]) == 2
+    assert "--fit: expected scipy to be installed" in capsys.readouterr().err
+    assert not out.exists()
+    pytest.importorskip("scipy")
+    assert main(["fidelity", "--data", data, "--fit", str(out)]) == 0
+    assert json.loads(out.read_text())["groups"] in ([], ["h100|llama-3.1-8b|trtllm"])
+
+
 def test_figures_that_are_not_judged(tmp_path: Path) -> None:
     eight = {"engine": "trtllm", "engine_version": "1.0.0rc3"}
     old = {"engine_version": "0.7.3", "workload": LOOP | {"isl": 20_000}}
@@ -266,3 +284,25 @@ def test_every_published_row_can_be_read() -> None:
     assert len(rows) > 2000
     left = [row for row in rows if row.grade in "AB" and not row.metrics]
     assert not left
+
+
+def test_ctrl_c_keeps_and_shows_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, kept = data_of(tmp_path, CLOSED, COPY), tmp_path / "kept.jsonl"
+    done: list[str] = []
+
+    def interrupted(task: Task) -> Outcome:
+        if done:
+            raise KeyboardInterrupt
+        done.append(task.row.id)
+        return predict(task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "predict", interrupted)
+        found = document(tmp_path, "--data", data, "--keep", str(kept), code=130)
+    assert (found["complete"], [one["id"] for one in found["rows"]]) == (False, done)
+    assert "interrupted: 1 of 2 rows are done; the same command does the rest" in (
+        capsys.readouterr().err
+    )
+    assert len(document(tmp_path, "--data", data, "--keep", str(kept))["rows"]) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.times import base as times
 from traces.fidelity import lengths
 from traces.fidelity.figures import figures_of
 from traces.fidelity.rows import Row
@@ -43,7 +44,8 @@ def test_a_closed_loop_is_replayed_and_its_passes_give_its_figures(tmp_path: Pat
     assert load is not None
     assert (len(load.jobs), load.concurrency) == (40, 4)
     setup = setup_of(row, load.concurrency)
-    found, passes = record(setup, load, "pure-roofline")
+    served = setup.model, setup.hardware, setup.parallelism, setup.engine
+    found, passes = record(setup, load, times.make("pure-roofline", *served))
     ttft, tpot = (predicted(found, figure) for figure in figures_of(row))
     took = passes.took_ns / 1e9
     assert passes.before_s + float(passes.ttft @ took) == pytest.approx(ttft, rel=1e-6)
@@ -52,6 +54,21 @@ def test_a_closed_loop_is_replayed_and_its_passes_give_its_figures(tmp_path: Pat
     assert int(passes.decoding.sum()) == sum(job.output_length - 1 for job in load.jobs)
     smooth = replay(setup, load, "pure-roofline")
     assert predicted(smooth, figures_of(row)[1]) == pytest.approx(tpot, rel=1e-4)
+
+
+def test_rows_without_flags_have_those_of_their_script(tmp_path: Path) -> None:
+    """SGLang on B200 looks for requests after 30 passes; TensorRT-LLM holds short prompts back."""
+    how = {"distribution": f"{UNIFORM} (InferenceX)", "isl": 1024, "osl": 1024, "concurrency": 32}
+    change: dict[str, object] = {"gpu": "B200", "workload": how, "weights": "fp8"}
+    deepseek = {"engine": "sglang", "hicache_model": "deepseek-v3", "tp": 8, "gpu_count": 8}
+    setup = setup_of(row_of(tmp_path, **change, **deepseek), 32)
+    assert (setup.token_budget, setup.max_running, setup.flags.poll_passes) == (32_768, 128, 30)
+    assert (setup.engine.all_reduce, setup.model.kv_dtype) == ("fused", "fp8")
+    llama = {"engine": "trtllm", "hicache_model": "llama-3.1-70b", "tp": 2, "gpu_count": 2}
+    row = row_of(tmp_path, **change, **llama, limits={"max_num_tokens": 16_384})
+    setup = setup_of(row, 32)
+    assert (setup.token_budget, setup.flags.wait_passes) == (16_384, 20)
+    assert setup_of(replace(row, workload=how | {"osl": 8192}), 32).flags.wait_passes == 0
 
 
 def test_room_for_rows_is_what_two_engines_printed(tmp_path: Path) -> None:

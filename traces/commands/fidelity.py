@@ -20,6 +20,7 @@ from sim.times.base import DEFAULT
 from ..executors import base as executors
 from ..fidelity import judging
 from ..fidelity.choosing import chosen, sampled, tasks_of
+from ..fidelity.fitting.begin import fitted_text
 from ..fidelity.places import DATA, data_folder
 from ..fidelity.predicting import Outcome
 from ..fidelity.rows import FILE, GRADES
@@ -27,14 +28,14 @@ from ..fidelity.rows import read as read_rows
 from ..fidelity.rules import FIGURE_RULES, RULES
 from ..fidelity.showing import page, picture
 from ..fidelity.showing.printing import beside, print_side_by_side, print_table
+from ..fidelity.showing.summary import summary_of
 from ..fidelity.split import HALVES
-from ..fidelity.summary import summary_of
 from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.output import as_json, check_outputs, write_all, write_whole
 from ..terminal.streams import ignore_broken_pipe
 from ._options import add_workers
 
@@ -52,6 +53,7 @@ class Options(OptionRecord):
     sample: int | None
     times: tuple[str, ...]
     full: bool
+    fit: str | None
     keep: str | None
     summary: str | None
     json: str | None
@@ -119,6 +121,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also print errors by ranks and precision, and those of grade C",
     )
+    _add_outputs(parser)
+    add_workers(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--fit",
+        type=read.output,
+        metavar="FILE",
+        help="fit the constants on the half to fit and write them here, and do nothing else; "
+        "sim/fitted/fitted.json is the file that is read",
+    )
     add(
         "--keep",
         type=read.name,
@@ -141,7 +156,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the picture (SVG): predicted against published, bands of 10 and 25 %%",
     )
-    add_workers(parser)
 
 
 def run(options: Options, command: str) -> int:
@@ -153,11 +167,15 @@ def run(options: Options, command: str) -> int:
         output=options.output,
         keep=options.keep,
         summary=options.summary,
+        fit=options.fit,
     )
     if [options.summary, options.json, options.html, options.output].count("-") > 1:
         raise CallerError("-: expected one document on standard output, found two; name a file")
     check_picture(options.output)
     executors.load(options.executor)
+    if options.fit is not None:
+        write_whole(options.fit, [fitted_text(read_rows(folder))])
+        return 0
     rows = chosen(read_rows(folder), options.grade, options.only)
     if options.sample is not None:
         rows = sampled(rows, options.sample)

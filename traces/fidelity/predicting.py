@@ -51,8 +51,7 @@ _OF_KIND = {
 class Compared:
     """One published figure beside its prediction, in seconds, per second, or a part of 1.
 
-    rule: why it is not judged; "" if it is. points: the error counts in parts of 1 and not in parts
-    of the published figure (hit rates).
+    rule: why it is not judged; "" if it is.
     """
 
     name: str

@@ -48,7 +48,7 @@ class Row:
     hardware    the accelerator's name (see names): `hicache_hardware`, else from `gpu`.
     model       `hicache_model`, else from `model`.
     gpu, published_model, published_engine   as the source writes them.
-    where       file and line, for messages.
+    where       file and line.
     """
 
     id: str
@@ -84,11 +84,6 @@ class Row:
     def accelerator(self) -> str:
         """The name that follows from `gpu` alone; `hardware` where the source does not say."""
         return names.gpu(self.gpu) if self.gpu else self.hardware
-
-    @property
-    def label(self) -> str:
-        """For messages: file, line and id."""
-        return f"{self.where}, row {self.id}"
 
 
 def read(path: Path) -> list[Row]:

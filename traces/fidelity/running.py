@@ -6,7 +6,7 @@ workloads and setup) or judge (see judging).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hicache.core.config import Config
 from hicache.core.types import Tier
 from sim.engine.sequence import RequestResult
-from sim.options import EngineOptions, WorldOptions
+from sim.options import WorldOptions, engine_options
 from sim.replica import TimedResult
 from sim.rounds import RoundOptions
 from sim.times import base as times
@@ -83,13 +83,16 @@ def _world(setup: Setup, load: Load, costs: times.TimeModel) -> World:
     pages = max(1, pool // page)
     host = 4 * sum(-(-job.input_length // page) for job in load.jobs) if load.emptied else 0
     config = Config(page_size=page, device_pages=(pages,), host_pages=(host,))
-    each = setup.parallelism.attention_dp if setup.engine.rank_limits else 1
-    engine = EngineOptions(
-        token_budget=max(page, budget * each),
-        max_running=setup.max_running * each,
-        most_chunk=max(page, budget) if each > 1 else 0,
-        profile=setup.engine,
+    made = engine_options(
+        setup.engine, setup.parallelism.attention_dp, max(page, budget), setup.max_running
+    )
+    flags = setup.flags
+    engine = replace(
+        made,
         growth_tokens=max(_GROWTH_TOKENS, longest // _GROWTH_OF_LONG) if tight else load.longest,
+        poll_passes=flags.poll_passes,
+        wait_passes=flags.wait_passes,
+        wait_permille=flags.wait_permille,
     )
     options = WorldOptions(parallelism=setup.parallelism, concurrency=load.concurrency)
     rounds = None

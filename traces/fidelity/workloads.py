@@ -31,10 +31,16 @@ _SHAREGPT_SIMULATED = 230
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """See the module. jobs: in the order in which they are sent. concurrency: requests in flight; 0
-    for arrivals at their times. parts: the phase or stage of each request, "" for all. measured:
-    the first request that counts. pass_tokens: of one pass, where the source gives none and the
-    family has an assumption. pool_tokens: of the pool, where everything fits."""
+    """See the module.
+
+    jobs         in the order in which they are sent. concurrency: requests in flight; 0 for
+                 arrivals at their times.
+    segments     of each prompt, see prompts; () where nothing is shared.
+    sender       how a benchmark's client sends, if not by the two above.
+    turns        of each request; () for one turn. emptied: the device is, between two turns.
+    pass_tokens  of one pass, where the source gives no limit and the family has an assumption.
+    pool_tokens  of the pool, where everything fits.
+    """
 
     jobs: tuple[Job, ...]
     concurrency: int = 0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..expected.table import METRICS, Judged, precision, summary
-from .judging import judged
-from .predicting import Outcome
-from .split import JUDGE
+from ...expected.table import METRICS, Judged, precision, summary
+from ..judging import judged
+from ..predicting import Outcome
+from ..split import JUDGE
 
 
 def summary_of(outcomes: Iterable[Outcome]) -> str:

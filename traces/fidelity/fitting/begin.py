@@ -1,0 +1,38 @@
+"""Loads the fit when somebody asks for it: the other modules here need scipy, an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+from ...terminal.progress import progress
+from ..rows import Row
+
+_ROOM = "traces.fidelity.fitting"
+_PARTS = 4  # two rounds of replays and of constants
+_HUNDREDTHS = 100
+
+
+def fitted_text(rows: Sequence[Row]) -> str:
+    """The file of constants that the fit half of these rows gives. Raises CallerError without
+    scipy."""
+    try:
+        fitting, writing = registry.load(_ROOM, "fit"), registry.load(_ROOM, "writing")
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise CallerError(
+            f"--fit: expected {missing} to be installed, and it is not; install it (in a clone: "
+            ".venv/bin/pip install -e '.[fit]')"
+        ) from None
+    seen: dict[str, None] = {}
+    with progress("fitted", _PARTS * _HUNDREDTHS, "hundredths of a part") as shown:
+
+        def tell(what: str, part: float) -> None:
+            seen[what] = None
+            shown(_HUNDREDTHS * (len(seen) - 1) + int(_HUNDREDTHS * part))
+
+        found = fitting.fit(rows, tell)
+    text: str = writing.text_of(found.factors)
+    return text
