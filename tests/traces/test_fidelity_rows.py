@@ -10,6 +10,7 @@ import pytest
 from hicache.core.errors import CallerError
 from traces.fidelity import names
 from traces.fidelity.rows import Row, read
+from traces.fidelity.rules import row_rule
 from traces.fidelity.split import group, half
 
 GIVEN: dict[str, object] = {
@@ -58,6 +59,25 @@ def test_a_row_is_read_and_its_names_are_normalised(tmp_path: Path) -> None:
         ({"metrics": {"mean_tpot_ms": -1}}, "metrics.mean_tpot_ms: expected a number of at least"),
         ({"metrics": {"mean_tpot_ms": "7"}}, "metrics.mean_tpot_ms: expected a number of at least"),
         ({"metrics": {"rate": [1, True]}}, "metrics.rate: expected a number of at least 0"),
+        ({"metrics": {"mean_tpot_ms": 10**400}}, "metrics.mean_tpot_ms: expected a number of at"),
+        ({"metrics": {"ttft_ms": 9, "e2e_ms": 8}}, "metrics.ttft_ms: expected at most e2e_ms"),
+        ({"workload": {"isl": 0}}, "workload.isl: expected an integer from 1 to 10000000, found 0"),
+        ({"workload": {"concurrency": "x"}}, "workload.concurrency: expected an integer from 1 to"),
+        ({"workload": {"num_prompts": 10**10}}, "workload.num_prompts: expected an integer from 1"),
+        ({"workload": {"rate": [5, -4]}}, "workload.rate: expected a number above 0 and at most"),
+        ({"workload": {"shared_prefix": 7}}, "workload.shared_prefix: expected an object, found 7"),
+        (
+            {"workload": {"shared_prefix": {"prefixes": 9}}},
+            "workload.shared_prefix.users: expected an integer from 1 to 1000000, found null",
+        ),
+        (
+            {"limits": {"max_num_seqs": -1}},
+            "limits.max_num_seqs: expected an integer from 1 to 1000000000, found -1",
+        ),
+        (
+            {"limits": {"kv_fraction": 7.5}},
+            "limits.kv_fraction: expected a number above 0 and at most 1, found 7.5",
+        ),
         ({"tp": 0}, "tp: expected an integer of at least 1, found 0"),
         ({"tp": 2.0}, "tp: expected an integer of at least 1, found 2.0"),
         ({"tp": 4}, "tp: expected at most the 2 GPUs of gpu_count, found 4 ranks"),
@@ -100,6 +120,40 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) ->
         rows_of(tmp_path, line)
     assert "measurements.jsonl:1: " in str(error.value)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload", "metrics"),
+    [
+        ("throughput-saturation", {"client_concurrency": 4, "num_prompts": 8}, {"output_tok_s": 1}),
+        ("serving-open-loop", {"trace": "sharegpt_x", "num_prompts": 8, "rate": 1}, {"ttft_ms": 1}),
+        ("serving-open-loop", {"trace": "about 10 a second", "num_prompts": 8}, {"ttft_ms": 1}),
+        (
+            "prefix-cache hit rate per round",
+            {"script": "99999999 clients, prompt of round r = 5 + 6 r"},
+            {"hit_rate_by_round": [0, 0.5]},
+        ),
+        (
+            "prefix-cache hit rate per round",
+            {"clients": 2, "rounds": 2},
+            {"hit_rate_by_round": []},
+        ),
+        (
+            "prefix-cache, serving-open-loop",
+            {"profile": "0 x 5, question 4, output 9, system 1, 5 req/s"},
+            {"ttft_ms": 1},
+        ),
+    ],
+)
+def test_requests_that_a_row_does_not_describe_leave_it_out(
+    tmp_path: Path, kind: str, workload: dict[str, object], metrics: dict[str, object]
+) -> None:
+    (row,) = rows_of(tmp_path, GIVEN | {"kind": kind, "workload": workload, "metrics": metrics})
+    assert row_rule(row) == "incomplete"
+
+
+def test_a_version_of_many_digits_has_no_order(tmp_path: Path) -> None:
+    assert names.version("9" * 5_000 + ".1") == (999_999_999, 1)
 
 
 def test_an_id_is_there_once_and_a_file_has_rows(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import hicache
 import sim
 from hicache.core.errors import CallerError
 
+from ..terminal.appended import appended
 from ..terminal.output import unwritable
 from ..terminal.signals import deferred
 from .predicting import Outcome, Task
@@ -27,6 +28,7 @@ from .predicting import Outcome, Task
 _ROOTS = (Path(hicache.__path__[0]), Path(sim.__path__[0]), Path(__file__).parent)
 _SUFFIXES = (".py", ".json")
 _KEY, _OUTCOME = "key", "outcome"
+_FIRST = f'{{"{_KEY}": "'.encode()  # how every line begins
 
 
 def key_of(task: Task) -> str:
@@ -74,28 +76,30 @@ class Kept:
         self._stream.seek(0)
         end = 0
         for number, line in enumerate(self._stream, 1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and line.startswith(_FIRST[: len(line)]):
                 self.repaired = True
                 self._stream.truncate(end)
                 break
             end += len(line)
-            try:
-                found = json.loads(line)
-                self._done[found[_KEY]] = Outcome.of(found[_OUTCOME])
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise CallerError(
-                    f"{self._path}:{number}: expected a row that was predicted before, found "
-                    f"{line[:40].decode(errors='replace')!a}; name another file"
-                ) from None
+            self._take(number, line)
         self._stream.seek(0, 2)
+
+    def _take(self, number: int, line: bytes) -> None:
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("cut off")
+            found = json.loads(line)
+            self._done[found[_KEY]] = Outcome.of(found[_OUTCOME])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise CallerError(
+                f"{self._path}:{number}: expected a row that was predicted before, found "
+                f"{line[:40].decode(errors='replace')!a}; name another file"
+            ) from None
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Kept]:
-    """The file at this path, made if it is missing. Raises CallerError if it is another one."""
-    try:
-        stream = open(path, "a+b")  # noqa: SIM115
-    except OSError as error:
-        raise unwritable(path, error.strerror) from None
-    with stream:
+    """The file at this path, made if it is missing. Raises CallerError if it is another one, or if
+    another command writes to it."""
+    with appended(path) as stream:
         yield Kept(path, stream)

@@ -80,7 +80,7 @@ def precision(text: str) -> str:
 
 def version(text: str) -> tuple[int, ...]:
     """The numbers of a version such as 1.1.0rc2.post2, for the nearest one; () without any."""
-    found = re.search(r"\d+(?:\.\d+)+", text)
+    found = re.search(r"\d{1,9}(?:\.\d{1,9})+", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 

@@ -8,7 +8,6 @@ the rules of `leaving_out` decide about it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,22 @@ _TEXTS = (
 )
 _FLAGS = ("prefix_cache", "host_offload")
 _RECORDS = ("workload", "limits", "metrics")
+_LARGEST = 1e15  # of a figure
+_LENGTHS = ("isl", "osl")  # or words, such as "256 to 125k swept"
+_MOST_TOKENS = 10_000_000
+_NUMBERS = (
+    *("concurrency", "concurrency_per_replica", "client_concurrency", "num_prompts"),
+    *("clients", "rounds", "isl_max", "osl_max", "max_output"),
+)
+_MOST = 1_000_000
+_MOST_LIMIT = 1_000_000_000
+_RATES = {"rate": 1e4, "total_input": 1e12, "total_output": 1e12}
+_SHARED = ("prefixes", "users", "question", "output", "system")
+_PARTS = ("gpu_memory_utilization", "mem_fraction_static", "kv_fraction")
+_CAPS = (
+    *("max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size", "kv_blocks_of_16"),
+    *("max_total_tokens", "max_num_seqs", "max_batch_size", "max_batch", "max_running_requests"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,8 @@ def _row(line: bytes, where: str) -> Row:
     if not given["metrics"]:
         _wrong(label, "metrics", "at least one figure", "none")
     _check_figures(given["metrics"], label, "metrics.")
+    _check_workload(given.get("workload", {}), label)
+    _check_limits(given.get("limits", {}), label)
     _check_agreement(given, label)
     return _made(given, where)
 
@@ -210,9 +227,58 @@ def _check_figures(figures: Mapping[str, Any], label: str, prefix: str) -> None:
     """Figures are numbers that are not negative, or lists of them."""
     for name, value in figures.items():
         for each in value if isinstance(value, list) else [value]:
-            number = isinstance(each, int | float) and not isinstance(each, bool)
-            if not number or not math.isfinite(each) or each < 0:
-                _wrong(label, prefix + name, "a number of at least 0", show(value))
+            if not _is_number(each) or not 0 <= each <= _LARGEST:
+                _wrong(
+                    label,
+                    prefix + name,
+                    f"a number of at least 0 and at most {_LARGEST:g}",
+                    show(value),
+                )
+
+
+def _check_workload(given: Mapping[str, Any], label: str) -> None:
+    """What requests are made of: whole numbers of a size that can be replayed, and rates."""
+    for names_, most in ((_LENGTHS, _MOST_TOKENS), (_NUMBERS, _MOST)):
+        for name in names_:
+            value = given.get(name)
+            if value is not None and not (name in _LENGTHS and isinstance(value, str)):
+                _check_whole(value, most, label, f"workload.{name}")
+    for name, largest in _RATES.items():
+        value = given.get(name)
+        for each in value if isinstance(value, list) and name == "rate" else [value]:
+            if each is not None and not (_is_number(each) and 0 < each <= largest):
+                expected = f"a number above 0 and at most {largest:g}"
+                _wrong(label, f"workload.{name}", expected, show(value))
+    shared = given.get("shared_prefix")
+    if shared is None:
+        return
+    if not isinstance(shared, dict):
+        _wrong(label, "workload.shared_prefix", "an object", show(shared))
+    for name in _SHARED:
+        _check_whole(shared.get(name), _MOST, label, f"workload.shared_prefix.{name}")
+
+
+def _check_limits(given: Mapping[str, Any], label: str) -> None:
+    """Limits are numbers, or texts in which one is searched."""
+    for name in _CAPS:
+        value = given.get(name)
+        if value is not None and not isinstance(value, str):
+            _check_whole(value, _MOST_LIMIT, label, f"limits.{name}")
+    for name in _PARTS:
+        value = given.get(name)
+        if value is None or isinstance(value, str):
+            continue
+        if not _is_number(value) or not 0 < value <= 1:
+            _wrong(label, f"limits.{name}", "a number above 0 and at most 1", show(value))
+
+
+def _check_whole(value: object, most: int, label: str, field: str) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        _wrong(label, field, f"an integer from 1 to {most}", show(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_agreement(given: dict[str, Any], label: str) -> None:
@@ -224,7 +290,7 @@ def _check_agreement(given: dict[str, Any], label: str) -> None:
     if gpus is not None and attention > gpus:
         _wrong(label, "dp_attention", f"at most the {gpus} GPUs of gpu_count", str(attention))
     metrics = given["metrics"]
-    for low, high in (("median", "p99"), ("p50", "p90"), ("p90", "p99")):
+    for low, high in (("median", "p99"), ("p50", "p90"), ("p90", "p99"), ("ttft", "e2e")):
         for name, value in metrics.items():
             other = metrics.get(name.replace(low, high)) if low in name else None
             if isinstance(value, int | float) and isinstance(other, int | float) and value > other:

@@ -27,6 +27,7 @@ _SHORT_PROMPT = 280  # its sharegpt_standard_v1
 _ACCELMARK_OUTPUT = 345
 _SHAREGPT = (215, 198)  # vLLM's sample of 200 prompts
 _SHAREGPT_SIMULATED = 230
+_MOST_REQUESTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,13 @@ def _all_at_once(row: Row) -> Load | None:
     """trtllm-bench, and AccelMark's offline runs."""
     given = row.workload
     count: int = given.get("num_prompts") or 0
-    if "client_concurrency" in given:
-        outputs = row.metrics["output_tok_s"] * row.metrics["elapsed_s"] / count
+    if given.get("client_concurrency"):
+        rate, seconds = row.metrics.get("output_tok_s"), row.metrics.get("elapsed_s")
+        most = given.get("max_output")
+        if not (rate and seconds and count and most):
+            return None
         prompt = _accelmark_prompt(row)
-        drawn = lengths.capped(prompt, round(outputs), given["max_output"], count)
+        drawn = lengths.capped(prompt, max(1, round(rate * seconds / count)), most, count)
         text = f"prompts of {prompt} tokens, outputs spread evenly around their mean"
         return _closed(drawn, given["client_concurrency"], text)
     isl, osl = given.get("isl"), given.get("osl")
@@ -166,7 +170,7 @@ def _alone(row: Row) -> Load | None:
         return alone(isl, osl)
     if "sharegpt" in str(given.get("trace")):
         isl = _accelmark_prompt(row)
-        found = alone(isl, given.get("max_output", _ACCELMARK_OUTPUT))
+        found = alone(isl, given.get("max_output") or _ACCELMARK_OUTPUT)
         return replace(found, assumed=(f"a prompt of {isl} tokens, the median",))
     if given.get("concurrency") == 1 and "TPOT at c=1 does not depend" in " ".join(row.assume):
         return replace(alone(128, 128), assumed=("128 tokens in and 128 out",))
@@ -188,14 +192,20 @@ def _open_loop(row: Row) -> Load | None:
     count, rate, trace = given.get("num_prompts"), given.get("rate"), str(given.get("trace", ""))
     if not isinstance(count, int):
         return None
-    if "sharegpt_" in trace and rate:
+    if isinstance(rate, list):
+        return None
+    most = given.get("max_output")
+    if "sharegpt_" in trace and rate and most:
         isl = _accelmark_prompt(row)
-        drawn = lengths.capped(isl, _ACCELMARK_OUTPUT, given["max_output"], count)
+        drawn = lengths.capped(isl, _ACCELMARK_OUTPUT, most, count)
         text = f"prompts of {isl} tokens, outputs evenly around {_ACCELMARK_OUTPUT}"
     elif "about 10 a second" in trace:
-        metrics = row.metrics
-        decoded = (metrics["mean_e2e_ms"] - metrics["mean_ttft_ms"]) / metrics["mean_tpot_ms"]
-        drawn = lengths.capped(_SHAREGPT_SIMULATED, round(decoded) + 1, 2 * round(decoded), count)
+        names = ("mean_e2e_ms", "mean_ttft_ms", "mean_tpot_ms")
+        whole, first, each = (row.metrics.get(name) for name in names)
+        if not (whole and first and each):
+            return None
+        decoded = max(1, round((whole - first) / each))
+        drawn = lengths.capped(_SHAREGPT_SIMULATED, decoded + 1, 2 * decoded, count)
         rate = 10
         text = (
             f"prompts of {_SHAREGPT_SIMULATED} tokens, outputs evenly around "
@@ -240,6 +250,8 @@ def _shared_prefixes(row: Row) -> Load | None:
         if length := re.search(r"for ([\d,]+) s", text):
             seconds = int(length[1].replace(",", ""))
     rates = stages if isinstance(stages, list) else [stages]
+    if not all([*rates, *given.values()]) or sum(rates) * seconds > _MOST_REQUESTS:
+        return None
     arrivals: list[int] = []
     for stage, rate in enumerate(rates):
         begin = stage * seconds * _S
@@ -258,7 +270,7 @@ def _rounds(row: Row) -> Load | None:
     generated is not found again, because the script sends a text that is tokenised anew."""
     given = row.workload
     rates = row.metrics.get("hit_rate_by_round")
-    if not isinstance(rates, list):
+    if not isinstance(rates, list) or not rates:
         return None
     text = str(given.get("script", ""))
     found = re.search(r"(\d+) clients.*prompt of round r = (\d+) \+ (\d+) r", text)
@@ -272,6 +284,8 @@ def _rounds(row: Row) -> Load | None:
         assumed = ("turns of 8,192 tokens, and room for all",)
         room = clients * (first + output) * len(rates) ** 2
     else:
+        return None
+    if not 0 < clients * len(rates) <= _MOST_REQUESTS:
         return None
     jobs, segments, turns = [], [], []
     for turn in range(len(rates)):

@@ -7,7 +7,6 @@ measures; see work.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 
 from hicache.core.errors import CallerError
 
+from ..terminal.appended import appended
 from ..terminal.output import unwritable
 from ..terminal.signals import deferred
 from .work import KIND as POINT
@@ -115,16 +115,5 @@ def _is_beginning(line: bytes) -> bool:
 def opened(path: str) -> Iterator[SweepFile]:
     """The sweep file at this path, made if it is missing. Raises CallerError if it is none, or if
     another command writes to it."""
-    try:
-        stream = open(path, "a+b")  # noqa: SIM115
-    except OSError as error:
-        raise unwritable(path, error.strerror) from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CallerError(
-                f"{path}: expected that nobody else writes to it, found another command that does; "
-                "wait for it, or name another file"
-            ) from None
+    with appended(path) as stream:
         yield SweepFile(path, stream)
