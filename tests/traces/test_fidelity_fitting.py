@@ -15,6 +15,7 @@ from sim.fitted import factors as fitted
 from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.physics.constants import defaults, family
+from traces.cli import main
 from traces.fidelity import rows, split
 from traces.fidelity.figures import figures_of
 from traces.fidelity.fitting import fit as fitting
@@ -111,6 +112,30 @@ def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> No
     assert {split.half(one) for one in some} == {"fit"}
     text = text_of(fitting.fit(some).factors)
     assert text_of(fitting.fit([*judged, *reversed(some)]).factors) == text
+
+
+@pytest.mark.parametrize("change", [{"grade": "C"}, {"model": "llama-3.1-8b"}])
+def test_without_a_row_to_fit_nothing_is_written(
+    change: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = row(1, str(change.get("model", "qwen3-32b"))) | {"grade": change.get("grade", "A")}
+    data, out = tmp_path / rows.FILE, tmp_path / "fitted.json"
+    data.write_text(json.dumps(given) + "\n")
+    assert main(["fidelity", "--data", str(data), "--fit", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "--fit: expected published times of runs in the half to fit, found none" in said
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_fit_writes_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, out = tmp_path / rows.FILE, tmp_path / "fitted.json"
+    data.write_text(json.dumps(row(1)) + "\n")
+    command = ["fidelity", "--data", str(data), "--fit", str(out)]
+    for other in (["--json", str(tmp_path / "x")], ["--only", "h100"], ["--sample", "3"]):
+        assert main([*command, *other]) == 2
+        assert f"--fit: expected no {other[0]}, found one" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_each_group_is_predicted_by_a_fit_without_it(made: list[rows.Row], tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def run(options: Options, command: str) -> int:
     check_picture(options.output)
     executors.load(options.executor)
     if options.fit is not None:
+        _check_alone(options)
         write_whole(options.fit, [fitted_text(read_rows(folder))])
         return 0
     rows = chosen(read_rows(folder), options.grade, options.only)
@@ -190,6 +191,16 @@ def run(options: Options, command: str) -> int:
         _print(found.outcomes, options, out)
     _write(found.outcomes, options, command, not found.code and found.error is None)
     return found.ended()
+
+
+def _check_alone(options: Options) -> None:
+    """--fit takes every row of the half to fit, and writes nothing else."""
+    for name in ("only", "sample", "keep", "summary", "json", "html", "output"):
+        if getattr(options, name):
+            raise CallerError(
+                f"--fit: expected no --{name}, found one; --fit writes the constants alone, from "
+                "all rows of their half: leave one of the two out"
+            )
 
 
 def _of(outcomes: Sequence[Outcome], times: str) -> list[Outcome]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hicache.core.errors import CallerError
 from sim.fitted.factors import Factor
 
 from .. import split
 from ..rows import Row
-from .samples import Sample, samples_of
+from .samples import Sample, samples_of, usable
 from .solving import Solution, solve
 from .writing import factors_of
 
@@ -39,8 +40,9 @@ class Fit:
 
 def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> Fit:
     """rows: all of them; the fit half is chosen here. progress: called with what is done, and the
-    part of it that is."""
-    half = sorted((row for row in rows if split.half(row) == split.FIT), key=lambda row: row.id)
+    part of it that is. Raises CallerError if there is nothing to fit to."""
+    fitted_on = (row for row in rows if split.half(row) == split.FIT and usable(row))
+    half = sorted(fitted_on, key=lambda row: row.id)
     # runs of thousands of requests take most of the time; their passes hardly depend on constants
     quick = [row for row in half if not row.kind.startswith("throughput")] or half
     given: tuple[Factor, ...] = ()
@@ -50,6 +52,11 @@ def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> Fi
         samples = samples_of(
             half if number == _ROUNDS else quick, given, partial(progress, f"{what}: replays")
         )
+        if not samples:
+            raise CallerError(
+                "--fit: expected published times of runs in the half to fit, found none; "
+                "name other measurements with --data"
+            )
         solution = solve(samples, solution, progress=partial(progress, f"{what}: constants"))
         found = Fit(samples, solution)
         given = found.factors
