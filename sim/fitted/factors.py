@@ -127,10 +127,12 @@ def roofline(
     return constants.replaced(changed)
 
 
-def engine(profile: EngineProfile, given: tuple[Factor, ...] | None = None) -> EngineProfile:
-    """A profile with its fitted times of the host."""
+def engine(
+    profile: EngineProfile, hardware: str = "", given: tuple[Factor, ...] | None = None
+) -> EngineProfile:
+    """A profile with its fitted times of the host, on this accelerator."""
     known = factors() if given is None else given
-    labels = _labels(profile)
+    labels = _labels(profile) | {hardware}
     changed: dict[str, Any] = {}
     for name in sorted({one.constant for one in known if one.constant.startswith(ENGINE)}):
         field = name.removeprefix(ENGINE)

@@ -76,17 +76,19 @@ class Setup:
 
 def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None) -> Setup:
     """The server of a row. Raises CallerError for one that cannot be, such as weights that do not
-    fit; rows that lack what this needs are left out before (see rules)."""
+    fit; rows that lack what this needs are left out before (see rules). given: factors on the
+    engine's times; None for those of this project."""
     assumed: list[str] = []
     named, why = engine_of(row)
     if why:
         assumed.append(why)
-    engine = fitted.engine(engine_profiles.get(named), given)
+    engine = engine_profiles.get(named)
     named = accelerator(row)
     if named == names.NONE:
         named = _ANY_HARDWARE
         assumed.append(f"{named}, since hits do not depend on it")
     machine = hardware.get(named)
+    engine = fitted.engine(engine, machine.name, given)
     groups = row.dp_attention or 1
     parallelism = Parallelism(max(1, row.tp) * groups, row.pp, row.ep or 1, groups)
     flags = flags_of(row, concurrency)

@@ -23,6 +23,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim import engine_profiles
+from sim.fitted import factors as fitted
 from sim.fleet.options import FleetOptions
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
@@ -347,7 +348,10 @@ def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     ranks = options.parallelism
     times.check_heads(model, ranks)
     times.check_experts(model, ranks)
-    profile = engine_profiles.get(options.engine or engine_profiles.DEFAULT)
+    named = options.engine or engine_profiles.DEFAULT
+    profile = engine_profiles.get(named)
+    if named.partition("@")[0] in engine_profiles.names():  # not a user's own file
+        profile = fitted.engine(profile, options.hardware or HARDWARE)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}
     if options.load_groups is not None and options.load_groups > model.layers:

@@ -79,8 +79,9 @@ _RULES = (
     _Rule("engine.per_sequence_host_ns", ("engine",), 0.6),
     _Rule("engine.prefill_host_ns", ("engine",), 0.6),
     _Rule("engine.launch_ns", ("engine",), 0.3),
-    _Rule("engine.request_host_ns", ("engine",), 0.6),
-    _Rule("engine.request_host_ns", ("version",), 0.6),
+    _Rule("engine.request_host_ns", ("engine",), 1.0),
+    _Rule("engine.request_host_ns", ("version",), 0.5),
+    _Rule("engine.request_host_ns", ("version", "hardware"), 1.0),
 )
 
 

@@ -38,8 +38,8 @@ HOST = (
     *("request_host_ns", "launch_ns"),
 )
 _KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
-_ALIKE = 1.06  # passes whose tokens and sequences differ by less are one
-_ALIKE_CONTEXT = 1.25
+_ALIKE = 1.1  # passes whose tokens and sequences differ by less are one
+_ALIKE_CONTEXT = 1.35
 _WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
 _STATISTICS = ("mean", "")
 _NS = 1e-9
@@ -151,7 +151,7 @@ def _key(setup: Setup, load: Load) -> Hashable:
 
 
 def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]) -> Sample:
-    profile = engine_profiles.get(setup.engine.label)
+    profile = setup.engine
     generation = family(setup.hardware)
     model = _times(setup, ())
     cluster, count = _clusters(log.passes)
@@ -167,7 +167,8 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]
                 work.append((number, kind, *amounts))
         starts.append(model.starts(*passed))
     constants = model.constants.kernels
-    host = {name: getattr(profile, name) for name in HOST}
+    before = engine_profiles.get(profile.label)
+    host = {name: getattr(before, name) for name in HOST}
     idle = _idle(log)
     return Sample(
         row.id,

@@ -23,6 +23,7 @@ from .samples import Sample
 from .table import Floats, Table, constants_of
 
 _ROBUST = 0.1  # error, as a logarithm, beyond which more of it counts less
+_WIDE = 0.4  # the same for the first steps
 _TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
 _MOST, _MOST_HOST = 1.1, 3.0
 _STEPS = 25
@@ -53,25 +54,38 @@ def solve(
     weights = _weights(table)
     done = 0
 
-    def errors(logs: Floats) -> Floats:
+    def errors(logs: Floats, robust: float) -> Floats:
+        off = np.log(table.predict(logs) / table.measured)
+        bent = np.sign(off) * np.sqrt(np.log1p((off / robust) ** 2)) * (robust / _ROBUST)
+        return np.concatenate([weights * bent, logs / spread])
+
+    def slopes(logs: Floats, robust: float) -> Floats:
         nonlocal done
         done += 1
-        progress(min(1.0, done / (steps * (len(found) + 1))))
-        off = np.log(table.predict(logs) / table.measured)
-        bent = np.sign(off) * np.sqrt(np.log1p((off / _ROBUST) ** 2))
-        return np.concatenate([weights * bent, logs / spread])
+        progress(min(1.0, done / steps))
+        predicted, slope = table.slopes(logs)
+        off = np.log(predicted / table.measured)
+        far = np.maximum(np.abs(off / robust), 1e-6)
+        bend = far / (1 + far**2) / np.sqrt(np.log1p(far**2)) / _ROBUST
+        rows = (weights * bend / predicted)[:, None] * slope
+        return np.concatenate([rows, np.diag(1 / spread)])
 
     known = {(one.constant, one.where): factor for one, factor in start.factors()} if start else {}
     begin = np.log([known.get((one.constant, one.where), 1.0) for one in found])
     most = np.array([_most(one) for one in found])
-    solved = least_squares(
-        errors,
-        np.clip(begin, -most, most),
-        bounds=(-most * 1.01, most * 1.01),
-        max_nfev=steps,
-        x_scale=spread,
-    )
-    return Solution(found, solved.x)
+    logs = np.clip(begin, -most, most)
+    # a wide loss first: what is far from its rows would count as a bad row in the narrow one
+    for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)) if start is None else ((_ROBUST, 1.0),):
+        logs = least_squares(
+            errors,
+            logs,
+            slopes,
+            bounds=(-1.01 * most, 1.01 * most),
+            max_nfev=max(1, round(steps * part)),
+            x_scale=spread,
+            args=(robust,),
+        ).x
+    return Solution(found, logs)
 
 
 def _most(parameter: Parameter) -> float:

@@ -10,8 +10,9 @@ parameters, solving).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,25 +72,101 @@ class Table:
         self._request = np.array([one.requests for one in self.figures])
         self.measured = np.array([one.measured for one in self.figures])
         self._cells.close(samples)
+        self._entries()
+
+    def _entries(self) -> None:
+        """Every entry of work once for each figure that its pass is part of."""
+        order = np.argsort(self._pass, kind="stable")
+        begins = np.searchsorted(self._pass[order], np.arange(len(self._sample) + 1))
+        counts = (begins[1:] - begins[:-1])[self._of]
+        ends = np.cumsum(counts)
+        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        self._entry = order[np.repeat(begins[:-1][self._of], counts) + within]
+        self._entry_weight = np.repeat(self._weight, counts)
+        self._entry_key = (
+            np.repeat(self._figure, counts) * self._cells.count + self._cell[self._entry]
+        )
 
     def predict(self, logs: Floats) -> Floats:
         """The figures in seconds. logs: of the factors, in the order of the parameters."""
+        return self._predicted(self._state(logs))
+
+    def slopes(self, logs: Floats) -> tuple[Floats, Floats]:
+        """The figures, and the derivative of each by each logarithm: a row for each figure."""
+        state = self._state(logs)
+        on_device = np.where(self._overlap, state.device >= state.hosted, 1.0)
+        on_layers = on_device * (state.layers >= state.floor) * self._permille
+        shares = on_layers[self._pass] * self._inside
+        shares += (on_device * self._permille)[self._pass] * (1 - self._inside)
+        found = np.zeros((len(self.figures), len(logs)))
+        size = len(self.figures) * self._cells.count
+        for number, slope in enumerate(state.slopes(self._launches)):
+            each = (slope * shares)[self._entry] * self._entry_weight
+            sums = np.bincount(self._entry_key, each, size).reshape(len(self.figures), -1)
+            found += sums @ self._cells.changes(number)
+        on_host = np.where(self._overlap, state.device < state.hosted, 1.0)
+        floored = on_device * (state.layers < state.floor) * self._starts
+        per_pass = (on_host, 1.0, on_host * self._sequences, on_host * self._prompts, 0.0, floored)
+        for number, each in enumerate(per_pass):
+            weighed = (each * state.host[:, number])[self._of] * self._weight
+            sums = np.bincount(self._figure, weighed, len(self.figures))
+            if HOST[number] == "request_host_ns":
+                sums = self._cells.host(logs)[self.owner, number] * self._request
+            found += sums[:, None] * self._cells.host_changes(number)[self.owner]
+        return self._predicted(state), found * _S
+
+    def _state(self, logs: Floats) -> _State:
         fixed, compute, memory, power = self._cells.values(logs)[self._cell].T
-        device = self._launches * fixed * 1000
         longer, shorter = self._compute / compute, self._moved / memory
-        device += (longer**power + shorter**power) ** (1 / power)
+        total = longer**power + shorter**power
+        both = total ** (1 / power)
+        device = self._launches * fixed * 1000 + both
         count = len(self._sample)
         layers = np.bincount(self._pass, device * self._inside, count) * self._permille
         ends = np.bincount(self._pass, device * (1 - self._inside), count) * self._permille
         host = self._cells.host(logs)[self._sample]
         step, gap, sequence, prompt, _, launch = host.T
-        ns = np.maximum(layers, self._starts * launch) + ends
         hosted = step + self._sequences * sequence + self._prompts * prompt
-        took = np.where(self._overlap, np.maximum(ns, hosted), ns + hosted) + gap
-        found = np.bincount(self._figure, took[self._of] * self._weight, len(self.figures))
+        floor = self._starts * launch
+        whole = np.maximum(layers, floor) + ends
+        took = np.where(self._overlap, np.maximum(whole, hosted), whole + hosted) + gap
         request = self._cells.host(logs)[self.owner, HOST.index("request_host_ns")]
-        changed: Floats = (found + request * self._request) * _S + self._rest
+        return _State(
+            fixed, power, longer, shorter, both, layers, floor, whole, hosted, host, took, request
+        )
+
+    def _predicted(self, state: _State) -> Floats:
+        found = np.bincount(self._figure, state.took[self._of] * self._weight, len(self.figures))
+        changed: Floats = (found + state.request * self._request) * _S + self._rest
         return changed
+
+
+class _State(NamedTuple):
+    """What a prediction computes: of each entry of work, and from `layers` on of each pass."""
+
+    fixed: Floats
+    power: Floats
+    longer: Floats
+    shorter: Floats
+    both: Floats
+    layers: Floats
+    floor: Floats
+    device: Floats
+    hosted: Floats
+    host: Floats
+    took: Floats
+    request: Floats
+
+    def slopes(self, launches: Floats) -> Iterator[Floats]:
+        """Of each entry's time by the logarithms of its kernel's fields."""
+        yield launches * self.fixed * 1000
+        of_longer = (self.longer / np.maximum(self.both, 1e-9)) ** self.power
+        of_shorter = 1 - of_longer
+        yield -of_longer * self.both
+        yield -of_shorter * self.both
+        ratio = np.log(np.maximum(self.longer, 1e-9) / np.maximum(self.both, 1e-9)) * of_longer
+        other = np.log(np.maximum(self.shorter, 1e-9) / np.maximum(self.both, 1e-9)) * of_shorter
+        yield self.both * (ratio + other)
 
 
 class _Cells:
@@ -129,6 +206,18 @@ class _Cells:
         factors = np.exp(self._host_matrix @ logs).reshape(self._host_base.shape)
         found: Floats = self._host_base * factors
         return found
+
+    @property
+    def count(self) -> int:
+        return len(self._base)
+
+    def changes(self, field: int) -> Floats:
+        """Which factors change a field of each cell."""
+        return self._matrix[field :: len(FIELDS)]
+
+    def host_changes(self, number: int) -> Floats:
+        """Which factors change a time of the host in each sample."""
+        return self._host_matrix[number :: len(HOST)]
 
     def _of(self, sample: Sample, constant: str) -> Integers:
         labels = sample.labels.all
