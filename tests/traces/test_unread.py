@@ -85,7 +85,7 @@ VALUES = {
 APART = {
     *("trace", "mode", "json", "requests", "why"),
     *("compare_eviction", "exclusive", "skip_too_large", "html", "plot"),
-    *("block_size", "tokenizer", "sample"),  # how the trace is read
+    *("block_size", "tokenizer", "sample", "stream"),  # how the trace is read
     *("ep", "attention_dp"),  # with a model that has experts (see test_engine_option)
 }
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}
