@@ -14,9 +14,6 @@ _FOLDERS = (
     "hicache/core/requests",
     "hicache/core/storage",
     "hicache/core/wants",
-    "invariants/books",
-    "invariants/books/kept",
-    "invariants/checks",
     "sim/device",
     "sim/engine",
 )
@@ -27,7 +24,6 @@ _FILES = (
     "hicache/runtime/immediate.py",
     "hicache/runtime/lanes.py",
     "hicache/runtime/tiered.py",
-    "invariants/watch.py",
     "sim/content.py",
     "sim/recorder.py",
 )

@@ -25,7 +25,7 @@ from sim.times.roofline import Roofline
 
 from .again.kernels import PlainKernels
 from .found_out import refused
-from .judged_costs import H100, batches
+from .judged_costs import H100, Batch, batches
 
 PLAIN = EngineProfile("plain")
 _EAGER = EngineProfile("eager", launch_ns=90_000, graph_batch=20, graph_tokens=60, logit_passes=7)
@@ -43,6 +43,10 @@ _SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
     ("deepseek-v3", "h200", {"tp": 16, "ep": 4, "attention_dp": 2}, _FUSED),
     ("deepseek-v3.2", "b200", {"tp": 8, "pp": 2, "attention_dp": 4}, _EAGER),
 )
+
+
+# Above what sparse attention selects.
+_LONG: tuple[Batch, ...] = (((), 3, 50_000), (((3000, 3040), (0, 2100)), 2, 9_000))
 
 
 def setups() -> Iterator[tuple[Roofline, PlainKernels]]:
@@ -68,8 +72,11 @@ def both(
 
 def kernels_are_plain() -> None:
     for found, plain in setups():
-        for batch in batches(10):
+        for batch in (*batches(10), *_LONG):
             _agree(found, plain, batch)
+    cached = models.cached_as(models.get("llama-3.1-8b"), "fp8")
+    for batch in _LONG:
+        _agree(*both(cached, H100, Parallelism()), batch)
 
 
 def _agree(found: Roofline, plain: PlainKernels, batch: tuple[object, int, int]) -> None:

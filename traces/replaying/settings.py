@@ -350,7 +350,7 @@ def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     times.check_experts(model, ranks)
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
-    if named.partition("@")[0] in engine_profiles.names():  # not a user's own file
+    if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}
