@@ -346,7 +346,6 @@ def _core(
 def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     """The settings of the engine: what was given, and the engine's own defaults."""
     ranks = options.parallelism
-    times.check_heads(model, ranks)
     times.check_experts(model, ranks)
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
