@@ -53,7 +53,7 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
     if len(content) > most_bytes:
         raise CallerError(
             f"{path}: expected at most {most_bytes} bytes, found {max(found.st_size, most_bytes)}"
-            f"; name a {what}"
+            f"; name another {what}"
         )
     try:
         return content.decode("utf-8-sig")

@@ -17,6 +17,7 @@ BATCHING = "sim.engine.batching"
 RESERVES = "sim.engine.reserves"
 _MOST = 1 << 40
 _PERMILLE = 1000
+_PARTS = ("memory_permille", "reserve_permille")  # of something, so at most all of it
 _AT_LEAST_1 = (
     *("token_budget", "max_running", "stream_interval", "memory_permille", "device_permille"),
 )
@@ -103,10 +104,10 @@ class EngineProfile:
         for one in fields(self):
             value = getattr(self, one.name)
             least = int(one.name in _AT_LEAST_1)
-            if type(value) is int and not least <= value < _MOST:
+            most = _PERMILLE if one.name in _PARTS else _MOST - 1
+            if type(value) is int and not least <= value <= most:
                 raise CallerError(
-                    f"engine {self.name}: {one.name}: expected {least} to {_MOST - 1}, "
-                    f"found {value}"
+                    f"engine {self.name}: {one.name}: expected {least} to {most}, found {value}"
                 )
         if self.all_reduce not in ALL_REDUCES:
             raise CallerError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import isfinite
@@ -28,6 +28,8 @@ FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants
 _KEYS = {"constant", "where", "factor", "default", "rows", "groups"}
 _LARGEST = 1000.0
+# Those of an engine profile that a factor may change: its times of the host.
+_TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,14 @@ def read(file: Path) -> tuple[Factor, ...]:
     """The factors in a file. Raises CallerError, in one line, for one that is not well-formed."""
     try:
         document = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _wrong(file, "JSON with fitted constants", error) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _wrong(file, f"format {FORMAT}", document if document is None else "another one")
     groups = document.get("groups")
     entries = document.get("constants")
-    if not isinstance(groups, list) or not isinstance(entries, list):
-        raise _wrong(file, "groups and constants", "none")
+    if not _are_texts(groups) or not isinstance(entries, list):
+        raise _wrong(file, "groups, which are texts, and constants", "other ones")
     found = tuple(_factor(file, entry, groups) for entry in entries)
     if len({(one.constant, one.where) for one in found}) < len(found):
         raise _wrong(file, "each constant once for the same labels", "one twice")
@@ -72,9 +74,12 @@ def _factor(file: Path, entry: Any, groups: list[str]) -> Factor:
     if not isinstance(entry, dict) or set(entry) != _KEYS:
         raise _wrong(file, f"a constant with {', '.join(sorted(_KEYS))}", entry)
     factor, rows, default = entry["factor"], entry["rows"], entry["default"]
-    if not isinstance(entry["constant"], str):
-        raise _wrong(file, "a name of a constant", entry["constant"])
-    if not isinstance(entry["where"], list):
+    name = entry["constant"]
+    if not isinstance(name, str):
+        raise _wrong(file, "a name of a constant", name)
+    if name.startswith(ENGINE) and name.removeprefix(ENGINE) not in _TIMES:
+        raise _wrong(file, f"one of {ENGINE}{', '.join(sorted(_TIMES))}", name)
+    if not _are_texts(entry["where"]):
         raise _wrong(file, f"{entry['constant']}: a list of labels", entry["where"])
     if not isinstance(factor, float) or not 1 / _LARGEST <= factor <= _LARGEST:
         raise _wrong(file, f"{entry['constant']}: a factor of 0.001 to 1000", factor)
@@ -83,10 +88,16 @@ def _factor(file: Path, entry: Any, groups: list[str]) -> Factor:
     if default is not None and not (isinstance(default, int | float) and isfinite(default)):
         raise _wrong(file, f"{entry['constant']}: a default", default)
     numbers = entry["groups"]
-    if not all(type(one) is int and 0 <= one < len(groups) for one in numbers):
+    if not isinstance(numbers, list) or not all(
+        type(one) is int and 0 <= one < len(groups) for one in numbers
+    ):
         raise _wrong(file, f"{entry['constant']}: numbers of groups", numbers)
     of = tuple(groups[number] for number in numbers)
     return Factor(entry["constant"], tuple(entry["where"]), factor, default, rows, of)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _wrong(file: Path, expected: str, found: object) -> CallerError:

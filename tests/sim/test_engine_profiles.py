@@ -101,6 +101,8 @@ def test_a_users_engine_is_read(tmp_path: Path) -> None:
         ({"name": "m", "chunked": 1}, "expected chunked: true or false, found 1"),
         ({"name": "m", "step_host_ns": True}, "expected step_host_ns: an integer, found true"),
         ({"name": "m", "max_running": 0}, "engine m: max_running: expected 1 to "),
+        ({"name": "m", "memory_permille": 1001}, "engine m: memory_permille: expected 1 to 1000"),
+        ({"name": "m", "reserve_permille": 1001}, "engine m: reserve_permille: expected 0 to 1000"),
         ({"name": "m", "step_gap_ns": -1}, "engine m: step_gap_ns: expected 0 to "),
         ({"name": "m", "all_reduce": "ring"}, "engine m: all_reduce: expected one of custom, nccl"),
         ({"name": "m", "batching": "both"}, "batching: expected one of mixed, separate, found"),

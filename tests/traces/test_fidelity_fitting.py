@@ -178,6 +178,8 @@ def test_every_run_gets_constants(name: str, engine: str) -> None:
         ("[]", "format 1"),
         ('{"format": 2}', "format 1"),
         ('{"format": 1, "groups": [], "constants": [{}]}', "a constant with"),
+        ('{"format": 1, "groups": [[]], "constants": []}', "groups, which are texts"),
+        pytest.param("[" * 100_000, "JSON", id="deep"),
     ],
 )
 def test_a_broken_file_is_one_line(text: str, expected: str, tmp_path: Path) -> None:
@@ -196,7 +198,11 @@ def test_a_broken_file_is_one_line(text: str, expected: str, tmp_path: Path) -> 
         ({"rows": 0}, "at least one row"),
         ({"default": "x"}, "a default"),
         ({"groups": [1]}, "numbers of groups"),
+        ({"groups": 7}, "numbers of groups"),
         ({"where": "h100"}, "labels"),
+        ({"where": [["h100"]]}, "labels"),
+        ({"constant": "engine.nothing"}, "one of engine.launch_ns"),
+        ({"constant": "engine.name"}, "one of engine.launch_ns"),
         ({"constant": 3}, "a name"),
     ],
 )

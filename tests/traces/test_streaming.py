@@ -228,6 +228,7 @@ def test_an_interrupt_reports_what_was_served(
     [
         (["generate:nothing"], "expected one of"),
         (["generate:random-tree:requests"], "expected options such as requests=10M"),
+        (["generate:random-tree:seed=1,seed=2"], "expected each option once, found seed twice"),
         (["generate:random-tree:reqests=5"], "unrecognized arguments: --reqests=5"),
         (["generate:random-tree:requests=x"], "expected a number such as 1M"),
         (["generate:bench-multiturn"], "expected requests that arrive at their times"),

@@ -89,6 +89,13 @@ def _options(name: str, generator: base.Generator, given: str) -> OptionRecord:
                 f"{GENERATE}{name}: expected options such as requests=10M, separated by commas, "
                 f"found {word[2:]!r}; give each a value"
             )
+    names = [word.partition("=")[0] for word in words]
+    for option in names:
+        if names.count(option) > 1:
+            raise CallerError(
+                f"{GENERATE}{name}: expected each option once, found {option[2:]} twice; leave one "
+                "out"
+            )
     return generator.Options.read(parser.parse_args(words))
 
 
