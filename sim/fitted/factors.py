@@ -70,7 +70,7 @@ def read(file: Path) -> tuple[Factor, ...]:
     return found
 
 
-def _factor(file: Path, entry: Any, groups: list[str]) -> Factor:
+def _factor(file: Path, entry: Any, groups: Any) -> Factor:
     if not isinstance(entry, dict) or set(entry) != _KEYS:
         raise _wrong(file, f"a constant with {', '.join(sorted(_KEYS))}", entry)
     factor, rows, default = entry["factor"], entry["rows"], entry["default"]

@@ -270,3 +270,15 @@ def _options(*words: str) -> command.Options:
     parser = Parser()
     command.add_options(parser)
     return command.Options.read(parser.parse_args(words))
+
+
+@pytest.mark.parametrize("command", ["size", "sweep", "host"])
+@pytest.mark.parametrize("words", [["--stream"], ["generate:random-tree"]])
+def test_other_commands_hold_their_trace(
+    command: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--host-ratio", "0,1", "--jobs", "1"] if command == "sweep" else []
+    assert cli.main([command, *words, *given]) == 2
+    said = capsys.readouterr().err.strip()
+    assert f"{words[0]}: expected a file that is held, found a trace that is read once" in said
+    assert "\n" not in said

@@ -38,7 +38,8 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         "--stream",
         action="store_true",
         help="read a native trace of segments while it is replayed, in bounded memory; TRACE may "
-        "then be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M",
+        "then be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M "
+        "(hicache replay alone)",
     )
     add(
         "--mode",

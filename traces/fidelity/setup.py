@@ -30,8 +30,9 @@ from .versions import engine_of
 # Data sheets count 2**30 bytes as a GB of device memory, of which drivers report 99 % (torch: 79.1
 # GiB of an H100, 178.4 of a B200, 23.6 of an RTX 4090).
 _REPORTED = 1.063
-# Activations, CUDA graphs and buffers. With it, vLLM's pools of two runs that print their size come
-# out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an RTX 4090.
+# Activations, CUDA graphs and buffers; estimates but that of vLLM. With it, vLLM's pools of two
+# runs that print their size come out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an
+# RTX 4090.
 _BUFFERS = {"vllm": 1_700_000_000, "sglang": 0, "trtllm": 2_000_000_000}
 _PERMILLE = 1000
 _LARGE_MEMORY = 160_000_000_000

@@ -20,6 +20,7 @@ from ..terminal.options import WITHOUT_SPACES, is_size
 from .load.trace import loaded
 from .options import ReplayOptions
 from .settings import Settings
+from .streaming.opening import streams
 
 NAME = "built-in multiturn"
 GENERATOR = "multiturn"
@@ -52,7 +53,14 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
 
 def as_recorded(options: ReplayOptions) -> Trace:
     """The trace before the options of load change when its requests arrive. Raises CallerError for
-    a trace that is a size, which a space separated from its option."""
+    a trace that is a size, which a space separated from its option, or that is to be read once."""
+    if streams(options):
+        given = "--stream" if options.stream else options.trace
+        raise CallerError(
+            f"{given}: expected a file that is held, found a trace that is read once, as "
+            "`hicache replay` alone does; write a generated one to a file with `hicache generate`, "
+            "and leave --stream out"
+        )
     if options.trace is None:
         return builtin_trace(options.limit)
     if is_size(options.trace) and not Path(options.trace).exists():
