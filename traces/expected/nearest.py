@@ -86,10 +86,14 @@ def _nearest(asked: Asked, metric: str, groups: Sequence[Group]) -> Nearest:
 
 def _distance(asked: Asked, group: Group) -> tuple[float, int, int, int, int]:
     """Less is nearer. Of equally near groups the one with fewer ranks wins."""
-    loads = list(LOADS)
+    loads, types = list(LOADS), list(PRECISIONS)
+    known = asked.precision in types and group.precision in types
+    other = (
+        abs(types.index(asked.precision) - types.index(group.precision)) if known else len(types)
+    )
     return (
         abs(math.log2(group.ranks / asked.ranks)),
-        _types_between(group.precision, asked.precision),
+        0 if group.precision == asked.precision else other,
         abs(loads.index(group.load) - loads.index(asked.load)),
         asked.model not in group.models,
         group.ranks,
