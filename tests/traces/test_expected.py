@@ -110,6 +110,7 @@ def test_each_metric_has_its_own_nearest_runs() -> None:
     [
         ({"hardware": "l40s"}, "hardware", "no published run on l40s was compared with the times"),
         ({"times": "mine"}, "times", "the times of mine were never compared"),
+        ({"engine": "mine"}, "engine", "no published run had the engine mine"),
         ({"engine": "plain"}, "engine", "--engine plain has no time of the host"),
     ],
 )

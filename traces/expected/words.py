@@ -74,6 +74,8 @@ def together(documents: Iterable[Mapping[str, Any] | None]) -> list[str]:
 
 def _missing(expected: Expected) -> str:
     asked = expected.asked
+    if expected.missing == "engine" and asked.engine != "plain":
+        return f"no published run had the engine {asked.engine}"
     if expected.missing == "engine":
         return "--engine plain has no time of the host, which every published run had"
     if expected.missing == "times":
