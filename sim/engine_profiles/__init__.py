@@ -13,11 +13,13 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from . import _file
+from ._file import is_path
 from ._versions import nearest
 from .base import EngineProfile
 
+__all__ = ["DEFAULT", "EngineProfile", "get", "is_path", "names", "versions"]
 _ENGINES = "sim.engine_profiles"
-DEFAULT = "plain"
+DEFAULT = "vllm"
 
 
 def names() -> list[str]:
@@ -33,7 +35,7 @@ def versions(name: str) -> list[str]:
 def get(text: str) -> EngineProfile:
     """The profile of NAME, NAME@VERSION or a JSON file. Raises CallerError, which lists the known
     names."""
-    if _file.is_path(text):
+    if is_path(text):
         return _file.read(text)
     name, at, version = text.partition("@")
     found = _of(name)
@@ -42,7 +44,7 @@ def get(text: str) -> EngineProfile:
     if not version:
         return found[-1]
     if not found[-1].version:
-        raise CallerError(f"engine {name}: expected no version, found {version!r}; give {name}")
+        raise CallerError(f"engine: expected {name} without a version, found {version!r}")
     profile = nearest(version, found)
     return profile if profile.version == version else replace(profile, asked=version)
 

@@ -124,7 +124,4 @@ class EngineProfile:
         """What to say about a version that is not known; empty for one that is."""
         if not self.asked:
             return ""
-        return (
-            f"engine {self.name}: version {self.asked} is not known; the nearest known one, "
-            f"{self.version}, is used"
-        )
+        return f"version {self.asked} is not known; {self.version} is the nearest one that is"

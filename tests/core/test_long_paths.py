@@ -7,11 +7,12 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import pytest
 
-from hicache.core.actions import Prefill
+from hicache.core.actions import Matched, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import AdmitWanted, Arrived, Finished, PrefillDone
+from hicache.core.events import AdmitWanted, Arrived, Finished, MatchWanted, PrefillDone
 from hicache.core.types import Key
 
 
@@ -53,3 +54,16 @@ def lines_per_node(nodes: int) -> float:
 def test_the_steps_for_each_node_of_a_path_do_not_grow() -> None:
     short, long = lines_per_node(100), lines_per_node(800)
     assert 10 < long < 1.05 * short
+
+
+@pytest.mark.parametrize("shared", [1, 4095, 4096, 4097, 9000, 9999])
+def test_a_long_run_is_reused_up_to_the_page_that_differs(shared: int) -> None:
+    """Of a run of 10,000 words, which are compared some thousands at once."""
+    core = Core(Config(page_size=1, device_pages=(20_001,)))
+    tokens = np.arange(10_000)
+    serve(core, 0, tokens)
+    tokens[shared] = -1
+    core.handle(Arrived(1, Key.from_tokens(tokens, 1), len(tokens), len(tokens) - 1))
+    (found,) = core.handle(MatchWanted(1))
+    assert isinstance(found, Matched)
+    assert found.device_pages == shared

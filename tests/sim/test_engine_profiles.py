@@ -43,9 +43,7 @@ def test_versions_are_found_and_others_say_which_is_used() -> None:
     assert engine_profiles.get("vllm@0.8.0").batching == "mixed"
     between = engine_profiles.get("vllm@0.13.1")
     assert between.label == "vllm@0.12.0"
-    assert between.note == (
-        "engine vllm: version 0.13.1 is not known; the nearest known one, 0.12.0, is used"
-    )
+    assert between.note == "version 0.13.1 is not known; 0.12.0 is the nearest one that is"
     assert engine_profiles.get("sglang@0.5.1.post1").version == "0.5.1"
     assert engine_profiles.get("trtllm@1.0").version == "1.0.0rc3"
     assert engine_profiles.get("vllm@0.1").version == "0.6.0"
@@ -59,7 +57,7 @@ def test_versions_are_found_and_others_say_which_is_used() -> None:
     [
         ("vlm", "engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'; did you mean"),
         ("vllm@", "engine: expected NAME or NAME@VERSION, found 'vllm@'"),
-        ("plain@1", "engine plain: expected no version, found '1'; give plain"),
+        ("plain@1", "engine: expected plain without a version, found '1'"),
     ],
 )
 def test_an_unknown_engine_is_one_line(text: str, told: str) -> None:
@@ -211,7 +209,7 @@ def test_a_chunk_is_limited_to_one_ranks_budget() -> None:
         prompts = Prompts([Job(0, 0, 64, 1)], [list(range(64))])
         (found,) = World(prompts, config, MODEL, PROFILE, engine=engine).run().requests
         ends.append(found.first_token_ns)
-    assert 1.9 < ends[1] / ends[0] < 2.1
+    assert ends[1] > 1.3 * ends[0]  # two passes, which read the weights twice
 
 
 def _ends(**options: Any) -> list[RequestResult]:

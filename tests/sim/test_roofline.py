@@ -116,6 +116,16 @@ def test_a_pipeline_divides_a_batch_and_not_a_request() -> None:
     assert two.layer_ns((), 64, 64_000) == one.layer_ns((), 32, 32_000)
 
 
+def test_times_do_not_depend_on_earlier_passes() -> None:
+    """Passes follow each other whose groups have as many tokens, but not their stage."""
+    used = roofline("deepseek-v3", "b200", tp=8, ep=8, attention_dp=8)
+    batches = [((), decoding, 1000 * decoding) for decoding in (9, 16, 12)]
+    batches += [([(0, 64)] * count, decoding, 0) for count, decoding in ((8, 0), (1, 0), (4, 16))]
+    for batch in batches:
+        alone = roofline("deepseek-v3", "b200", tp=8, ep=8, attention_dp=8)
+        assert used.step_ns(*batch) == alone.step_ns(*batch)
+
+
 def test_the_label_says_where_constants_are_from() -> None:
     assert make("roofline", LLAMA, H100).label.startswith("roofline, constants of hopper")
 

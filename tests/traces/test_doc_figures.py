@@ -26,6 +26,7 @@ def test_states_on_host_are_what_the_page_says(order: str, tmp_path: Path) -> No
     found = []
     for ratio in ("2", "0"):
         options = f"{SIZES} --eviction {order} --host-ratio {ratio}"
+        options += " --times pure-roofline --engine plain"  # which nothing changes
         assert main(["replay", trace, *options.split(), "--json", str(out)]) == 0
         found.append(f"{json.loads(out.read_text())['whole']['hit_rate']:.6f}")
     said = re.search(rf"\| {order} \| ([\d.]+) \| ([\d.]+) \|", PAGE.read_text())

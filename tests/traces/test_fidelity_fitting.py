@@ -81,7 +81,7 @@ def read(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
-    return measured(tmp_path_factory.mktemp("rows"), [row(number) for number in range(12)])
+    return measured(tmp_path_factory.mktemp("rows"), [row(number) for number in range(36)])
 
 
 def test_known_constants_are_found_again(made: list[rows.Row]) -> None:

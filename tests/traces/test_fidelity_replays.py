@@ -56,6 +56,19 @@ def test_a_closed_loop_is_replayed_and_its_passes_give_its_figures(tmp_path: Pat
     assert predicted(smooth, figures_of(row)[1]) == pytest.approx(tpot, rel=1e-4)
 
 
+def test_requests_of_one_token_count_for_no_time_between_tokens(tmp_path: Path) -> None:
+    work = {"isl": 64, "osl": 16, "concurrency": 4, "distribution": UNIFORM, "num_prompts": 12}
+    row = row_of(tmp_path, workload=work)
+    load = load_of(row)
+    assert load is not None
+    jobs = [replace(job, output_length=1) if job.index % 3 else job for job in load.jobs]
+    load, setup = replace(load, jobs=tuple(jobs)), setup_of(row, load.concurrency)
+    served = setup.model, setup.hardware, setup.parallelism, setup.engine
+    found, passes = record(setup, load, times.make("pure-roofline", *served))
+    tpot = predicted(found, figures_of(row)[1])
+    assert float(passes.tpot @ passes.took_ns) / 1e9 == pytest.approx(tpot, rel=1e-6)
+
+
 def test_rows_without_flags_have_those_of_their_script(tmp_path: Path) -> None:
     """SGLang on B200 looks for requests after 30 passes; TensorRT-LLM holds short prompts back."""
     how = {"distribution": f"{UNIFORM} (InferenceX)", "isl": 1024, "osl": 1024, "concurrency": 32}

@@ -47,6 +47,7 @@ VALUES = {
     "--kv-dtype": "fp8",
     "--hardware": "h200",
     "--tp": "2",
+    "--engine": "sglang",
     "--times": "pure-roofline",
     "--host-bandwidth": "0.5x",
     "--scheduler": "priority",
@@ -84,7 +85,8 @@ VALUES = {
 APART = {
     *("trace", "mode", "json", "requests", "why"),
     *("compare_eviction", "exclusive", "skip_too_large", "html", "plot"),
-    *("block_size", "tokenizer", "sample"),  # how the trace is read
+    *("block_size", "tokenizer", "sample", "stream"),  # how the trace is read
+    *("ep", "attention_dp"),  # with a model that has experts (see test_engine_option)
 }
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}
 RUNS = {
@@ -112,6 +114,7 @@ TIMED = {
     "--load-groups",
     "--scheduler",
     "--max-running",
+    "--engine",
     "--times",
     *("--slo", "--arrivals", "--request-rate", "--concurrency", "--closed-loop", "--think-time"),
 }

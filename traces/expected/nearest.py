@@ -98,11 +98,3 @@ def _distance(asked: Asked, group: Group) -> tuple[float, int, int, int, int]:
         asked.model not in group.models,
         group.ranks,
     )
-
-
-def _types_between(one: str, other: str) -> int:
-    if one == other:
-        return 0
-    if one not in PRECISIONS or other not in PRECISIONS:
-        return len(PRECISIONS)
-    return abs(PRECISIONS.index(one) - PRECISIONS.index(other))

@@ -91,9 +91,11 @@ def _jobs(drawn: Drawn, arrivals_ns: list[int] | None = None) -> tuple[Job, ...]
 def _closed_loop(row: Row) -> Load | None:
     """InferenceX, NVIDIA's own runs, NIM, the SGLang cookbook and vLLM's long contexts."""
     given = row.workload
-    concurrency = given.get("concurrency_per_replica") or given.get("concurrency")
+    concurrency = given.get("concurrency")
     if not concurrency:
         return None
+    # some rows divide it by the ranks of one replica; what counts is how many replicas there are
+    concurrency = max(1, concurrency // _replicas(row))
     isl, osl = given.get("isl"), given.get("osl")
     count = given.get("num_prompts")
     how = str(given.get("distribution", ""))
@@ -115,6 +117,11 @@ def _closed_loop(row: Row) -> Load | None:
         found = replace(found, pass_tokens=isl + concurrency)
         text += ", and one prompt a pass, since the source gives no limit of tokens"
     return replace(found, assumed=(*found.assumed, text))
+
+
+def _replicas(row: Row) -> int:
+    ranks = max(1, row.tp) * (row.dp_attention or 1) * row.pp
+    return max(1, row.gpu_count // ranks)
 
 
 def _cookbook(row: Row, concurrency: int) -> Load | None:

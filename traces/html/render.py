@@ -29,6 +29,10 @@ _NAVIGATION = (
     ("prefixes", "Prefixes"),
     ("definitions", "Definitions"),
     ("made", "Origin"),
+    ("half-fit", "To fit"),
+    ("half-judge", "To judge"),
+    ("rows", "Rows"),
+    ("rules", "Rules"),
 )
 
 

@@ -346,11 +346,10 @@ def _core(
 def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
     """The settings of the engine: what was given, and the engine's own defaults."""
     ranks = options.parallelism
-    times.check_heads(model, ranks)
     times.check_experts(model, ranks)
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
-    if named.partition("@")[0] in engine_profiles.names():  # not a user's own file
+    if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}

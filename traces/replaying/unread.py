@@ -36,6 +36,7 @@ _TIMED = (
         "max_running",
         "times",
         "engine",
+        "ep",
     ),
     *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
 )

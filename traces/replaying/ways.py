@@ -71,7 +71,9 @@ def _single(options: ReplayOptions) -> Iterator[tuple[str, ReplayOptions]]:
     for ranks in _RANKS:
         if ranks > options.tp:
             yield f"--tp {ranks}", replace(options, tp=ranks)
-    known = [(hardware.get(name).hbm_bytes, name) for name in hardware.names()]
-    for _, name in sorted(known):
+    known = [hardware.get(name) for name in hardware.names()]
+    for name in (
+        one.name for one in sorted(known, key=lambda one: (one.hbm_bytes, -one.flops_per_s))
+    ):
         if name != (options.hardware or HARDWARE):
             yield f"--hardware {name}", replace(options, hardware=name)

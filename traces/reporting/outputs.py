@@ -10,6 +10,7 @@ from typing import TextIO, TypeAlias
 
 from hicache import models
 from hicache.core.errors import CallerError
+from sim import engine_profiles as engines
 from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
@@ -47,12 +48,14 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
         )
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
+    engine = options.engine if options.engine and engines.is_path(options.engine) else None
     check_outputs(
         {
             "trace": options.trace,
             "tokenizer": options.tokenizer,
             "model": model,
             "hardware": profile,
+            "engine": engine,
             **entries.files(),
         },
         **outputs,

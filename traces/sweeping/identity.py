@@ -19,6 +19,7 @@ from typing import Any
 from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from sim import engine_profiles
 from sim.hardware import measured
 
 from ..formats._open import files_of
@@ -103,13 +104,15 @@ def plain(value: Any) -> object:
 
 
 def _contents(options: ReplayOptions) -> dict[str, str]:
-    """The digests of files that options name: tokenizers, models, measured hardware, policies of
-    the user."""
+    """The digests of files that options name: tokenizers, models, measured hardware, engines
+    and policies of the user."""
     paths = [options.tokenizer] if options.tokenizer else []
     if options.model and models.is_path(options.model):
         paths.append(options.model)
     if options.hardware and measured.is_path(options.hardware):
         paths.append(options.hardware)
+    if options.engine and engine_profiles.is_path(options.engine):
+        paths.append(options.engine)
     for package in registry.OPEN:
         for name in (options.eviction, options.write_policy, options.scheduler, options.times):
             source = entries.source_of(package, name) if name else None

@@ -141,6 +141,7 @@ def _key(setup: Setup, load: Load) -> Hashable:
         load,
         setup.token_budget,
         setup.max_running,
+        setup.flags,
         profile.batching,
         profile.chunked,
         profile.lookahead,

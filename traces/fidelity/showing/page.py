@@ -13,6 +13,7 @@ from ...html.figures import layout
 from ...html.markup import Html, tag
 from ...html.render import render_charts
 from ...html.sections import Page
+from ..figures import HITS
 from ..judging import Pair, by_quantity, grouped, judged, left_out, not_judged, worst
 from ..predicting import Outcome
 from ..rules import FIGURE_RULES, RULES
@@ -46,15 +47,21 @@ def _charts(outcomes: Sequence[Outcome], shown: Page) -> Html:
             half: [pair for pair in pairs[half] if pair[1].quantity == quantity] for half in HALVES
         }
         if any(mine.values()):
-            said = "Each mark is a published figure; lines are no error, 10 % and 25 %."
+            bands = _BANDS[:1] if quantity == HITS else _BANDS
+            said = "Each mark is a published figure; the line is no error."
+            if len(bands) > 1:
+                said = "Each mark is a published figure; lines are no error, 10 % and 25 %."
             rows = [_row(pair) for half in HALVES for pair in worst(mine[half])]
             below = tables.table(f"{name}: the largest errors", _COLUMNS, rows)
-            chart = _chart(mine, unit, factor)
+            chart = _chart(mine, unit, factor, bands)
             found.append(shown.figure(f"chart-{quantity}", name, said, chart, below))
     return _section("verdict", "Predicted against published", *found)
 
 
-def _chart(mine: Mapping[str, Sequence[Pair]], unit: str, factor: float) -> dict[str, Any]:
+def _chart(
+    mine: Mapping[str, Sequence[Pair]], unit: str, factor: float, bands: Sequence[float]
+) -> dict[str, Any]:
+    """bands: factors of the lines; a chart with one alone has linear axes."""
     values = [
         value * factor
         for pairs in mine.values()
@@ -73,7 +80,7 @@ def _chart(mine: Mapping[str, Sequence[Pair]], unit: str, factor: float) -> dict
             "hoverinfo": "skip",
             "showlegend": False,
         }
-        for band in _BANDS
+        for band in bands
     ]
     for half, pairs in mine.items():
         traces.append(
@@ -88,7 +95,7 @@ def _chart(mine: Mapping[str, Sequence[Pair]], unit: str, factor: float) -> dict
             }
         )
     made = layout(f"published ({unit})", f"predicted ({unit})", 460)
-    made["xaxis"]["type"] = made["yaxis"]["type"] = "log"
+    made["xaxis"]["type"] = made["yaxis"]["type"] = "log" if len(bands) > 1 else "linear"
     return {"data": traces, "layout": made}
 
 

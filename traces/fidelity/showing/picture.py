@@ -18,7 +18,7 @@ from ..split import FIT, HALVES, JUDGE
 PANELS = {
     TTFT: ("TTFT", "ms", 1e3),
     TPOT: ("TPOT and ITL", "ms", 1e3),
-    THROUGHPUT: ("Throughput", "tokens/s", 1.0),
+    THROUGHPUT: ("Throughput", "tokens/s or requests/s", 1.0),
     HITS: ("Hit rate", "%", 100.0),
     COPY: ("Copies", "GB/s", 1e-9),
     KERNEL: ("Kernels", "us", 1e6),

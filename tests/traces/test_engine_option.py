@@ -1,0 +1,79 @@
+"""--engine, --ep and --attention-dp on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sim import engine_profiles
+from traces.cli import main
+
+# What `hicache replay --limit 100` printed before there were engines and time models; for ever.
+_PLAIN_DIGEST = "32069fd50bba3bd24456a4592e8f9724"
+_PLAIN = ("--times", "pure-roofline", "--engine", "plain")
+
+
+def _document(tmp_path: Path, *arguments: str) -> dict[str, object]:
+    path = tmp_path / "out.json"
+    assert main(["replay", *arguments, "--json", str(path)]) == 0
+    found: dict[str, object] = json.loads(path.read_text())
+    return found
+
+
+def test_the_plain_engine_and_the_pure_roofline_never_change(tmp_path: Path) -> None:
+    found = _document(tmp_path, "--limit", "100", *_PLAIN)
+    assert found["digest"] == _PLAIN_DIGEST
+
+
+def test_limits_are_the_engines_unless_they_are_given(tmp_path: Path) -> None:
+    found = _document(tmp_path, "--limit", "5", "--engine", "vllm@0.7.3")
+    config = found["config"]
+    assert isinstance(config, dict)
+    assert (config["engine"], config["max_running"]) == ("vllm@0.7.3", 256)
+    assert (config["ep"], config["attention_dp"]) == (1, 1)
+    given = ("--token-budget", "4096", "--max-running", "7")
+    config = _document(tmp_path, "--limit", "5", *given)["config"]
+    assert isinstance(config, dict)
+    assert config["engine"] == engine_profiles.get(engine_profiles.DEFAULT).label
+    assert (config["token_budget"], config["max_running"]) == (4096, 7)
+
+
+def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> None:
+    model = ("--model", "deepseek-v3", "--weight-dtype", "fp8", "--hardware", "h200", "--tp", "8")
+    ranks = ("--ep", "8", "--attention-dp", "8", "--limit", "8")
+    budgets = []
+    for engine in ("sglang", "trtllm"):
+        config = _document(tmp_path, *model, *ranks, "--engine", engine)["config"]
+        assert isinstance(config, dict)
+        assert (config["ep"], config["attention_dp"]) == (8, 8)
+        budgets.append(config["token_budget"])
+    assert budgets == [8192, 8 * 8192]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--engine", "vlm"), "--engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'"),
+        (("--engine", "plain@2"), "--engine: expected plain without a version, found '2'"),
+        (("--tp", "8", "--attention-dp", "3"), "--attention-dp: expected a divisor of 8 ranks"),
+        (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
+        (("--mode", "hits", "--ep", "1"), "--ep: expected --mode timed, found hits"),
+        (("--mode", "hits", "--engine", "vllm"), "--engine: expected --mode timed, found hits"),
+    ],
+)
+def test_what_contradicts_is_one_line(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", *arguments]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.removeprefix("hicache: ").startswith(told)
+
+
+def test_the_report_names_the_version_that_stands_for_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["replay", "--limit", "5", "--engine", "vllm@0.13.1"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "vllm@0.12.0 (version 0.13.1 is not known; 0.12.0 is the nearest" in printed
