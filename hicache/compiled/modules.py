@@ -1,7 +1,8 @@
 """Which modules are compiled: those in which a replay spends its time.
 
-What stays as it is: entries of folders, which may stand beside those of a user; errors, which
-derive from built-in exceptions; the clock, whose queue simpy shares.
+What stays as it is: entries of folders, which may stand beside those of a user, but not the checks,
+which are many and run after every operation; errors, which derive from built-in exceptions; the
+clock, whose queue simpy shares.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ _FOLDERS = (
     "hicache/core/requests",
     "hicache/core/storage",
     "hicache/core/wants",
+    "invariants/books",
+    "invariants/books/kept",
+    "invariants/checks",
     "sim/device",
     "sim/engine",
 )
@@ -24,6 +28,7 @@ _FILES = (
     "hicache/runtime/immediate.py",
     "hicache/runtime/lanes.py",
     "hicache/runtime/tiered.py",
+    "invariants/watch.py",
     "sim/content.py",
     "sim/recorder.py",
 )

@@ -58,8 +58,10 @@ def same(one: Pages | Tags, other: Pages | Tags) -> bool:
 
 def all_are(values: NDArray[Any], wanted: int) -> bool:
     """Whether all numbers equal `wanted`."""
-    one: bytes = values.dtype.type(wanted).tobytes()
-    return values.tobytes() == one * len(values)
+    if not len(values):
+        return True
+    raw: bytes = values.tobytes()
+    return bool(values[0] == wanted) and raw == raw[: values.itemsize] * len(values)
 
 
 class PageBook:

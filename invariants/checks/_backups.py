@@ -42,16 +42,16 @@ def missing(book: Book, mirror: NodeMirror) -> list[int]:
     host, with a host pool, and required by a live boundary. Room for a copy of a node may be made
     by evicting copies of the nodes above it, so what left host in this operation is not counted.
     """
-    lost = _lost_on_host(book, mirror)
-    return [
+    found = [
         kind.at
         for kind in book.kinds
         if mirror.pages[kind.at] is not None
         and mirror.pages[book.width + kind.at] is None
         and book.pages[book.width + kind.at].capacity
         and (not kind.at or serves(kind, mirror.live_distance))
-        and kind.at not in lost
     ]
+    lost = _lost_on_host(book, mirror) if found else set()
+    return [index for index in found if index not in lost]
 
 
 def _lost_on_host(book: Book, mirror: NodeMirror) -> set[int]:

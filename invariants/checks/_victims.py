@@ -204,8 +204,7 @@ def sheltered(book: Book, index: int) -> Mapping[int, Reason]:
     """
     nodes = book.nodes
     found = dict.fromkeys(nodes.hosted, Reason.ON_HOST) | dict.fromkeys(nodes.sank, Reason.SANK)
-    refused = any(type(item) is Refused for item in book.outcomes)
-    if type(book.event) is AdmitWanted and refused:
+    if type(book.event) is AdmitWanted and any(type(item) is Refused for item in book.outcomes):
         req = book.requests.by_id.get(book.event.request)
         for depth in depths(book, req) if req is not None else ():
             for mirror in nodes.required(index, req.known[depth - 1]) if depth and req else ():

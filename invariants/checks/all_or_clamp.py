@@ -41,6 +41,9 @@ class AllOrClamp(Check):
         for kind in book.kinds:
             there = book.nodes.resident[kind.at]
             first = max(0, depth - kind.need, req.low - kind.need if kind.positional else 0)
+            known = req.tags[first:depth].tolist()
+            if len(known) == depth - first and there.issuperset(known):
+                continue
             for at in range(depth - 1, first - 1, -1):
                 if int(req.tags[at]) not in there:
                     self.fail(

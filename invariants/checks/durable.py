@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +36,8 @@ class Durable(Check):
     def __init__(self) -> None:
         super().__init__()
         self._operation = -1
-        # by component and prefix, why what a use made due is not on host; None: it is to be there
-        self._due: dict[tuple[int, int], Reason | None] = {}
+        # by component: prefix, why what a use made due is not on host; None: it is to be there
+        self._due: defaultdict[int, dict[int, Reason | None]] = defaultdict(dict)
         self._refused: set[int] = set()  # prefixes that could not be written back, until used again
 
     def see(
@@ -51,38 +53,43 @@ class Durable(Check):
 
     def _used(self, book: Book, path: list[NodeMirror]) -> None:
         """Files what a use of this path made due."""
-        for mirror in path:
-            if self._refused:
-                self._refused.difference_update(mirror.tags.tolist())
+        for mirror in path if self._refused else ():
+            self._refused.difference_update(mirror.tags.tolist())
         if not book.writes.threshold or not book.config.has_host:
             return
+        lacking = [(mirror, index) for mirror in path for index in missing(book, mirror)]
+        if lacking:
+            self._make_due(book, lacking)
+
+    def _make_due(self, book: Book, lacking: list[tuple[NodeMirror, int]]) -> None:
         under_way = put_off(book)
-        for mirror in path:
-            for index in missing(book, mirror):
-                begun = (index, mirror.id) in under_way.copied
-                reason = None if begun else under_way.reason or Reason.NO_ROOM
-                tags = mirror.tags if book.kinds[index].positional else mirror.tags[-1:]
-                for tag in tags.tolist():
-                    if mirror.hits < book.writes.threshold:
-                        self._due.pop((index, tag), None)
-                    else:
-                        self._due[index, tag] = reason
+        for mirror, index in lacking:
+            begun = (index, mirror.id) in under_way.copied
+            reason = None if begun else under_way.reason or Reason.NO_ROOM
+            tags = (mirror.tags if book.kinds[index].positional else mirror.tags[-1:]).tolist()
+            due = self._due[index]
+            if mirror.hits >= book.writes.threshold:
+                due.update(dict.fromkeys(tags, reason))
+                continue
+            for tag in tags if due else ():
+                due.pop(tag, None)
 
     def _ended(self, book: Book, item: BackupDone, ticket: Ticket) -> None:
         for move in ticket.moves:
             source, host = book.pool(Tier.DEVICE, move.at), book.pool(Tier.HOST, move.at)
             lost = (host.owner[move.target] & 3 != NODE) & ~self._there(book, move)
             tags = source.content[move.source][lost]
+            if not len(tags):
+                continue
             if not item.ok:
                 reason = Reason.FAILED
                 if ticket.evicts:
                     self._refused.update(tags.tolist())
-            elif len(tags):
+            else:
                 reason = self._not_published(book, ticket, move, int(lost.argmax()))
                 self.excuse(reason)
-            for tag in tags.tolist():
-                if (move.at, tag) in self._due:
-                    self._due[move.at, tag] = reason
+            due = self._due[move.at]
+            due.update(dict.fromkeys(due.keys() & tags.tolist(), reason))
 
     def _there(self, book: Book, move: Move) -> NDArray[np.bool_]:
         """For each page of a copy to host, whether host has it, also from elsewhere."""
@@ -115,10 +122,10 @@ class Durable(Check):
 
     def _gone(self, book: Book, item: Evicted) -> None:
         pages = book_of(book, item)
-        if item.tier == Tier.HOST and self._due:
-            for tag in pages.content[item.pages].tolist():
-                if (pages.component, tag) in self._due:
-                    self._due[pages.component, tag] = Reason.EVICTED_FROM_HOST
+        due = self._due[pages.component]
+        if item.tier == Tier.HOST and due:
+            gone = due.keys() & pages.content[item.pages].tolist()
+            due.update(dict.fromkeys(gone, Reason.EVICTED_FROM_HOST))
         first, self._operation = self._operation != book.operations, book.operations
         on_device = item.tier == Tier.DEVICE and len(item.pages) and book.writes.on_evict
         if type(book.event) is TimePassed:
@@ -155,10 +162,10 @@ class Durable(Check):
             return  # an exclusive host gives up what was loaded
         for mirror in book.nodes.by_id.values():
             for index in missing(book, mirror):
-                place = (index, int(mirror.tags[-1]))
-                if place not in self._due:
+                due, last = self._due[index], int(mirror.tags[-1])
+                if last not in due:
                     continue  # nothing made it due
-                reason = self._due[place]
+                reason = due[last]
                 if reason is None:
                     self.fail(
                         f"node {mirror.id}: a use began to copy its {book.kinds[index].name} to "

@@ -40,7 +40,7 @@ class LockBalance(Check):
                 if pages is None:
                     continue
                 counts = book.pages[slot].locks[pages]
-                if len(counts) and not all_are(counts, counts[0]):
+                if len(counts) and not all_are(counts, int(counts[0])):
                     self.fail(
                         f"node {mirror.id}, {book.pages[slot].where}: its pages are locked by "
                         f"{counts.min()} to {counts.max()} holders, expected one number",

@@ -69,8 +69,9 @@ class PinnedPrefix(Check):
 
     def _evicted(self, book: Book, item: Evicted) -> None:
         slot = item.tier * book.width + book.index_of(item.component)
-        for number in item.pages.tolist():
-            if number in book.wants.before.get(slot, ()):
+        pinned = book.wants.before.get(slot, set())
+        for number in item.pages.tolist() if pinned else ():
+            if number in pinned:
                 pages = book.pages[slot]
                 self.fail(f"{pages.where} page {number} is pinned and went", page(pages, number))
 

@@ -31,6 +31,7 @@ from ..errors import HazardError
 _Ticks = NDArray[np.int32]
 _SUBJECT = re.compile(r"\b(request|flight)s? (\d+)")
 _Place = tuple[Tier, str]
+_Accesses = tuple[Tier, str, str, int]  # tier, component, "r" or "w", index of a stream
 _REMEMBERED = 65_536
 # By the earlier access and the unordered one after it: read after write, and so on.
 RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
@@ -67,7 +68,8 @@ class Hazards:
         self._host = [0] * streams
         self._marks: dict[Mark, tuple[int, ...]] = {}
         self._shape = {place: (layers, pages) for place, pages in capacities.items()}
-        self._ticks: dict[tuple[Tier, str, str, int], _Ticks] = {}
+        self._ticks: dict[_Accesses, _Ticks] = {}
+        self._latest: dict[_Accesses, int] = {}  # the highest of these ticks
 
     def stream(self, stream: Stream, name: str) -> None:
         """Registers a stream. Raises HazardError if there are too many."""
@@ -106,10 +108,11 @@ class Hazards:
         own.whys[tick] = why
         own.whys.pop(tick - _REMEMBERED, None)
         first, last = area.layers
-        self._of(area, mode, own.index)[first:last, area.pages] = tick
+        key = (area.tier, area.component, mode, own.index)
+        self._of(area, key)[first:last, area.pages] = tick
+        self._latest[key] = tick
 
-    def _of(self, area: Area, mode: str, own: int) -> _Ticks:
-        key = (area.tier, area.component, mode, own)
+    def _of(self, area: Area, key: _Accesses) -> _Ticks:
         ticks = self._ticks.get(key)
         if ticks is None:
             ticks = self._ticks[key] = np.zeros(self._shape[area.place], dtype=np.int32)
@@ -118,11 +121,10 @@ class Hazards:
     def _ordered(
         self, own: _StreamClock, other: _StreamClock, area: Area, modes: tuple[str, str], why: str
     ) -> None:
-        ticks = self._ticks.get((area.tier, area.component, modes[0], other.index))
-        if ticks is None:
+        key, seen = (area.tier, area.component, modes[0], other.index), own.clock[other.index]
+        if self._latest.get(key, 0) <= seen:
             return
-        seen = own.clock[other.index]
-        last = ticks[area.layers[0] : area.layers[1], area.pages]
+        last = self._ticks[key][area.layers[0] : area.layers[1], area.pages]
         if int(last.max(initial=0)) <= seen:
             return
         late = (last > seen).any(axis=0)
