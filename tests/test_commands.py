@@ -23,6 +23,8 @@ from hicache.core.errors import CallerError
 from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
+from tests.traces.test_fidelity import CLOSED
+from tests.traces.test_fidelity_rows import rows_of
 from traces.cli import main, parse
 from traces.outside import entries
 from traces.replaying.builtin import opened
@@ -97,11 +99,19 @@ def furnish(folder: Path, tape: Path, text: str) -> None:
             shutil.copyfile(real, folder / name)  # a page may write a trace of this name
         else:
             small_trace(folder / name)
+    (folder / "mine.json").write_text('{"name": "mine", "batching": "separate"}')
     (folder / "fuzz-failures").mkdir()
     for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
         shutil.copy(tape, folder / place)
     for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         (folder / "mine.py").write_text(classes)
+
+
+def published(folder: Path) -> Path:
+    """A folder with one short published run, which commands of `hicache fidelity` replay."""
+    (folder / "published").mkdir()
+    rows_of(folder / "published", CLOSED)
+    return folder / "published"
 
 
 def runnable(words: tuple[str, ...]) -> list[str]:
@@ -143,6 +153,7 @@ def test_every_command_in_a_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path, failing, PAGES[page])
+    monkeypatch.setenv("HICACHE_PUBLISHED", str(published(tmp_path)))
     printed = ""
     try:
         for shown in commands(PAGES[page]):
