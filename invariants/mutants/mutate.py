@@ -51,6 +51,9 @@ class Mutant:
     lines: tuple[int, int]
 
 
+_EXTRA = {"sim.times.aiconfigurator"}  # cannot be imported without an extra
+
+
 def mutants(places: tuple[str, ...] = CORE) -> list[Mutant]:
     """All mutants of these packages and modules, by module and line."""
     return [one for module in modules(places) for one in _of_module(module)]
@@ -64,7 +67,7 @@ def modules(places: tuple[str, ...] = CORE) -> tuple[str, ...]:
         inner = getattr(import_module(place), "__path__", None)
         found = pkgutil.walk_packages(inner, f"{place}.") if inner is not None else ()
         names += [one.name for one in found] if inner is not None else [place]
-    return tuple(sorted(names))
+    return tuple(sorted({*names} - _EXTRA))
 
 
 def short(module: str) -> str:

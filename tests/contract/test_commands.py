@@ -38,6 +38,7 @@ LEAST = {
 LIGHT = {
     *("hicache", "hicache.core", "hicache.core.errors", "hicache.core.registry"),
     *("hicache.version", "traces.start"),
+    *("hicache.compiled", "hicache.compiled.finder", "hicache.compiled.modules"),
     *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),
     *(f"traces.terminal.{name}" for name in ("options", "parser", "signals", "streams", "text")),
 }

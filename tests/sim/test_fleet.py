@@ -26,7 +26,7 @@ from .fleets import Part, conversations, make, reused, run
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_aware", "session_sticky")
 _TOKENS = 24  # of a request of queueing.service_ns
-_OFF = WorldOptions(checks="off")
+_OFF = WorldOptions(checks="off", times="pure-roofline")
 
 
 @settings(max_examples=12, deadline=None)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("scipy")
+
 import sim.engine_profiles as engine_profiles
 from hicache.core.errors import CallerError
 from sim.fitted import factors as fitted
@@ -24,8 +26,6 @@ from traces.fidelity.fitting.solving import left_out, predictions, solve
 from traces.fidelity.fitting.table import Table
 from traces.fidelity.fitting.writing import text_of
 from traces.fidelity.running import predicted, record
-
-pytest.importorskip("scipy")
 
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),

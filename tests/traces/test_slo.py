@@ -15,6 +15,7 @@ from traces.replaying.run import spread, spread_of_counted
 
 from .rig import mooncake, write
 
+PLAIN = ("--times", "pure-roofline", "--engine", "plain")
 LIMITS = "ttft=15ms,tpot=7ms,e2e=300ms"
 
 
@@ -29,7 +30,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     write(path / "trace.jsonl", *records)
     files = ["--json", str(path / "all.json"), "--requests", str(path / "each.jsonl")]
     sizes = ["--device-tokens", "8K", "--check", "every", "--page-size", "128"]
-    assert main(["replay", str(path / "trace.jsonl"), "--slo", LIMITS, *sizes, *files]) == 0
+    assert main(["replay", str(path / "trace.jsonl"), "--slo", LIMITS, *sizes, *PLAIN, *files]) == 0
     lines = [json.loads(line) for line in (path / "each.jsonl").read_text().splitlines()]
     return json.loads((path / "all.json").read_text()), lines
 

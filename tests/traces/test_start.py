@@ -119,11 +119,11 @@ def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0
-    assert capsys.readouterr().out == f"hicache {VERSION}\n"
+    assert capsys.readouterr().out.startswith(f"hicache {VERSION} (")
     assert version("hicache") == VERSION
     for module in ("hicache", "traces"):
         words = [sys.executable, "-m", module, "--version"]
         done = subprocess.run(
             words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S
         )
-        assert done.stdout == f"hicache {VERSION}\n"
+        assert done.stdout.startswith(f"hicache {VERSION} (")
