@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,12 @@ import pytest
 from hicache.compiled import finder
 from hicache.compiled.modules import compiled_files
 from hicache.core import registry
-from traces import start
 from traces.commands.base import COMMANDS
+
+_HANDLER = signal.getsignal(signal.SIGINT)
+from traces import start  # noqa: E402
+
+signal.signal(signal.SIGINT, _HANDLER)  # the command's own is for its process alone
 
 
 def made(folder: Path, made_of: str) -> Path:
