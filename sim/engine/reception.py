@@ -3,8 +3,8 @@
 A request takes time in the client, in HTTP and in the tokeniser, and requests of one burst wait for
 each other there. An engine that composes a pass while the one before it runs does not see a request
 that comes during a pass until the next pass is composed, so that it joins the one after. An engine
-may also look for new requests only after several passes. Does not
-hold the queue (see schedulers) or admit (see prefill).
+may also look for new requests only after several passes. Does not hold the queue (see schedulers)
+or admit (see prefill).
 """
 
 from __future__ import annotations

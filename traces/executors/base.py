@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from hicache.core import registry
-from hicache.core.errors import CallerError
+
+from ..terminal.extras import not_installed
+from ..terminal.workers import cores
 
 EXECUTORS = "traces.executors"
 LOCAL = "local"
@@ -73,8 +75,34 @@ def load(name: str) -> Executor:
     try:
         return cast(Executor, registry.load(EXECUTORS, name))
     except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        raise CallerError(
-            f"--executor {name}: expected {missing} to be installed, and it is not; "
-            f"install it (in a clone: .venv/bin/pip install -e '.[{name}]')"
-        ) from None
+        raise not_installed(f"--executor {name}", name, error) from None
+
+
+def workers(name: str, asked: int, jobs: int) -> int:
+    """How many workers `run` of that executor is given for so many jobs. asked: 0 for one on each
+    core; other executors than the local one decide that themselves."""
+    return min(asked or cores(), jobs) or 1 if name == LOCAL else asked
+
+
+def lost_within(job: str, open_jobs: int, how_ended: str) -> str:
+    """The message for a lost worker where results are kept. job: words for one under way."""
+    others = f" and {open_jobs - 1} others" if open_jobs > 1 else ""
+    return (
+        f"a worker was lost within {job}{others}: {how_ended}; what is done is kept, and --jobs 1 "
+        "does the rest in one process"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run that keeps what is done came to its end. code: the exit code. error: what ended it
+    before all was done, other than Ctrl-C."""
+
+    code: int
+    error: Exception | None
+
+    def ended(self) -> int:
+        """The exit code; raises the error. Call it when what is done was shown."""
+        if self.error is not None:
+            raise self.error
+        return self.code

@@ -13,7 +13,6 @@ from ..executors import base as executors
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
-from ..terminal.workers import cores
 from . import kept as kept_file
 from .predicting import Outcome, Task, predict
 
@@ -29,19 +28,10 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """outcomes: in the order of the tasks, of those that are done. code: the exit code. error: what
-    ended the run before all were done, other than Ctrl-C."""
+class Table(executors.Ended):
+    """outcomes: in the order of the tasks, of those that are done."""
 
     outcomes: Sequence[Outcome]
-    code: int
-    error: Exception | None
-
-    def ended(self) -> int:
-        """The exit code; raises the error. Call it when what is done was shown."""
-        if self.error is not None:
-            raise self.error
-        return self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +70,13 @@ def predict_all(tasks: Sequence[Task], how: How) -> Table:
             again = "; the same command does the rest" if how.path else ""
             why = "interrupted: " if code else ""
             print_error(f"{why}{len(done)} of {len(tasks)} rows are done{again}")
-    return Table([done[number] for number in sorted(done)], code, error)
+    return Table(code, error, [done[number] for number in sorted(done)])
 
 
 def _run(missing: Sequence[_Numbered], how: How) -> Iterator[tuple[int, Outcome]]:
     """The outcome of each task, in any order. The longest replays come first, so that no core waits
     at the end."""
-    jobs = how.jobs
-    if how.executor == executors.LOCAL:
-        jobs = min(jobs or cores(), len(missing)) or 1
+    jobs = executors.workers(how.executor, how.jobs, len(missing))
     manner = executors.Manner(_lost, ahead=2)
     first = sorted(missing, key=lambda one: -_size(one.task))
     with closing(executors.load(how.executor).run(_work, iter(first), jobs, manner)) as results:
@@ -109,8 +97,4 @@ def _size(task: Task) -> int:
 
 
 def _lost(one: _Numbered, open_tasks: int, how_ended: str) -> str:
-    others = f" and {open_tasks - 1} others" if open_tasks > 1 else ""
-    return (
-        f"a worker was lost within the row {one.task.row.id}{others}: {how_ended}; what is done is "
-        "kept, and --jobs 1 does the rest in one process"
-    )
+    return executors.lost_within(f"the row {one.task.row.id}", open_tasks, how_ended)

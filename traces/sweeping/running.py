@@ -15,7 +15,6 @@ from ..executors import base as executors
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
-from ..terminal.workers import cores
 from . import sweep_file
 from .board import Board, board
 from .work import PointWork, Task
@@ -33,19 +32,10 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """points: documents of those that are done, in the order of the tasks. code: the exit code.
-    error: what ended the run before all were done, other than Ctrl-C."""
+class Measured(executors.Ended):
+    """points: documents of those that are done, in the order of the tasks."""
 
     points: Sequence[dict[str, Any]]
-    code: int
-    error: Exception | None
-
-    def ended(self) -> int:
-        """The exit code; raises the error. Call it when what is done was shown."""
-        if self.error is not None:
-            raise self.error
-        return self.code
 
 
 def measured(
@@ -88,7 +78,7 @@ def measured(
             again = "; the same command does the rest" if how.path else ""
             why = "interrupted: " if code else ""
             print_error(f"{why}{len(done)} of {len(tasks)} points are done{again}")
-    return Measured([done[task.key] for task in tasks if task.key in done], code, error)
+    return Measured(code, error, [done[task.key] for task in tasks if task.key in done])
 
 
 def _named(point: dict[str, Any], task: Task) -> dict[str, Any]:
@@ -105,9 +95,7 @@ def _run(
 ) -> Iterator[dict[str, Any]]:
     """The document of each task, in any order. A lost worker ends the run with WorkerLost, which
     names a point."""
-    jobs = how.jobs
-    if how.executor == executors.LOCAL:
-        jobs = min(jobs or cores(), len(tasks)) or 1
+    jobs = executors.workers(how.executor, how.jobs, len(tasks))
     with board(len(tasks)) as far:
         whole = work(far)
         if how.executor == executors.LOCAL and jobs == 1:  # nobody watches the board
@@ -120,8 +108,4 @@ def _run(
 
 
 def _lost(task: Task, open_tasks: int, how_ended: str) -> str:
-    others = f" and {open_tasks - 1} others" if open_tasks > 1 else ""
-    return (
-        f"a worker was lost within the point {task.label}{others}: {how_ended}; what is done is "
-        "kept, and --jobs 1 does the rest in one process"
-    )
+    return executors.lost_within(f"the point {task.label}", open_tasks, how_ended)

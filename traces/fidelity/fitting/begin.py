@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hicache.core import registry
-from hicache.core.errors import CallerError
 
+from ...terminal.extras import not_installed
 from ...terminal.progress import progress
 from ..rows import Row
 
@@ -21,11 +21,7 @@ def fitted_text(rows: Sequence[Row]) -> str:
     try:
         fitting, writing = registry.load(_ROOM, "fit"), registry.load(_ROOM, "writing")
     except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        raise CallerError(
-            f"--fit: expected {missing} to be installed, and it is not; install it (in a clone: "
-            ".venv/bin/pip install -e '.[fit]')"
-        ) from None
+        raise not_installed("--fit", "fit", error) from None
     seen: dict[str, None] = {}
     with progress("fitted", _PARTS * _HUNDREDTHS, "hundredths of a part") as shown:
 
