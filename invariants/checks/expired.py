@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hicache.core.events import TimePassed
-from hicache.core.radix.node import NONE
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
@@ -22,7 +21,7 @@ class Expired(Check):
     def see(self, book: Book, item: TimePassed, view: CoreView) -> None:
         since = book.wants.since
         for mirror in book.nodes.gone:
-            if mirror.use[0] > since and mirror.live_distance != NONE:
+            if mirror.use[0] > since and mirror.live_distance == 0:  # as it was before
                 self.fail(
                     f"node {mirror.id} went, last used at {mirror.use[0]}, and what expires was "
                     f"not used after {since}",
