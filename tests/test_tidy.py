@@ -46,6 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
+    "invariants.prove": ("hicache", "invariants"),
     "invariants.simulator": ("hicache", "sim", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
@@ -134,6 +135,7 @@ REGISTRIES = {
     "invariants.fuzz.ops",
     "invariants.fuzz.schedules",
     "invariants.planted",
+    "invariants.prove.families",
     "traces.commands",
     "traces.curves.policies",
     "traces.formats",

@@ -1,0 +1,78 @@
+"""The interface of the families, and how the models of one are built.
+
+A file defines `SUMMARY` and `configurations() -> (configuration, ...)`: a configuration of the
+library for each model that runs on the same tokens, the target first; a draft model is the second.
+It may define `prepare(model)`, which changes weights where the library's initial values make a
+model that hardly remembers.
+
+The weights are random and follow from the seed alone. They are larger than those with which one
+would begin to train, so that logits depend on distant tokens: with small weights every logit is
+nearly constant, and a wrong page would pass for rounding. The vocabulary is small for speed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, PreTrainedModel, logging
+
+from hicache.core import registry
+
+FAMILIES = "invariants.prove.families"
+VOCABULARY = 97
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_ATTENTIONS = ("eager", "sdpa")
+
+
+def names() -> list[str]:
+    return registry.names(FAMILIES)
+
+
+def attentions(name: str) -> tuple[str, ...]:
+    """The implementations of attention that the library has for all models of the family."""
+    models = [MODEL_FOR_CAUSAL_LM_MAPPING[type(one)] for one in _configurations(name)]
+    with_sdpa = all(model._supports_sdpa for model in models)
+    return _ATTENTIONS if with_sdpa else _ATTENTIONS[:1]
+
+
+def build(
+    name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
+) -> PreTrainedModel:
+    """The target model of a family."""
+    return build_all(name, seed, dtype, attention)[0]
+
+
+def build_all(
+    name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
+) -> tuple[PreTrainedModel, ...]:
+    """Every model of a family, the target first, ready to be evaluated.
+
+    The library's hints on standard error (for instance about kernels that are not installed) are
+    turned off for the process. The random numbers of the process stay as they are.
+    """
+    logging.set_verbosity_error()
+    prepare = getattr(registry.load(FAMILIES, name), "prepare", None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        models = []
+        for configuration in _configurations(name):
+            model = AutoModelForCausalLM.from_config(
+                configuration, dtype=dtype, attn_implementation=attention
+            )
+            if prepare is not None:
+                with torch.no_grad():
+                    prepare(model)
+            models.append(model.eval())
+    return tuple(models)
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """The name under which the model's `forward` takes a cache."""
+    parameters = inspect.signature(model.forward).parameters
+    return "past_key_values" if "past_key_values" in parameters else "cache_params"
+
+
+def _configurations(name: str) -> Any:
+    return registry.load(FAMILIES, name).configurations()
