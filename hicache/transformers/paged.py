@@ -17,7 +17,7 @@ from .describing import DescribedCache
 from .layers.base import Seen
 
 
-class PagedCache(DynamicCache):
+class PagedCache(DynamicCache):  # type: ignore[misc]
     """One pass of one model, or several passes in a row. fill: called with a layer's place before
     the pass first reads that layer; None if there is no past."""
 

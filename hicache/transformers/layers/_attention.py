@@ -53,7 +53,7 @@ def put_attention(layer: Any, rows: RowsOf, past: Past) -> None:
     for one in rows:
         there = past[one.name]
         for part in range(len(one.parts)):
-            tensors += there[:, part].split(one.widths or (one.head_elements,), dim=-1)
+            tensors += torch.split(there[:, part], list(one.widths or (one.head_elements,)), dim=-1)
     keys, values = (tensor.transpose(0, 1).unsqueeze(0) for tensor in tensors)
     layer.lazy_initialization(keys, values)
     layer.keys, layer.values = keys, values

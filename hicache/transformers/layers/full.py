@@ -9,7 +9,7 @@ from .base import FULL, New, Past, Positional, RowsOf, Seen, Span
 
 
 class Full(Positional):
-    classes = ("DynamicLayer",)
+    classes: tuple[str, ...] = ("DynamicLayer",)
 
     def rows(self, layer: Any) -> RowsOf:
         return attention_rows("kv", FULL, layer)

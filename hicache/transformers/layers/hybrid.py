@@ -37,7 +37,9 @@ class Hybrid:
 
 
 def _attention(layer: Any) -> LayerKind:
-    return window.KIND if getattr(layer, "is_sliding", False) else full.KIND
+    if getattr(layer, "is_sliding", False):
+        return window.KIND
+    return full.KIND
 
 
 def _without_states(rows: RowsOf) -> RowsOf:

@@ -14,7 +14,7 @@ from .base import WINDOW, New, Past, Positional, RowsOf, Seen, Span
 
 
 class Window(Positional):
-    classes = ("DynamicSlidingWindowLayer",)
+    classes: tuple[str, ...] = ("DynamicSlidingWindowLayer",)
 
     def rows(self, layer: Any) -> RowsOf:
         return attention_rows("window", WINDOW, layer, layer.sliding_window)

@@ -22,6 +22,8 @@ from hicache.core.types import NO_PAGES, Pages, Tier
 from ..mirror import NodeMirror, Standing
 from ..pages import NODE, PageBook
 
+INSERTED = -1
+
 
 class Nodes(Protocol):
     """What is needed of the record of all nodes (see nodes)."""
@@ -73,6 +75,8 @@ class Chances:
         self._held: set[int] = set()  # nodes that are locked since this operation began
         # by node, the depth down to which a request reuses a part of it, and how that part stands
         self._reused: dict[int, tuple[int, Standing]] = {}
+        # by node that this operation made: the node from which it was split, or INSERTED
+        self._split_from: dict[int, int] = {}
 
     @property
     def ghost_next(self) -> int:
@@ -84,7 +88,7 @@ class Chances:
         self._remember()
         self.turn += 1
         self.passed, self._gone, self._kids_gone = {}, {}, {}
-        self._held, self._reused = set(), {}
+        self._held, self._reused, self._split_from = set(), {}, {}
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.small, self.ghost = 0, {}
         if room.wanted:
@@ -109,12 +113,19 @@ class Chances:
 
     def settle(self, mirrors: Iterable[NodeMirror]) -> None:
         """After the nodes of an operation were filed. mirrors: those that may have another place
-        or other pages."""
-        for mirror in mirrors:
+        or other pages.
+
+        A pin may split a node in the operation in which its copy came. The parts are one copy here:
+        the first page of the uppermost says whether the ghost knows it. With full attention
+        alone, an operation inserts at most one node on device.
+        """
+        known: dict[int, bool] = {}  # by the node whose copy came
+        for mirror in sorted(mirrors, key=_depth):
             stands, pages = mirror.stands, mirror.pages[0]
             if pages is not None and not stands.there:
                 digests = mirror.digests or ()
-                stands.main = bool(digests) and digests[0] in self.ghost
+                whole = self._split_from.get(mirror.id, mirror.id)
+                stands.main = known.setdefault(whole, bool(digests) and digests[0] in self.ghost)
                 stands.chances, stands.place = 0, self.turn
                 if not stands.main:
                     self.small += len(pages)
@@ -128,6 +139,7 @@ class Chances:
 
     def inherit(self, mirror: NodeMirror, lower: NodeMirror | None) -> None:
         """A node is new in the tree, or the upper half of another."""
+        self._split_from[mirror.id] = INSERTED if lower is None else lower.id
         if lower is None:
             mirror.stands = Standing()
             mirror.stands.place = self.turn
@@ -222,6 +234,10 @@ def chances_of(policy: EvictionPolicy, device: Sequence[PageBook]) -> Chances | 
     """The record for this policy, in a cache with these pools on device; None if it keeps none."""
     found = second_chance_of(policy)
     return Chances(found, device[0]) if found is not None and len(device) == 1 else None
+
+
+def _depth(mirror: NodeMirror) -> int:
+    return mirror.end_page
 
 
 def _victim(item: Outcome) -> Pages:
