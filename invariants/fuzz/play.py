@@ -27,6 +27,7 @@ from ..source_lines import SourceLine, raised
 from . import hosted, twins
 from .against import Against, NotSpecifiedError
 from .content import WrongContent
+from .deviation import Deviation
 from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept
@@ -332,7 +333,7 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
-    if isinstance(error, RankError):
+    if isinstance(error, RankError | Deviation):
         return Failure(error.exit_code, error.kind, text, at, about)
     if isinstance(error, WrongBytesError):
         return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)

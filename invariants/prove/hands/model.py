@@ -1,0 +1,22 @@
+"""The hand of a tape whose passes are those of a real model."""
+
+from __future__ import annotations
+
+from hicache.core.errors import CallerError
+from invariants.fuzz.executors import model_of
+from invariants.fuzz.tapes.tape import Tape
+from invariants.watch import Watch
+
+from ..hand import ModelHand
+from ..subjects import subject
+
+SUMMARY = "passes of a real model of the transformers library"
+
+
+def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:
+    """Raises CallerError for an unknown model and for a configuration that it cannot have."""
+    settings = model_of(tape.executor)
+    assert settings is not None, "the executor of the tape is a model"
+    if tape.pairs:
+        raise CallerError("executor model: expected keys of tokens, found token pairs")
+    return ModelHand(tape, subject(settings), watch)
