@@ -13,8 +13,9 @@ the executors (see hand, device/hand, device/real and invariants/prove/hand).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from .draws import Draws
@@ -23,6 +24,7 @@ from .tapes.lines import quoted
 REPLIES, DEVICE, MODEL = "replies", "device", "model"
 REAL = ("cpu", "cuda")  # devices with real bytes
 MOST_LAYERS = 8
+_HANDS = "invariants.prove.hands"  # those that need a library
 
 
 class DeviceSettings(NamedTuple):
@@ -101,3 +103,16 @@ def draw_device(draws: Draws) -> str:
     """Draws a device: slow or fast, with a deep or a shallow queue."""
     layers, depth = draws.one((1, 2, 2, 3)), draws.one((1, 2, 8))
     return spelled(DeviceSettings(layers, draws.one((1, 1, 4, 20)), draws.one((0, 2, 20)), depth))
+
+
+def models() -> Any:
+    """What plays tapes with a model (see invariants/prove/hands/model). Raises CallerError if a
+    library that it needs is not installed."""
+    try:
+        return registry.load(_HANDS, MODEL)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise CallerError(
+            f"executor {MODEL}: expected {missing} to be installed, and it is not; install it (in "
+            "a clone: .venv/bin/pip install -e '.[transformers]')"
+        ) from None

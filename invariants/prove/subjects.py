@@ -5,9 +5,11 @@ Does not define families, see `families`, or judge logits, see `oracle`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import torch
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
@@ -18,6 +20,8 @@ from .families import base as families
 from .oracle import Oracle
 
 PAGE_SIZES = (1, 2, 3, 4, 5, 8, 16)
+PROMPTS = 4  # drawn to measure a bound
+REMEMBERED = 20_000  # positions of cold runs
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Subject:
     settings: ModelSettings
     models: tuple[Any, ...]
     oracle: Oracle
-    _described: dict[int, Described] = field(default_factory=dict)
+    page_sizes: tuple[int, ...]  # those of `PAGE_SIZES` that every pool can have
 
     @property
     def draft(self) -> Any:
@@ -39,20 +43,7 @@ class Subject:
 
     def described(self, page_size: int) -> Described:
         """The pools with pages of this size. Raises CallerError if a pool cannot have them."""
-        if page_size not in self._described:
-            self._described[page_size] = describe(self.models[0], page_size, self.draft)
-        return self._described[page_size]
-
-    def page_sizes(self) -> tuple[int, ...]:
-        """Those of `PAGE_SIZES` that every pool can have."""
-        return tuple(size for size in PAGE_SIZES if self._can_have(size))
-
-    def _can_have(self, page_size: int) -> bool:
-        try:
-            self.described(page_size)
-        except CallerError:
-            return False
-        return True
+        return describe(self.models[0], page_size, self.draft)
 
     def check(self, config: Config) -> None:
         """Raises CallerError for a configuration that is none of this model."""
@@ -70,9 +61,12 @@ class Subject:
             )
 
 
-@lru_cache(maxsize=4)
+@cache
 def subject(settings: ModelSettings) -> Subject:
-    """Raises CallerError for an unknown family, type of elements or attention."""
+    """The models of a tape. The process computes with one thread from here on, which is fastest
+    for models of this size.
+
+    Raises CallerError for an unknown family, type of elements or attention."""
     known = families.names()
     if settings.family not in known:
         raise CallerError(
@@ -87,7 +81,18 @@ def subject(settings: ModelSettings) -> Subject:
                 f"{name} of {settings.family}: expected one of {', '.join(legal)}, "
                 f"found {value[:40]!a}"
             )
+    torch.set_num_threads(1)
     models = families.build_all(
         settings.family, dtype=families.DTYPES[settings.dtype], attention=settings.attention
     )
-    return Subject(settings, models, Oracle(models))
+    draft = models[1] if len(models) > 1 else None
+    sizes = tuple(size for size in PAGE_SIZES if _can_have(size, models[0], draft))
+    return Subject(settings, models, Oracle(models, PROMPTS, REMEMBERED), sizes)
+
+
+def _can_have(page_size: int, model: Any, draft: Any) -> bool:
+    try:
+        describe(model, page_size, draft)
+    except CallerError:
+        return False
+    return True

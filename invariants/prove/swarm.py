@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hicache.core.components import mamba, swa
-from hicache.core.components.base import ComponentSettings
+from hicache.core.components.base import ComponentSettings, residency
 from hicache.core.config import Config
 from hicache.transformers.describing import Described
 from invariants.fuzz.configs import least_device_pages, with_storage
@@ -21,14 +21,33 @@ from .subjects import Subject
 USUAL_PAGE_TOKENS, LONG = 8, 15  # of all page sizes, larger ones are drawn in so many percent
 POOL_TOKENS = 400  # of the largest device pool
 STORED = 50  # percent of the sequences with a host that have a storage, beside those of the fuzzer
-RESTARTS = ("restart", 4)
+BESIDE = (0, 1, 3, 8, 20, 40)  # pages for windows, beside the least
+# Weights of operations where the fuzzer's would give few passes: requests live longer here.
+WEIGHTS = {
+    "arrive": 10,
+    "admit": 30,
+    "prefill": 30,
+    "grow": 60,
+    "wait": 30,
+    "finish": 6,
+    "revisit": 12,
+    "interrupt": 10,
+    "warm": 14,
+    "evict": 5,
+    "erode": 2,
+    "hoard": 1,
+    "abort": 1,
+    "match": 1,
+    "restart": 2,
+    "attach": 2,
+}
 
 
 def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
     """The swarm of a seed. faults: whether actions may fail."""
     draws = Draws(seed, "model", subject.settings.family)
-    usual = [size for size in subject.page_sizes() if size <= USUAL_PAGE_TOKENS]
-    sizes = usual if usual and not draws.chance(LONG) else subject.page_sizes()
+    usual = [size for size in subject.page_sizes if size <= USUAL_PAGE_TOKENS]
+    sizes = usual if usual and not draws.chance(LONG) else subject.page_sizes
     described = subject.described(draws.one(sizes))
     swarm = draw_swarm(seed, weights, described.components, ranks=1, executor="replies")
     config, on = _fitted(draws, swarm.config, described), swarm.weights
@@ -38,7 +57,8 @@ def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> 
         known = dict(on)
         on += tuple(one for one in OF_STORAGE if one[0] not in known)
     if config.storage:
-        on += (RESTARTS,)
+        on += (("restart", 1),)
+    on = tuple((name, WEIGHTS.get(name, weight) * draws.one((1, 1, 2))) for name, weight in on)
     kinds: tuple[tuple[str, int], ...] = ()
     if faults:
         kinds = swarm.faults
@@ -84,7 +104,8 @@ def _fitted(draws: Draws, config: Config, described: Described) -> Config:
     )
     least = least_device_pages(roomy)
     device = tuple(
-        max(one, min(most, pages)) for one, pages in zip(least, config.device_pages, strict=True)
+        one + draws.one(BESIDE) if residency(name) == "window" else max(one, min(most, pages))
+        for name, one, pages in zip(config.components, least, config.device_pages, strict=True)
     )
     return replace(
         roomy,

@@ -7,18 +7,14 @@ tape. Does not implement the ranks (see ranks) or the play on one core (see hand
 
 from __future__ import annotations
 
-from typing import Any
-
-from hicache.core import registry
 from hicache.core.actions import Action, Outcome, StorageAction
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply, StorageReply
 from invariants.watch import Watch
 
 from ..content import Content
 from ..device.hand import DeviceHand
-from ..executors import device_of, model_of, settings_of
+from ..executors import device_of, model_of, models, settings_of
 from ..faults.base import Fault
 from ..hand import PLAIN, Hand
 from ..records import Pending
@@ -26,8 +22,6 @@ from ..shelf import ACTIONS
 from ..tapes.tape import Tape
 from .ranks import Ranks
 from .shards import Shards
-
-_HANDS = "invariants.prove.hands"  # those that need a library
 
 
 class RankedHand(Hand):
@@ -109,22 +103,10 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
     if tape.ranks > 1:
         return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
     if model_of(tape.executor) is not None:
-        made: Hand = _with_model().hand_of(tape, watch)
+        made: Hand = models().hand_of(tape, watch)
         return made
     settings = settings_of(tape.executor)
     if settings is not None:
         real = device_of(tape.executor)
         return DeviceHand(tape.config, settings, tape.order, watch, real=real, seed=tape.seed)
     return Hand(tape.config, tape.order, watch, pairs=tape.pairs)
-
-
-def _with_model() -> Any:
-    """The module with the hand whose passes are those of a model."""
-    try:
-        return registry.load(_HANDS, "model")
-    except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        raise CallerError(
-            f"executor model: expected {missing} to be installed, and it is not; install it (in a "
-            "clone: .venv/bin/pip install -e '.[transformers]')"
-        ) from None

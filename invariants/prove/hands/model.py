@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from hicache.core.errors import CallerError
-from invariants.fuzz.executors import model_of
+from invariants.fuzz.executors import ModelSettings, model_of
+from invariants.fuzz.swarm import Swarm
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
+from ..definitions.base import planted
+from ..families.base import names
 from ..hand import ModelHand
 from ..subjects import subject
+from ..swarm import draw
+
+__all__ = ["drawn", "hand_of", "names", "planted"]
 
 SUMMARY = "passes of a real model of the transformers library"
 
@@ -20,3 +26,8 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:
     if tape.pairs:
         raise CallerError("executor model: expected keys of tokens, found token pairs")
     return ModelHand(tape, subject(settings), watch)
+
+
+def drawn(settings: ModelSettings, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
+    """The swarm of a seed for this model. faults: whether actions may fail."""
+    return draw(subject(settings), seed, weights, faults)
