@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -46,12 +47,26 @@ from .words import words
 RULE = "LOGITS: A pass over cached pages gives the logits of a run without a cache."
 
 
-class Worst:
-    """The comparison with the largest difference."""
+class Figures(NamedTuple):
+    """What a hand has seen. requests: those of which a pass ran. paths: passes, and what requests
+    reused, by name. difference, bounds: the largest one of an accepted comparison, and in bounds.
+    unstable: the largest one that an unstable model explains.
+    """
+
+    requests: int
+    paths: Counter[str]
+    difference: float
+    bounds: float
+    bound: float
+    unstable: float
+
+
+class _Worst:
+    """The comparisons with the largest difference: of accepted ones, and of unstable ones."""
 
     def __init__(self) -> None:
         self.difference = self.bounds = 0.0
-        self.unstable = 0.0  # the largest difference of an unstable comparison
+        self.unstable = 0.0
 
     def add(self, verdict: Verdict) -> None:
         if verdict.kind == "unstable":
@@ -63,7 +78,7 @@ class Worst:
 class ModelHand(Hand):
     """Plays on one core and one model. Without checks (level "off"), only logits judge.
 
-    paths: how requests found what they reused, and passes, by name.
+    paths: passes, and what requests reused, by name.
     """
 
     def __init__(self, tape: Tape, subject: Subject, watch: Watch | None = None) -> None:
@@ -79,7 +94,8 @@ class ModelHand(Hand):
         self.shelf = self.stored
         self.passes = Passes(subject.models[0], described, self.memory.arena, subject.draft)
         self.paths: Counter[str] = Counter()
-        self.worst = Worst()
+        self.worst = _Worst()
+        self._passed: set[int] = set()  # requests of which a pass ran
         self._sequences: dict[int, RunningSequence] = {}
         self._tables: dict[int, tuple[Pages, ...]] = {}
         self._states: dict[int, tuple[StateSlots, ...]] = {}
@@ -194,6 +210,7 @@ class ModelHand(Hand):
         if first == end:
             return
         self.paths["passes"] += 1
+        self._passed.add(job.id)
         self.paths["positions"] += end - first
         oracle = self.subject.oracle
         oracle.logits(tokens)
@@ -226,6 +243,14 @@ class ModelHand(Hand):
             f"from position {at} on, largest difference {verdict.difference:.2g}, "
             f"bound {verdict.bound:.2g}, {verdict.bounds:.2g} times the bound",
             About("request", job.id),
+        )
+
+    def figures(self) -> Figures:
+        """What was seen so far."""
+        worst, bounds = self.worst, self.subject.oracle.bounds
+        bound = max(one.largest for one in bounds)
+        return Figures(
+            len(self._passed), self.paths, worst.difference, worst.bounds, bound, worst.unstable
         )
 
     def close(self) -> None:

@@ -67,6 +67,18 @@ def subject(settings: ModelSettings) -> Subject:
     for models of this size.
 
     Raises CallerError for an unknown family, type of elements or attention."""
+    check(settings)
+    torch.set_num_threads(1)
+    models = families.build_all(
+        settings.family, dtype=families.DTYPES[settings.dtype], attention=settings.attention
+    )
+    draft = models[1] if len(models) > 1 else None
+    sizes = tuple(size for size in PAGE_SIZES if _can_have(size, models[0], draft))
+    return Subject(settings, models, Oracle(models, PROMPTS, REMEMBERED), sizes)
+
+
+def check(settings: ModelSettings) -> None:
+    """Raises CallerError for an unknown family, type of elements or attention."""
     known = families.names()
     if settings.family not in known:
         raise CallerError(
@@ -81,13 +93,6 @@ def subject(settings: ModelSettings) -> Subject:
                 f"{name} of {settings.family}: expected one of {', '.join(legal)}, "
                 f"found {value[:40]!a}"
             )
-    torch.set_num_threads(1)
-    models = families.build_all(
-        settings.family, dtype=families.DTYPES[settings.dtype], attention=settings.attention
-    )
-    draft = models[1] if len(models) > 1 else None
-    sizes = tuple(size for size in PAGE_SIZES if _can_have(size, models[0], draft))
-    return Subject(settings, models, Oracle(models, PROMPTS, REMEMBERED), sizes)
 
 
 def _can_have(page_size: int, model: Any, draft: Any) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.executors import ModelSettings, model_of
+from invariants.fuzz.hand import Hand
 from invariants.fuzz.swarm import Swarm
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
 from ..definitions.base import planted
 from ..families.base import names
-from ..hand import ModelHand
-from ..subjects import subject
+from ..hand import Figures, ModelHand
+from ..subjects import check, subject
 from ..swarm import draw
 
-__all__ = ["drawn", "hand_of", "names", "planted"]
+__all__ = ["check", "drawn", "figures", "hand_of", "names", "planted"]
 
 SUMMARY = "passes of a real model of the transformers library"
 
@@ -31,3 +32,9 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:
 def drawn(settings: ModelSettings, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
     """The swarm of a seed for this model. faults: whether actions may fail."""
     return draw(subject(settings), seed, weights, faults)
+
+
+def figures(hand: Hand) -> Figures:
+    """What the hand of a model has seen."""
+    assert isinstance(hand, ModelHand), "only a hand with a model compares logits"
+    return hand.figures()
