@@ -21,7 +21,7 @@ _STIRRED = 4.0  # roundings
 def at_once(model: PreTrainedModel, tokens: Sequence[int]) -> torch.Tensor:
     """The logits of all tokens, in fp32: [len(tokens), vocabulary]."""
     with torch.inference_mode():
-        return _logits(model(torch.tensor([tokens]), use_cache=False))
+        return _logits(model(torch.tensor([tokens], device=model.device), use_cache=False))
 
 
 def in_chunks(
@@ -38,7 +38,7 @@ def in_chunks(
         for size in itertools.cycle(sizes):
             if start >= len(tokens):
                 break
-            chunk = torch.tensor([tokens[start : start + size]])
+            chunk = torch.tensor([tokens[start : start + size]], device=model.device)
             rows.append(_logits(model(chunk, use_cache=True, **past)))
             start += size
     return torch.cat(rows)
@@ -46,6 +46,7 @@ def in_chunks(
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """The largest difference of two logits. What is not a number is infinitely far."""
+    assert one.shape == other.shape, f"logits of {tuple(other.shape)}, not {tuple(one.shape)}"
     found = float((one - other).abs().max()) if one.numel() else 0.0
     return found if found == found else float("inf")
 
@@ -57,7 +58,7 @@ def stirred(model: PreTrainedModel, tokens: Sequence[int], seed: int) -> torch.T
     def stir(layer: object, arguments: object, embedded: torch.Tensor) -> torch.Tensor:
         size = _STIRRED * torch.finfo(embedded.dtype).eps
         noise = torch.randn(embedded.shape, generator=draw, dtype=torch.float32) * size
-        return (embedded * (1 + noise)).to(embedded.dtype)
+        return (embedded * (1 + noise.to(embedded.device))).to(embedded.dtype)
 
     hook = model.get_input_embeddings().register_forward_hook(stir)
     try:
@@ -68,4 +69,4 @@ def stirred(model: PreTrainedModel, tokens: Sequence[int], seed: int) -> torch.T
 
 def _logits(output: Any) -> torch.Tensor:
     logits: torch.Tensor = output.logits
-    return logits[0].float()
+    return logits[0].float().cpu()
