@@ -137,6 +137,7 @@ REGISTRIES = {
     "invariants.fuzz.ops",
     "invariants.fuzz.schedules",
     "invariants.planted",
+    "invariants.prove.definitions",
     "invariants.prove.families",
     "traces.commands",
     "traces.curves.policies",

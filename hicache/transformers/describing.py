@@ -108,13 +108,13 @@ def describe(model: Any, page_size: int, draft: Any = None) -> Described:
     elements that pools do not have, and for tensors that are not as the configuration says; and
     CallerError for a page size that the pools cannot use.
     """
-    kinds = _kinds()
+    known = kinds()
     caches: list[DescribedCache] = []
     pools: dict[str, PoolDescription] = {}
     count = 0
     for prefix, one in (("", model), ("draft_", draft)):
         if one is not None:
-            caches.append(_cache(one, kinds, pools, prefix, count))
+            caches.append(_cache(one, known, pools, prefix, count))
             count += len(caches[-1].layers)
     if FULL not in {pool.component for pool in pools.values()}:
         logical = PoolDescription("pages", FULL, "logical", (), (), 1, 0)
@@ -132,7 +132,8 @@ def _widest(caches: Iterable[DescribedCache]) -> int:
     return max((one.window_tokens for one in rows), default=0)
 
 
-def _kinds() -> dict[str, LayerKind]:
+def kinds() -> dict[str, LayerKind]:
+    """Every kind of layer, by the names of the library's classes."""
     found: dict[str, LayerKind] = {}
     for name in registry.names(LAYERS):
         kind: LayerKind = registry.load(LAYERS, name).KIND
@@ -142,7 +143,7 @@ def _kinds() -> dict[str, LayerKind]:
 
 def _cache(
     model: Any,
-    kinds: Mapping[str, LayerKind],
+    known: Mapping[str, LayerKind],
     pools: dict[str, PoolDescription],
     prefix: str,
     first: int,
@@ -153,17 +154,17 @@ def _cache(
     template = deepcopy(cache.layers)
     tokens = torch.ones((1, _PROBE_TOKENS), dtype=torch.long, device=model.device)
     for layer in template:
-        if type(layer).__name__ not in kinds:
+        if type(layer).__name__ not in known:
             raise UnsupportedModelError(
                 f"model {type(model).__name__}: expected cache layers of the classes "
-                f"{', '.join(sorted(kinds))}, found {type(layer).__name__}; add a file that "
+                f"{', '.join(sorted(known))}, found {type(layer).__name__}; add a file that "
                 f"describes it in {LAYERS.replace('.', '/')}"
             )
     with torch.inference_mode():
         model(tokens, **{argument: cache}, use_cache=True)
     layers = []
     for number, layer in enumerate(cache.layers):
-        kind = kinds[type(layer).__name__]
+        kind = known[type(layer).__name__]
         rows = kind.rows(layer)
         _check(model, number, rows)
         names = _named(pools, rows, prefix, first + number, model)

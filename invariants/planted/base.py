@@ -88,16 +88,23 @@ def patched(name: str) -> list[SourceLine]:
 
 @contextmanager
 def planted(name: str) -> Iterator[PlantedBug]:
-    """Plants the bug within the block."""
+    """Plants the bug of that name within the block."""
     bug = load(name)
+    with planting(bug.plant):
+        yield bug
+
+
+@contextmanager
+def planting(plant: Callable[[Patch], None]) -> Iterator[None]:
+    """Plants a bug within the block."""
     undo: list[Undo] = []
 
     def patch(owner: Any, attribute: str, replacement: Any) -> None:
         undo.extend(_replace(owner, attribute, replacement))
 
     try:
-        bug.plant(patch)
-        yield bug
+        plant(patch)
+        yield
     finally:
         for step in reversed(undo):
             step()

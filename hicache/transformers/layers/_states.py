@@ -21,8 +21,8 @@ def put_states(layer: Any, rows: RowsOf, past: Past) -> None:
     """Give a new layer its states, [1, 1, 1, elements] each. They are copied, since the layer
     writes to them."""
     for one in rows:
-        name, number = one.name[:-1], int(one.name[-1])
-        state = past[one.name].reshape(one.shape)
+        name, _, digits = one.name.rpartition("_")
+        number, state = int(digits), past[one.name].reshape(one.shape)
         layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
         getattr(layer, f"{name}_states")[number].copy_(state)
         layer.has_previous_state[number] = True
@@ -39,7 +39,7 @@ def taken_states(layer: Any) -> New:
 
 def _states(layer: Any) -> dict[str, torch.Tensor]:
     return {
-        f"{name}{number}": state
+        f"{name}_{number}": state
         for name in ("conv", "recurrent")
         for number, state in getattr(layer, f"{name}_states").items()
         if state is not None

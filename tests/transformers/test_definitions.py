@@ -1,0 +1,41 @@
+"""Mistakes in the definitions change logits: each is seen by a request played by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra transformers")
+
+import torch
+
+from invariants.prove.definitions import base as definitions
+from invariants.prove.families import base as families
+
+from .rig import Rig
+from .test_passes import ROUNDING, apart
+
+CASES = [
+    (name, family) for name in definitions.names() for family in definitions.load(name).FAMILIES
+]
+OF_THE_CORE = {"window-is-a-page-short"}  # the tables of a rig have every page
+
+
+def worst(rig: Rig) -> float:
+    """The largest difference over chunks, steps and hits."""
+    cold = rig.cold()
+    chunks = [rig.prefill(first, end) for first, end in ((0, 13), (13, 37), (37, 64))]
+    steps = [rig.decode(length) for length in range(65, 75)]
+    own = apart(torch.cat([*chunks, *steps]), cold[:74])
+    return max(own, *(apart(rig.again(depth), cold[depth:]) for depth in (64, 40)))
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_logits_show_it(name: str, family: str) -> None:
+    torch.set_num_threads(1)
+    model, *draft = families.build_all(family)
+    with definitions.planted(name):
+        found = worst(Rig(model, 8, draft=draft[0] if draft else None))
+    if name in OF_THE_CORE:
+        assert found < ROUNDING
+    else:
+        assert not found < 10 * ROUNDING, name
