@@ -18,7 +18,16 @@ from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finish
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
-from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.base import (
+    CRASH,
+    HAZARD,
+    INVARIANT,
+    LIVENESS,
+    WRONG_BYTES,
+    Deviation,
+    Violation,
+    load_check,
+)
 from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
@@ -27,7 +36,6 @@ from ..source_lines import SourceLine, raised
 from . import hosted, twins
 from .against import Against, NotSpecifiedError
 from .content import WrongContent
-from .deviation import Deviation
 from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept

@@ -31,7 +31,7 @@ from hicache.core.events import Aborted, Event, FetchDone, Finished, Flushed, Re
 from hicache.core.types import Pages, Tier
 from hicache.runtime.driver import Driver
 from hicache.transformers.passes import Passes, RunningSequence
-from invariants.fuzz.deviation import Deviation
+from invariants.base import Deviation
 from invariants.fuzz.faults.base import kind_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.records import Job, Pending

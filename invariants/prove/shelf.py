@@ -25,8 +25,8 @@ from hicache.storage.address import parse
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
 from hicache.storage.keys import Context
 from hicache.storage.opening import open_store
+from invariants.base import Deviation
 from invariants.fuzz.content import Content
-from invariants.fuzz.deviation import Deviation
 from invariants.fuzz.shelf import Action, Shelf, Way
 
 from .memory import Memory
