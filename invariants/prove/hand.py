@@ -215,11 +215,10 @@ class ModelHand(Hand):
         oracle = self.subject.oracle
         oracle.logits(tokens)
         verdict = oracle.judge(tokens[:end], first, logits)
-        self.worst.add(verdict)
-        if verdict.kind == "unstable":
-            self.paths["unstable"] += 1
-        elif verdict.kind == "wrong":
+        if verdict.kind == "wrong":
             raise self._deviation(job, tokens, span, logits, where, verdict)
+        self.worst.add(verdict)
+        self.paths["unstable"] += verdict.kind == "unstable"
 
     def _deviation(
         self,

@@ -56,8 +56,7 @@ def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> 
         config = replace(config, storage=True)
         known = dict(on)
         on += tuple(one for one in OF_STORAGE if one[0] not in known)
-    if config.storage:
-        on += (("restart", 1),)
+    on += (("serve", 1), *((("restart", 1),) if config.storage else ()))
     on = tuple((name, WEIGHTS.get(name, weight) * draws.one((1, 1, 2))) for name, weight in on)
     kinds: tuple[tuple[str, int], ...] = ()
     if faults:

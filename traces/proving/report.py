@@ -27,9 +27,9 @@ def show(total: Sum, settings: dict[str, object], stream: TextIO) -> None:
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
     out.print(pairs("Prove", [*rows, ("seconds", f"{total.seconds:.0f}")]))
     sums = table(
-        "Logits with the cache against those without",
-        *("family", "requests", "passes", "largest", "bound", "in bounds"),
-        *("unstable", "failures"),
+        "Logits with the cache against those without, and the largest difference in bounds",
+        *("family", "requests", "passes", "largest", "bound", "bounds"),
+        *("unstable", "failed"),
     )
     hits = table("What requests reused", "family", *PATHS)
     for family, one in total.families.items():

@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 from invariants.fuzz import play
+from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.executors import ModelSettings, models
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
@@ -97,6 +98,7 @@ class Proving:
             level=self.level,  # type: ignore[arg-type]
             folder=self.folder,
             plant=self.plant,
+            against=SPEC if self.level == "every" else AGAINST[-1],
             model=ModelSettings(part.family, self.dtype, self.attention),
             faults=self.faults,
         )
@@ -122,7 +124,7 @@ def _played(work: FamilyWork, seed: int) -> Proved:
             work.level,
             None,
             work.command(seed),
-            work.level == "every",
+            work.compares,
         )
     outcome = replace(outcome, tape=work.with_note(outcome.tape))
     failure = work.judge(outcome) if outcome.failure else None
