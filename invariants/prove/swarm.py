@@ -106,11 +106,12 @@ def _fitted(draws: Draws, config: Config, described: Described) -> Config:
         one + draws.one(BESIDE) if residency(name) == "window" else max(one, min(most, pages))
         for name, one, pages in zip(config.components, least, config.device_pages, strict=True)
     )
+    spare = tuple(size - one for size, one in zip(device, least, strict=True))
     return replace(
         roomy,
         device_pages=device,
         exchange_pages=config.exchange_pages,
-        pin_pages=_clamped(config.pin_pages, device),
+        pin_pages=_clamped(config.pin_pages, spare),
         pin_host_pages=config.pin_host_pages,
     )
 
