@@ -1,1 +1,44 @@
-"""hicache under the models of the `transformers` library: what their caches hold, as pools."""
+"""hicache under the models of the `transformers` library: prefix caching, host memory and disk.
+
+`from hicache.transformers import PrefixCache` is what a program needs. Names are imported when they
+are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .errors import (
+    ClosedError,
+    NotInstalledError,
+    UnsupportedArgumentError,
+    UnsupportedModelError,
+)
+
+__all__ = [
+    "ClosedError",
+    "NotInstalledError",
+    "PrefixCache",
+    "Stats",
+    "UnsupportedArgumentError",
+    "UnsupportedModelError",
+]
+_MODULES = {"PrefixCache": ".cache", "Stats": ".stats"}
+_LIBRARIES = ("torch", "transformers")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(_MODULES[name], __name__)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in _LIBRARIES:
+            raise
+        raise NotInstalledError(
+            f"hicache.transformers: expected torch and transformers, found: {error}; "
+            "pip install 'hicache[transformers]'"
+        ) from error
+    value = globals()[name] = getattr(module, name)
+    return value

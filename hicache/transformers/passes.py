@@ -8,7 +8,7 @@ core, or move pages between tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,11 @@ from hicache.core.actions import Prefill, StateSlots
 from hicache.core.types import Pages
 from hicache.memory.table import PoolTable
 
-from .describing import Described, DescribedLayer
-from .layers.base import STATE, Rows, Span
+from .describing import Described
+from .layers.base import STATE, Span
+from .moving import Arrive, RequestPages, fill, shape, states_of, taken, write, write_states
 from .paged import PagedCache
-from .rows import PagedRows, as_tables
-
-Arrive = Callable[[int], None]
+from .rows import PagedRows
 
 
 class RunningSequence:
@@ -106,27 +105,28 @@ class _Pass:
         slots: StateSlots | None,
         arrive: Arrive | None,
     ) -> None:
-        self._models, self._rows = passes._models, passes._rows
+        self._models = passes._models
         self._caches = passes._described.caches
         self._device = passes._device
-        self._sequence, self._span, self._slots = sequence, span, slots
+        self._sequence, self._span = sequence, span
         self._arrive = arrive
-        named = dict(zip(passes._positional, tables, strict=True))
-        self._tables = as_tables(named, passes._device)
+        positional = passes._positional
+        self._pages = RequestPages(passes._rows, positional, tables, slots, passes._device)
 
     def computed(
         self, tokens: Sequence[int], checkpoints: Mapping[int, int], logits_to_keep: int
     ) -> tuple[torch.Tensor, ...]:
         """Runs every model, and writes what it computed. checkpoints: pages by depth."""
-        first, end, _ = self._span
-        tails = self._sequence.tails if self._sequence.tokens == first else []
+        first, end, size = self._span
+        inside = self._sequence.tokens == first and first % size != 0
+        tails = self._sequence.tails if inside else []
         kept: list[list[Any]] = []
         logits = []
         for at, model in enumerate(self._models):
             tail = tails[at] if tails else []
             cache = PagedCache(self._caches[at], partial(self._fill, at, tail) if first else None)
             if first:
-                self._shape(at, cache, tail)
+                shape(self._caches[at], cache, first, tail, self._device)
             ids = torch.tensor([tokens[first:end]], dtype=torch.long, device=self._device)
             with torch.inference_mode():
                 logits.append(self._forward(at, model, cache, ids, checkpoints, logits_to_keep))
@@ -164,81 +164,21 @@ class _Pass:
             return torch.empty((0, model.config.get_text_config().vocab_size), device=self._device)
         return torch.cat(found)
 
-    # -- the past
-
-    def _shape(self, at: int, cache: PagedCache, tails: list[Any]) -> None:
-        """Gives the layers the lengths that they will have when their rows have arrived."""
-        tokens = self._span.first
-        for place, (described, layer) in enumerate(
-            zip(self._caches[at].layers, cache.layers, strict=True)
-        ):
-            past = {
-                one.name: torch.empty((), dtype=one.dtype, device=self._device).expand(
-                    1 if _is_one(one) else tokens // one.tokens_per_row - one.first_needed(tokens),
-                    len(one.parts),
-                    one.heads,
-                    one.head_elements,
-                )
-                for one in described.rows
-            }
-            tail = self._tail(tails, place)
-            described.kind.put(layer, described.rows, past, tokens, tail)
-
     def _fill(self, at: int, tails: list[Any], place: int, layer: Any) -> None:
         """Puts the rows of a layer in place, which are on device from here on."""
         described = self._caches[at].layers[place]
         if self._arrive is not None:
             self._arrive(described.number)
-        past = {one.name: self._read(described, one) for one in described.rows}
-        tail = self._tail(tails, place)
-        described.kind.put(layer, described.rows, past, self._span.first, tail)
-
-    def _tail(self, tails: list[Any], place: int) -> Any:
-        """The tail of a layer; None at the end of a page, where rows have everything."""
-        return tails[place] if tails and self._span.first % self._span.page_size else None
-
-    def _read(self, described: DescribedLayer, one: Rows) -> torch.Tensor:
-        tokens = self._span.first
-        if one.component == STATE:
-            assert self._slots is not None, "a model with states has slots"
-            slots = self._slots
-            page = slots.source if slots.source >= 0 else slots.working
-            return self._rows.read_page(described, one, page)
-        pages = self._tables[one.component]
-        if one.per_page:
-            page = int(pages[tokens // self._span.page_size - 1])
-            return self._rows.read_page(described, one, page)
-        first = one.first_needed(tokens)
-        return self._rows.read(described, one, pages, first, tokens // one.tokens_per_row)
-
-    # -- what was computed
+        fill(self._pages, described, layer, self._span, tails[place] if tails else None)
 
     def _write(self, at: int, cache: PagedCache) -> None:
         """Writes the rows of all layers and the working states."""
-        first, end, size = self._span
-        if self._slots is not None:
-            self._store_states(at, cache, self._slots.working)
-        if first == end:
-            return
-        for described, layer, seen in zip(
-            self._caches[at].layers, cache.layers, cache.seen, strict=True
-        ):
-            new = described.kind.take(layer, described.rows, seen, self._span)
-            for one in described.rows:
-                if one.name in new:
-                    begin = first // size if one.per_page else first // one.tokens_per_row
-                    pages = self._tables[one.component]
-                    self._rows.write(described, one, pages, begin, new[one.name])
+        if self._pages.slots is not None:
+            self._store_states(at, cache, self._pages.slots.working)
+        if self._span.first < self._span.end:
+            new = taken(self._caches[at], cache, self._span)
+            write(self._pages, self._caches[at], new, self._span, self._span)
 
     def _store_states(self, at: int, cache: PagedCache, page: int) -> None:
         """Stores the states of all layers in a page."""
-        for described, layer in zip(self._caches[at].layers, cache.layers, strict=True):
-            states = described.kind.state(layer)
-            for one in described.rows:
-                if one.name in states:
-                    self._rows.write_page(described, one, page, states[one.name])
-
-
-def _is_one(one: Rows) -> bool:
-    """Whether a prefix needs one row of these, whatever its length."""
-    return one.component == STATE or one.per_page
+        write_states(self._pages, self._caches[at], states_of(self._caches[at], cache), page)

@@ -1,0 +1,75 @@
+"""What `generate` is given: the prompt, and what cannot be served from a cache.
+
+Whatever changes the rows of a prompt's tokens, beside the tokens, is refused. Does not generate.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from .errors import UnsupportedArgumentError
+
+_CACHES = ("past_key_values", "cache_params")
+_ELSEWHERE = "; call model.generate for it"
+
+
+def prompt_of(model: Any, inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    """The prompt, int64[1, n]. Removes it from the arguments. Raises UnsupportedArgumentError for
+    what `generate` of the model takes and a cache cannot serve."""
+    for name in ("input_ids", "inputs"):
+        if name in kwargs and kwargs[name] is not None:
+            if inputs is not None:
+                raise UnsupportedArgumentError(f"{name}: expected one prompt, found two")
+            inputs = kwargs[name]
+        kwargs.pop(name, None)
+    if not isinstance(inputs, torch.Tensor) or inputs.ndim != 2 or inputs.is_floating_point():
+        found = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
+        raise UnsupportedArgumentError(
+            f"input_ids: expected a tensor of token ids, [1, n], found {found}{_ELSEWHERE}"
+        )
+    if inputs.shape[0] != 1:
+        raise UnsupportedArgumentError(
+            f"input_ids: expected a batch of 1, found {inputs.shape[0]}{_ELSEWHERE}"
+        )
+    if not inputs.shape[1]:
+        raise UnsupportedArgumentError("input_ids: expected at least one token, found none")
+    _check_config(model, kwargs)
+    _check_tensors(model, kwargs)
+    return inputs
+
+
+def _check_config(model: Any, kwargs: dict[str, Any]) -> None:
+    config = kwargs.get("generation_config") or model.generation_config
+    for name, expected in (
+        *(("num_beams", (None, 1)), ("num_return_sequences", (None, 1))),
+        *(("use_cache", (None, True)), ("cache_implementation", (None, "dynamic"))),
+        ("token_healing", (None, False)),
+    ):
+        value = kwargs.get(name, getattr(config, name, None))
+        if value not in expected:
+            raise UnsupportedArgumentError(
+                f"{name}: expected {expected[-1]}, found {value!r}{_ELSEWHERE}"
+            )
+    for name in _CACHES:
+        if kwargs.get(name) is not None:
+            raise UnsupportedArgumentError(
+                f"{name}: expected none, since the cache makes its own, found "
+                f"{type(kwargs[name]).__name__}{_ELSEWHERE}"
+            )
+
+
+def _check_tensors(model: Any, kwargs: dict[str, Any]) -> None:
+    mask = kwargs.pop("attention_mask", None)
+    if mask is not None and not bool((mask == 1).all()):
+        raise UnsupportedArgumentError(
+            "attention_mask: expected only ones, found padding; cut it off"
+        )
+    for name in inspect.signature(type(model).forward).parameters:
+        if isinstance(kwargs.get(name), torch.Tensor):
+            raise UnsupportedArgumentError(
+                f"{name}: expected none, since reused tokens were computed without it, found a "
+                f"tensor{_ELSEWHERE}"
+            )

@@ -1,0 +1,140 @@
+"""The cache of one request while the library generates: its past from pages, and what is computed.
+
+It is filled once and goes through every pass of the request, so nothing is gathered twice. Hooks on
+the model tell it which tokens each pass computes. Does not write pages; see `engine`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from .describing import DescribedCache
+from .moving import States, states_of
+from .paged import PagedCache
+
+
+class LiveCache(PagedCache):
+    """The cache of one model. count: tokens that it has, in all layers. reused: of them, those that
+    came from pages. prefill_s, prefill_tokens: seconds and tokens of passes over the prompt."""
+
+    def __init__(
+        self,
+        described: DescribedCache,
+        prompt: Sequence[int],
+        reused: int,
+        fill: Callable[[int, Any], None] | None,
+        interval: int,
+    ) -> None:
+        """interval: tokens between states that are kept; 0 for none."""
+        super().__init__(described, fill)
+        self.described = described
+        self.reused = self.count = reused
+        self.prefill_s, self.prefill_tokens = 0.0, 0
+        self.waited_s = 0.0
+        self.states: dict[int, States] = {}
+        self.wanted: set[int] = set()
+        self.first_of_generate = False
+        self._prompt = len(prompt)
+        self._interval = interval
+        self._ids = torch.tensor([prompt[:reused]], dtype=torch.long)
+        self._parts: list[torch.Tensor] = []
+        self._began_s = 0.0
+
+    def tokens(self) -> list[int]:
+        """The tokens whose rows the cache has."""
+        self._ids = torch.cat([self._ids, *(part.to("cpu") for part in self._parts)], dim=1)
+        self._parts = []
+        self._ids = self._ids[:, : self.count]
+        found: list[int] = self._ids[0].tolist()
+        return found
+
+    def begin(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Before a pass: leave out the tokens that the cache has, where the library did not."""
+        ids = kwargs["input_ids"]
+        if self.first_of_generate:
+            self.first_of_generate = False
+            if self.count and ids.shape[1] >= self._prompt:
+                kwargs = {**kwargs, "input_ids": ids[:, self.count :]}
+                positions = kwargs.get("position_ids")
+                if positions is not None and positions.shape[-1] == ids.shape[1]:
+                    kwargs["position_ids"] = positions[..., self.count :]
+        self._began_s = time.perf_counter()
+        return kwargs
+
+    def end(self, ids: torch.Tensor) -> None:
+        """After a pass over these tokens."""
+        if self.count < self._prompt:
+            self.prefill_s += time.perf_counter() - self._began_s
+            self.prefill_tokens += ids.shape[1]
+        self.count += ids.shape[1]
+        self._parts.append(ids)
+        if self._interval and (self.count in self.wanted or self.count % self._interval == 0):
+            self.states = {depth: self.states[depth] for depth in self.wanted & self.states.keys()}
+            self.states[self.count] = states_of(self.described, self)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens, which assisted generation did not accept. Called with a negative
+        number, or with 0."""
+        super().crop(tokens_to_remove)
+        dropped = abs(tokens_to_remove)
+        if not dropped:
+            return
+        self.tokens()
+        self.count -= dropped
+        self.states = {depth: one for depth, one in self.states.items() if depth <= self.count}
+        for seen in self.seen:
+            for tensors, axis in ((seen.keys, 2), (seen.values, 2), (seen.indexer, 1)):
+                _drop(tensors, axis, dropped)
+
+
+def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
+    """Drop the last `count` rows of a list of tensors."""
+    while count and tensors:
+        last = tensors.pop()
+        kept = last.shape[axis] - count
+        if kept > 0:
+            tensors.append(last.narrow(axis, 0, kept))
+        count = max(0, -kept)
+
+
+@contextmanager
+def followed(model: Any, live: LiveCache) -> Iterator[None]:
+    """In the `with` block, the passes of the model that use the cache are told to it."""
+    argument = live.described.argument
+    hooks = [
+        model.register_forward_pre_hook(partial(_before, live, argument), with_kwargs=True),
+        model.register_forward_hook(partial(_after, live, argument), with_kwargs=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _before(
+    live: LiveCache, argument: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if kwargs.get(argument) is not live:
+        return None
+    if args:
+        kwargs = {**kwargs, "input_ids": args[0]}
+    return (), live.begin(kwargs)
+
+
+def _after(
+    live: LiveCache,
+    argument: str,
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    output: Any,
+) -> None:
+    if kwargs.get(argument) is live:
+        live.end(kwargs["input_ids"])

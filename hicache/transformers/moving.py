@@ -1,0 +1,128 @@
+"""Rows of one request between its pages and the layers of a library's cache.
+
+Puts the past of a request into new layers, and writes what layers were given, and their states, to
+pages. Does not run a model, see `passes` and `engine`, or choose pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hicache.core.actions import StateSlots
+from hicache.core.types import Pages
+
+from .describing import DescribedCache, DescribedLayer
+from .layers.base import STATE, New, Rows, Span
+from .paged import PagedCache
+from .rows import PagedRows, as_tables
+
+Arrive = Callable[[int], None]
+States = list[New]  # by layer
+
+
+class RequestPages:
+    """The device pages of one request, for all models. tables: by component; slots: of states."""
+
+    def __init__(
+        self,
+        rows: PagedRows,
+        positional: Sequence[str],
+        tables: Sequence[Pages],
+        slots: StateSlots | None,
+        device: torch.device,
+    ) -> None:
+        self.rows, self.device = rows, device
+        self.tables = as_tables(dict(zip(positional, tables, strict=True)), device)
+        self.slots = slots
+
+
+def shape(
+    described: DescribedCache,
+    cache: PagedCache,
+    first: int,
+    tails: Sequence[Any],
+    device: torch.device,
+) -> None:
+    """Give new layers the lengths that they will have when the rows of `first` tokens have
+    arrived."""
+    for place, (one, layer) in enumerate(zip(described.layers, cache.layers, strict=True)):
+        past = {
+            rows.name: torch.empty((), dtype=rows.dtype, device=device).expand(
+                1 if _is_one(rows) else first // rows.tokens_per_row - rows.first_needed(first),
+                len(rows.parts),
+                rows.heads,
+                rows.head_elements,
+            )
+            for rows in one.rows
+        }
+        one.kind.put(layer, one.rows, past, first, tails[place] if tails else None)
+
+
+def fill(pages: RequestPages, described: DescribedLayer, layer: Any, span: Span, tail: Any) -> None:
+    """Put the rows before a span of tokens in place, which are on device from here on."""
+    past = {one.name: _read(pages, described, one, span) for one in described.rows}
+    described.kind.put(layer, described.rows, past, span.first, tail)
+
+
+def taken(described: DescribedCache, cache: PagedCache, span: Span) -> list[New]:
+    """The rows that the tokens of a span have added to each layer."""
+    return [
+        one.kind.take(layer, one.rows, seen, span)
+        for one, layer, seen in zip(described.layers, cache.layers, cache.seen, strict=True)
+    ]
+
+
+def write(
+    pages: RequestPages, described: DescribedCache, new: Sequence[New], span: Span, part: Span
+) -> None:
+    """Write the rows of some tokens. new: as `taken` returned it for the span. part: the tokens to
+    write, within the span."""
+    for one, layer in zip(described.layers, new, strict=True):
+        for rows in one.rows:
+            if rows.name in layer:
+                per_row = span.page_size if rows.per_page else rows.tokens_per_row
+                begin, first, end = (
+                    tokens // per_row for tokens in (span.first, part.first, part.end)
+                )
+                table = pages.tables[rows.component]
+                chosen = layer[rows.name][first - begin : end - begin]
+                pages.rows.write(one, rows, table, first, chosen)
+
+
+def states_of(described: DescribedCache, cache: PagedCache) -> States:
+    """Copies of the states of all layers."""
+    layers = zip(described.layers, cache.layers, strict=True)
+    return [one.kind.state(layer) for one, layer in layers]
+
+
+def write_states(
+    pages: RequestPages, described: DescribedCache, states: Sequence[New], page: int
+) -> None:
+    """Write the states of all layers to one page."""
+    for one, layer in zip(described.layers, states, strict=True):
+        for rows in one.rows:
+            if rows.name in layer:
+                pages.rows.write_page(one, rows, page, layer[rows.name])
+
+
+def _read(pages: RequestPages, described: DescribedLayer, one: Rows, span: Span) -> torch.Tensor:
+    tokens = span.first
+    if one.component == STATE:
+        assert pages.slots is not None, "a model with states has slots"
+        slots = pages.slots
+        page = slots.source if slots.source >= 0 else slots.working
+        return pages.rows.read_page(described, one, page)
+    table = pages.tables[one.component]
+    if one.per_page:
+        page = int(table[tokens // span.page_size - 1])
+        return pages.rows.read_page(described, one, page)
+    first = one.first_needed(tokens)
+    return pages.rows.read(described, one, table, first, tokens // one.tokens_per_row)
+
+
+def _is_one(one: Rows) -> bool:
+    """Whether a prefix needs one row of these, whatever its length."""
+    return one.component == STATE or one.per_page

@@ -1,0 +1,60 @@
+"""What a cache has done so far, in numbers, and as a small table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+TIERS = ("device", "host", "disk")
+_LEAST_TOKENS = 32  # a pass of fewer says little about what a token costs
+
+
+@dataclass(slots=True)
+class Stats:
+    """requests: calls of `generate`. uncached: of them, those that got no pages. hits: reused
+    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. loaded_s: seconds that passes
+    waited for loads and prefetches. bytes: that each tier has room for."""
+
+    requests: int = 0
+    uncached: int = 0
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    waited_s: float = 0.0
+    bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    timed_tokens: int = 0
+    timed_s: float = 0.0
+
+    @property
+    def saved_tokens(self) -> int:
+        """Prompt tokens that were not computed."""
+        return sum(self.hits.values())
+
+    @property
+    def saved_s(self) -> float:
+        """An estimate: the saved tokens, each as long as a computed prompt token took on average,
+        less what was waited for. 0 as long as no prompt was computed that tells."""
+        if not self.timed_tokens:
+            return 0.0
+        return max(0.0, self.saved_tokens * self.timed_s / self.timed_tokens - self.waited_s)
+
+    def note_pass(self, tokens: int, seconds: float) -> None:
+        """Prompt tokens that were computed in one request, and how long it took."""
+        if tokens >= _LEAST_TOKENS:
+            self.timed_tokens += tokens
+            self.timed_s += seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "saved_tokens": self.saved_tokens, "saved_s": self.saved_s}
+
+    def __str__(self) -> str:
+        share = self.saved_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        rows = [
+            ("requests", f"{self.requests:,}", ""),
+            ("prompt tokens", f"{self.prompt_tokens:,}", ""),
+            *((f"hits, {tier}", f"{self.hits[tier]:,}", "") for tier in TIERS),
+            ("tokens computed", f"{self.computed_tokens:,}", ""),
+            ("tokens saved", f"{self.saved_tokens:,}", f"{share:.1%}"),
+            ("seconds saved", f"{self.saved_s:,.3f}", "estimated"),
+        ]
+        return "\n".join(f"{name:<16}{value:>12}  {note}".rstrip() for name, value, note in rows)
