@@ -99,6 +99,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
+    "traces.proving": ("invariants", "traces.executors", "traces.fuzzing", "traces.terminal"),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
@@ -139,6 +140,7 @@ REGISTRIES = {
     "invariants.planted",
     "invariants.prove.definitions",
     "invariants.prove.families",
+    "invariants.prove.hands",
     "traces.commands",
     "traces.curves.policies",
     "traces.formats",
