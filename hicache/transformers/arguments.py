@@ -37,6 +37,7 @@ def prompt_of(model: Any, inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     if not inputs.shape[1]:
         raise UnsupportedArgumentError("input_ids: expected at least one token, found none")
     _check_config(model, kwargs)
+    _check_mask(model, inputs, kwargs)
     _check_tensors(model, kwargs)
     return inputs
 
@@ -61,14 +62,32 @@ def _check_config(model: Any, kwargs: dict[str, Any]) -> None:
             )
 
 
-def _check_tensors(model: Any, kwargs: dict[str, Any]) -> None:
-    mask = kwargs.pop("attention_mask", None)
-    if mask is not None and not bool((mask == 1).all()):
+def _check_mask(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    """Raises for padding, which the library infers from the pad token where it is given no mask."""
+    mask = kwargs.get("attention_mask")
+    if mask is not None:
+        if mask.shape != inputs.shape or not bool((mask == 1).all()):
+            raise UnsupportedArgumentError(
+                f"attention_mask: expected ones for the {inputs.shape[1]} tokens of the prompt, "
+                "found another mask; cut the padding off"
+            )
+        return
+    config = kwargs.get("generation_config") or model.generation_config
+    pad, eos = (
+        kwargs.get(name, getattr(config, name, None)) for name in ("pad_token_id", "eos_token_id")
+    )
+    if pad is None or pad in (eos if isinstance(eos, list | tuple) else [eos]):
+        return
+    if bool((inputs == int(pad)).any()):
         raise UnsupportedArgumentError(
-            "attention_mask: expected only ones, found padding; cut it off"
+            f"input_ids: expected no pad token ({int(pad)}), which the library would mask; cut "
+            "the padding off, or pass attention_mask=torch.ones_like(input_ids)"
         )
+
+
+def _check_tensors(model: Any, kwargs: dict[str, Any]) -> None:
     for name in inspect.signature(type(model).forward).parameters:
-        if isinstance(kwargs.get(name), torch.Tensor):
+        if name != "attention_mask" and isinstance(kwargs.get(name), torch.Tensor):
             raise UnsupportedArgumentError(
                 f"{name}: expected none, since reused tokens were computed without it, found a "
                 f"tensor{_ELSEWHERE}"

@@ -7,7 +7,6 @@ the core; see `engine`.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from hicache.runtime.tiered import TieredExecutor
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 
+from .clock import Clock
 from .describing import Described, describe
 from .errors import UnsupportedModelError
 from .identity import revision_of
@@ -54,17 +54,27 @@ class Parts(NamedTuple):
     controller: TransferController
     driver: Driver
     attachment: Attachment
+    interval: int  # tokens between states; 0 for a model without states
 
 
-def build(
-    model: Any, draft: Any, sizes: Sizes, storage: str | None, room: int, revision: str
-) -> Parts:
-    """Build everything, with an attached store if an address is given. room: bytes that the store
-    may use, 0 for all. Raises CallerError for a model or sizes that cannot be used."""
-    _check_model(model, draft)
-    _check_sizes(sizes, storage)
+class Store(NamedTuple):
+    """address: None for no store. size_bytes: that it may use, 0 for all. revision: kept apart."""
+
+    address: str | None
+    size_bytes: int
+    revision: str
+
+
+def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> Parts:
+    """Build everything, with an attached store if an address is given. Raises CallerError for a
+    model or sizes that cannot be used."""
+    for one in (model, draft):
+        if one is not None:
+            _check_model(one)
+    _check_sizes(sizes, store.address)
     described = describe(model, sizes.page_size, draft)
-    config = _config(described, sizes)
+    interval = -(-sizes.interval_tokens // sizes.page_size) * sizes.page_size
+    config = _config(described, sizes, interval)
     pages = [
         dict(zip(config.components, counts, strict=True))
         for counts in (config.device_pages, config.host_pages)
@@ -76,41 +86,43 @@ def build(
         models = (model,) if draft is None else (model, draft)
         context = Context(
             type(model).__name__,
-            revision_of(models, revision),
+            revision_of(models, store.revision),
             sizes.page_size,
             "tokens",
             described.model.pools,
         )
         stored = StoredPages(context, stored_pools(device.arena))
-        attachment = Attachment(driver, executor, stored, time.monotonic, _log.warning)
-        if storage is not None:
-            attachment.attach(storage, StorageOptions(size_bytes=room))
+        attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
+        if store.address is not None:
+            attachment.attach(store.address, StorageOptions(size_bytes=store.size_bytes))
     except BaseException:
         device.close()
         raise
-    return Parts(described, device, controller, driver, attachment)
+    kept = interval if STATE in described.components else 0
+    return Parts(described, device, controller, driver, attachment, kept)
 
 
-def _check_model(model: Any, draft: Any) -> None:
-    for one in (model, draft):
-        if one is None:
-            continue
-        name = type(one).__name__
-        if not hasattr(one, "generate") or not hasattr(one, "config"):
-            raise UnsupportedModelError(
-                f"model: expected a causal language model of transformers, found {name}"
-            )
-        if one.config.is_encoder_decoder:
-            raise UnsupportedModelError(
-                f"model {name}: expected a decoder-only model, found an encoder-decoder; use "
-                "model.generate for it"
-            )
-        places = {str(tensor.device) for tensor in one.parameters()}
-        if len(places) != 1 or next(iter(places)).partition(":")[0] not in ("cpu", "cuda"):
-            raise UnsupportedModelError(
-                f"model {name}: expected all weights on the CPU or on one CUDA device, found "
-                f"{', '.join(sorted(places))}"
-            )
+def _check_model(model: Any) -> None:
+    name = type(model).__name__
+    if not hasattr(model, "generate") or not hasattr(model, "config"):
+        raise UnsupportedModelError(
+            f"model: expected a causal language model of transformers, found {name}"
+        )
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"model {name}: expected a decoder-only model, found an encoder-decoder; use "
+            "model.generate for it"
+        )
+    if model.training:
+        raise UnsupportedModelError(
+            f"model {name}: expected eval mode, found training mode; call model.eval()"
+        )
+    places = sorted({str(tensor.device) for tensor in model.parameters()})
+    if len(places) != 1 or places[0].partition(":")[0] not in ("cpu", "cuda"):
+        raise UnsupportedModelError(
+            f"model {name}: expected all weights on the CPU or on one CUDA device, found "
+            f"{', '.join(places)}"
+        )
 
 
 def _check_sizes(sizes: Sizes, storage: str | None) -> None:
@@ -130,10 +142,9 @@ def _check_sizes(sizes: Sizes, storage: str | None) -> None:
         )
 
 
-def _config(described: Described, sizes: Sizes) -> Config:
+def _config(described: Described, sizes: Sizes, interval: int) -> Config:
     """One state for each interval, and pages for each token of every other component."""
     size = sizes.page_size
-    interval = -(-sizes.interval_tokens // size) * size
 
     def pages(tokens: int, slots: int) -> Mapping[str, int]:
         states = tokens // interval + slots

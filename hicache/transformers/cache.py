@@ -12,22 +12,24 @@ import atexit
 import copy
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from .arguments import prompt_of
-from .building import Sizes, build
+from .building import Sizes, Store, build
+from .clock import Clock
 from .engine import Admission, Engine, LoadFailed
-from .errors import ClosedError, UnsupportedModelError
-from .live import followed
+from .errors import ClosedError, UnsupportedArgumentError
+from .live import LiveCache, followed
+from .ongoing import Ongoing
 from .stats import Stats
 
 _CLOSE_S = 30.0
-_open: set[Engine] = set()
+_open: set[Ongoing] = set()
 
 
 class PrefixCache:
@@ -60,50 +62,55 @@ class PrefixCache:
         revision: str = "",
         wait_s: float = 5.0,
     ) -> None:
-        if getattr(model, "training", False):
-            raise UnsupportedModelError(
-                f"model {type(model).__name__}: expected one in eval mode, found training mode; "
-                "call model.eval()"
-            )
         sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
-        parts = build(model, draft, sizes, storage, storage_bytes, revision)
+        clock = Clock()
+        parts = build(model, draft, sizes, Store(storage, storage_bytes, revision), clock)
         self.model, self.draft = model, draft
-        self._engine = Engine(parts, model.device, wait_s)
+        self._models = (model,) if draft is None else (model, draft)
+        self._engine = Engine(parts, model.device, wait_s, clock)
+        self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
-        _open.add(self._engine)
-        weakref.finalize(self, _collected, self._engine).atexit = False
+        _open.add(self._ongoing)
+        weakref.finalize(self, _collected, self._ongoing).atexit = False
 
     def generate(self, inputs: Any = None, **kwargs: Any) -> Any:
         """What `model.generate` returns for the same arguments. Raises UnsupportedArgumentError for
         those that a cache cannot serve."""
         kwargs = dict(kwargs)
         ids = prompt_of(self.model, inputs, kwargs)
+        if (
+            self.draft is not None
+            and kwargs.setdefault("assistant_model", self.draft) is not self.draft
+        ):
+            raise UnsupportedArgumentError(
+                "assistant_model: expected the draft of this cache, found another model; make a "
+                "cache with that draft"
+            )
         prompt = ids[0].tolist()
         with self._turn():
-            try:
-                admission = self._engine.admit(prompt)
-                self._note(len(prompt), admission)
-                if admission is None:
-                    return self.model.generate(ids, **kwargs)
-                return self._generate(ids, admission, kwargs)
-            finally:
-                self._engine.carry_on()
+            admission = self._engine.admit(prompt)
+            self._note(len(prompt), admission)
+            if admission is None:
+                return self.model.generate(ids, **kwargs)
+            return self._generate(ids, admission, kwargs)
 
     def _generate(self, ids: torch.Tensor, admission: Admission, kwargs: dict[str, Any]) -> Any:
         live = admission.live[0]
         argument = live.described.argument
         try:
-            with followed(self.model, live):
-                with torch.no_grad():
-                    for depth in sorted(admission.depths):
-                        if live.count < depth < ids.shape[1]:
-                            part = ids[:, live.count : depth].to(self.model.device)
-                            self.model(input_ids=part, **{argument: live}, use_cache=True)
-                live.first_of_generate = True
+            with ExitStack() as stack:
+                for model, one in zip(self._models, admission.live, strict=True):
+                    stack.enter_context(followed(model, one, one is live))
+                self._compute(live, self.model, ids, admission.depths)
+                for one in admission.live:
+                    one.first_of_generate = True
                 out = self.model.generate(ids, **{argument: live}, **kwargs)
+                for model, one in zip(self._models[1:], admission.live[1:], strict=True):
+                    one.first_of_generate = False
+                    self._compute(one, model, ids, [admission.action.end_token])
         except LoadFailed:
-            self._engine.drop(admission)
+            self._engine.sweep()
             return self.model.generate(ids, **kwargs)
         except BaseException:
             self._keep(admission, final=False)
@@ -111,15 +118,22 @@ class PrefixCache:
         self._keep(admission, final=True)
         return out
 
+    def _compute(
+        self, live: LiveCache, model: Any, ids: torch.Tensor, depths: Iterable[int]
+    ) -> None:
+        """Compute a prompt up to each of these depths, but for those that `generate` reaches."""
+        last = ids.shape[1] - (model is self.model)
+        with torch.no_grad():
+            for depth in sorted(depths):
+                if live.count < depth <= last:
+                    part = ids[:, live.count : depth].to(model.device)
+                    model(input_ids=part, **{live.described.argument: live}, use_cache=True)
+
     def _keep(self, admission: Admission, final: bool) -> None:
         live = admission.live[0]
         self._stats.note_pass(live.prefill_tokens, live.prefill_s)
         self._stats.waited_s += admission.waited_s if live.reused else 0.0
-        try:
-            self._engine.keep(admission, final)
-        except BaseException:
-            self._engine.drop(admission)
-            raise
+        self._engine.keep(admission, final)
 
     def _note(self, tokens: int, admission: Admission | None) -> None:
         stats = self._stats
@@ -135,9 +149,7 @@ class PrefixCache:
         """Tokens of a prompt that would not be computed now."""
         prompt = prompt_of(self.model, input_ids, {})[0].tolist()
         with self._turn():
-            found = self._engine.match(prompt)
-            self._engine.carry_on()
-            return found
+            return self._engine.match(prompt)
 
     @property
     def stats(self) -> Stats:
@@ -151,17 +163,16 @@ class PrefixCache:
         """Forget every prefix in memory; with `storage`, also what the store has of this model."""
         with self._turn():
             self._engine.clear(storage)
-            self._engine.carry_on()
 
     def flush(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait until everything that was computed is on host and stored. Returns whether it is."""
         with self._turn():
-            return self._engine.settle(timeout_s)
+            return self._ongoing.settle(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too."""
-        _open.discard(self._engine)
-        return self._engine.close(timeout_s)
+        _open.discard(self._ongoing)
+        return self._ongoing.close(timeout_s)
 
     def __enter__(self) -> PrefixCache:
         return self
@@ -183,22 +194,24 @@ class PrefixCache:
                 "cache: expected a call after the one under way, found one from inside it, as of "
                 "a streamer or a stopping criterion; call it when generate has returned"
             )
-        with self._engine.lock:
-            if self._engine.closed:
+        with self._ongoing.lock:
+            if self._ongoing.closed:
                 raise ClosedError("cache: expected an open one, found one that was closed")
-            self._engine.check()
+            self._ongoing.check()
             self._owner = here
             try:
                 yield
             finally:
+                self._engine.sweep()
+                self._ongoing.carry_on()
                 self._owner = 0
 
 
-def _collected(engine: Engine) -> None:
-    """The cache is gone, maybe while a thread of its engine runs: end it on another one."""
-    if engine in _open:
-        _open.discard(engine)
-        threading.Thread(target=engine.close, args=(_CLOSE_S,), daemon=True).start()
+def _collected(ongoing: Ongoing) -> None:
+    """The cache is gone, maybe while its own thread runs: end it on another one."""
+    if ongoing in _open:
+        _open.discard(ongoing)
+        threading.Thread(target=ongoing.close, args=(_CLOSE_S,), daemon=True).start()
 
 
 @atexit.register

@@ -2,18 +2,15 @@
 
     admit    match, wait for a prefetch, take pages; the past then arrives layer by layer
     keep     write what was computed to the pages, and give them to the tree
-    drop     give the pages back
+    sweep    give the pages of a request back that was not kept
 
-Between calls a thread carries on what is under way, until every copy to host and storage has ended.
-Does not run the model; see `cache`.
+Does not run the model, see `cache`, or take replies between calls, see `ongoing`.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,6 +28,7 @@ from hicache.core.events import (
     Aborted,
     AdmitWanted,
     Arrived,
+    Event,
     Finished,
     Flushed,
     MatchWanted,
@@ -42,13 +40,14 @@ from hicache.core.radix.node import FlightKind
 from hicache.core.types import Tier
 
 from .building import Parts
-from .interrupts import uninterrupted
-from .layers.base import STATE, Span
+from .clock import Clock
+from .layers.base import STATE, New, Span
 from .live import LiveCache
 from .moving import RequestPages, fill, shape, taken, write, write_states
+from .ongoing import Ongoing
 from .rows import PagedRows
 
-_PAUSE_S = 0.0005
+T = TypeVar("T")
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request
 _AGAIN = ("writing_back", "arriving", "fetching")
 
@@ -58,7 +57,8 @@ class LoadFailed(Exception):
 
 
 class Admission:
-    """A request that has pages. hits: reused tokens by tier. live: a cache for each model."""
+    """A request that has pages. hits: reused tokens by tier. live: a cache for each model.
+    waited_s: for storage and loads."""
 
     def __init__(
         self, number: int, action: Prefill, pages: RequestPages, hits: dict[str, int]
@@ -66,7 +66,6 @@ class Admission:
         self.number, self.action, self.pages, self.hits = number, action, pages, hits
         self.live: list[LiveCache] = []
         self.waited_s = 0.0
-        self.passing = self.running = True  # its pass, and itself, as the core knows them
 
     @property
     def depths(self) -> dict[int, int]:
@@ -75,93 +74,66 @@ class Admission:
 
 
 class Engine:
-    """One core with its device and store. One thread may call it at a time, with `lock` held."""
+    """One core with its device and store. One thread may call it at a time, with the lock of
+    `ongoing` held."""
 
-    def __init__(self, parts: Parts, place: torch.device, wait_s: float) -> None:
+    def __init__(self, parts: Parts, place: torch.device, wait_s: float, clock: Clock) -> None:
         """place: where the model is. wait_s: the longest that a request waits for storage."""
-        self.lock = threading.Lock()
-        self.described, self.device = parts.described, parts.device
-        self.driver, self.attachment = parts.driver, parts.attachment
-        self._controller = parts.controller
-        self._wait_s = wait_s
+        self.described = parts.described
+        self.ongoing = Ongoing(parts, clock, self._note)
+        self._view = parts.driver.core.view
+        self._device, self._controller = parts.device, parts.controller
+        self._place, self._wait_s, self._clock = place, wait_s, clock
         self._rows = PagedRows(parts.described, parts.device.arena)
-        self._place = place
-        config = parts.driver.core.view.config
+        config = self._view.config
         self._size = config.page_size
         self._positional = [one for one in config.components if one != STATE]
         self._most_tokens = config.device_pages[0] * self._size
-        self._interval = self._interval_of()
+        self._interval = parts.interval
         self._requests = 0
         self._fetched: dict[int, int] = {}
-        self._carrier: threading.Thread | None = None
-        self._crash: BaseException | None = None
-        self.closed = False
 
-    def _interval_of(self) -> int:
-        """Tokens between states; 0 for a model without states."""
-        if STATE not in self.described.components:
-            return 0
-        state: Any = self.driver.core.view.components[self.described.components.index(STATE)]
-        interval: int = state.interval
-        return interval
-
-    # -- one request
+    # -- a request begins
 
     def admit(self, prompt: Sequence[int]) -> Admission | None:
         """Give a prompt pages. None if there are none for it."""
-        if self.attachment.was_out:
-            self._note(self.attachment.renew())
+        began = self._clock.now_s()
+        self.ongoing.renew()
         prompt = prompt[: self._most_tokens]
-        self._requests += 1
-        number = self._requests
-        began = time.perf_counter()
-        self._feed(Arrived.from_tokens(number, prompt, self._size))
-        try:
-            outcomes = self._admitted(number, len(prompt))
-        except BaseException:
-            self._give_up(number)
-            raise
-        if outcomes is None:
-            self._give_up(number)
+        number = self._arrived(prompt)
+        outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
+        action = _only(Prefill, outcomes)
+        if action is None or not action.completes_prompt:
+            self.sweep()
             return None
-        [admitted] = [one for one in outcomes if isinstance(one, Admitted)]
-        [action] = [one for one in outcomes if isinstance(one, Prefill)]
-        found = Admission(
-            number, action, self._pages(action.tables, action.states), self._hits(admitted, action)
-        )
+        admitted = _only(Admitted, outcomes)
+        assert admitted is not None, "a request with a pass was admitted"
+        pages = self._pages(action.tables, action.states)
+        found = Admission(number, action, pages, self._hits(admitted, action))
         found.live = [self._live(found, at, prompt) for at in range(len(self.described.caches))]
-        found.waited_s = time.perf_counter() - began
+        found.waited_s = self._clock.now_s() - began
         return found
 
-    def _admitted(self, number: int, chunk: int) -> list[Outcome] | None:
-        """Ask until the request is admitted. None if it waits in vain."""
-        began = time.monotonic()
+    def _arrived(self, prompt: Sequence[int]) -> int:
+        self._requests += 1
+        self.ongoing.feed(Arrived.from_tokens(self._requests, prompt, self._size))
+        return self._requests
+
+    def _asked(self, event: Event, wait_s: float) -> list[Outcome]:
+        """Ask for pages until there are some, or until the core refuses for good. wait_s: the
+        longest that it waits for a prefetch."""
+        began = self._clock.now_s()
         limited = False
         while True:
-            outcomes = self._feed(AdmitWanted(number, chunk))
-            refused = outcomes[-1] if outcomes else None
-            if not isinstance(refused, Refused):
+            outcomes = self.ongoing.feed(event)
+            refused = _only(Refused, outcomes)
+            waited = self._clock.now_s() - began
+            if refused is None or refused.reason not in _AGAIN or waited > wait_s + _PATIENCE_S:
                 return outcomes
-            waited = time.monotonic() - began
-            if refused.reason == "fetching" and not limited and waited > self._wait_s:
+            if refused.reason == "fetching" and waited > wait_s and not limited:
                 limited = True
-                self._feed(PrefetchLimitReached(number))
-            elif refused.reason not in _AGAIN or waited > self._wait_s + _PATIENCE_S:
-                return None
-            if not self._poll():
-                time.sleep(_PAUSE_S)
-
-    def _give_up(self, number: int) -> None:
-        """End a request that was not admitted, or whose pass was not begun."""
-        flights = [
-            flight.id
-            for flight in self.driver.core.view.flights.values()
-            if flight.kind is FlightKind.PREFILL
-        ]
-        self._feed(Aborted(number))
-        for flight in flights:
-            self._feed(PrefillDone(flight, False))
-        self._fetched.pop(number, None)
+                self.ongoing.feed(PrefetchLimitReached(refused.request))
+            self.ongoing.poll()
 
     def _hits(self, admitted: Admitted, action: Prefill) -> dict[str, int]:
         """Reused tokens by tier. What a prefetch brought is on host by now."""
@@ -183,12 +155,14 @@ class Engine:
 
         def filled(place: int, layer: Any) -> None:
             one = described.layers[place]
-            began = time.perf_counter()
+            began = self._clock.now_s()
             self._arrive(action.after, one.number)
-            admission.waited_s += time.perf_counter() - began
+            admission.waited_s += self._clock.now_s() - began
             fill(admission.pages, one, layer, span, None)
 
-        live = LiveCache(described, prompt, first, filled if first else None, self._interval)
+        live = LiveCache(
+            described, prompt, first, filled if first else None, self._interval, self._clock
+        )
         live.wanted = set(admission.depths)
         if first:
             shape(described, live, first, (), self._place)
@@ -199,203 +173,130 @@ class Engine:
         for flight in flights:
             marks = self._controller.load_marks(flight)
             if marks:
-                self.device.synchronize(marks[layer])
-                if self.device.failed(marks[layer]):
+                self._device.synchronize(marks[layer])
+                if self._device.failed(marks[layer]):
                     raise LoadFailed
 
+    # -- a request ends
+
     def keep(self, admission: Admission, final: bool) -> None:
-        """Give what was computed to the tree. final: also what was generated after the prompt."""
+        """Give what was computed to the tree, if that is the whole prompt. final: also what was
+        generated after it."""
         action, live = admission.action, admission.live
-        computed = min(one.count for one in live)
-        tokens = live[0].tokens()[: min(computed, self._most_tokens)]
         prompt = action.end_token
-        if computed < prompt or not action.completes_prompt:
-            self.drop(admission)
+        end = min(self._most_tokens, *(one.count for one in live))
+        if end < prompt:
             return
         for one in live:
             one.arrive_all()
-        span = Span(action.start_token, max(one.count for one in live), self._size)
-        new = [taken(one.described, one, span._replace(end=one.count)) for one in live]
-        for at, rows in enumerate(new):
-            part = span._replace(end=prompt)
-            write(admission.pages, self.described.caches[at], rows, span, part)
+        tokens = live[0].tokens()
+        new = [taken(one.described, one, self._span(action, one)) for one in live]
+        self._write(admission.pages, admission, new, action.start_token, prompt)
         for depth, page in admission.depths.items():
             self._write_states(admission.pages, live, depth, page)
         self._synchronize()
-        self._feed(PrefillDone(action.flight))
-        admission.passing = False
-        end = len(tokens)
-        granted = self._granted(admission, end) if final and end > prompt else None
-        if granted is not None:
-            pages = self._pages(granted.tables, granted.states)
-            for at, rows in enumerate(new):
-                part = span._replace(first=prompt, end=end)
-                write(pages, self.described.caches[at], rows, span, part)
-            depth = self._last_depth(end)
-            if depth > prompt:
-                slot = granted.states[0].checkpoint_slots[depth // self._interval % 2]
-                if slot >= 0:
-                    self._write_states(pages, live, depth, slot)
-            self._synchronize()
-        else:
+        self.ongoing.feed(PrefillDone(action.flight))
+        if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
-        self._feed(Finished.from_tokens(admission.number, tokens[:end], self._size))
-        admission.running = False
+        self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size))
 
-    def _granted(self, admission: Admission, end: int) -> Granted | None:
-        """Pages for what was generated. None if there are none, or if a state is missing that the
-        core would expect."""
-        prompt = admission.action.end_token
-        depth = self._last_depth(end)
-        if depth > prompt and any(depth not in one.states for one in admission.live):
-            return None
-        asked = PagesWanted(admission.number, end, prompt)
-        began = time.monotonic()
-        while True:
-            [*_, last] = self._feed(asked)
-            if isinstance(last, Granted):
-                return last
-            waited = time.monotonic() - began
-            if not isinstance(last, Refused) or last.reason not in _AGAIN or waited > _PATIENCE_S:
-                return None
-            if not self._poll():
-                time.sleep(_PAUSE_S)
+    def _grown(self, admission: Admission, new: Sequence[Sequence[New]], end: int) -> bool:
+        """Give what was generated pages, and write it. Returns whether that could be done."""
+        prompt, live = admission.action.end_token, admission.live
+        depth = end // self._interval * self._interval if self._interval else 0
+        if depth > prompt and any(depth not in one.states for one in live):
+            return False  # the core would take the state of this depth for one that is there
+        granted = _only(Granted, self._asked(PagesWanted(admission.number, end, prompt), 0.0))
+        if granted is None:
+            return False
+        pages = self._pages(granted.tables, granted.states)
+        self._write(pages, admission, new, prompt, end)
+        if depth > prompt:
+            slot = granted.states[0].checkpoint_slots[depth // self._interval % 2]
+            if slot >= 0:
+                self._write_states(pages, live, depth, slot)
+        self._synchronize()
+        return True
 
-    def _last_depth(self, end: int) -> int:
-        """The last depth at which a state is kept; 0 for a model without states."""
-        return end // self._interval * self._interval if self._interval else 0
+    def _span(self, action: Prefill, live: LiveCache) -> Span:
+        """The tokens that one model has computed."""
+        return Span(action.start_token, live.count, self._size)
+
+    def _write(
+        self,
+        pages: RequestPages,
+        admission: Admission,
+        new: Sequence[Sequence[New]],
+        first: int,
+        end: int,
+    ) -> None:
+        """Write rows of tokens first..end-1 of all models. new: what they computed."""
+        for live, rows in zip(admission.live, new, strict=True):
+            span = self._span(admission.action, live)
+            write(pages, live.described, rows, span, Span(first, end, self._size))
 
     def _write_states(
         self, pages: RequestPages, live: Sequence[LiveCache], depth: int, page: int
     ) -> None:
-        for at, one in enumerate(live):
-            write_states(pages, self.described.caches[at], one.states[depth], page)
+        for one in live:
+            write_states(pages, one.described, one.states[depth], page)
 
-    def drop(self, admission: Admission) -> None:
-        """Give the pages of a request back, and keep nothing that it has not given to the tree."""
+    def sweep(self) -> None:
+        """End a request that was not kept, and its pass. It gives its pages back."""
         self._synchronize()
-        if admission.running:
-            admission.running = False
-            self._feed(Aborted(admission.number))
-        if admission.passing:
-            admission.passing = False
-            self._feed(PrefillDone(admission.action.flight, False))
+        flights = self._view.flights.values()
+        passes = [flight.id for flight in flights if flight.kind is FlightKind.PREFILL]
+        for number in list(self._view.requests):
+            self.ongoing.feed(Aborted(number))
+        for flight in passes:
+            self.ongoing.feed(PrefillDone(flight, False))
+        self._fetched.clear()
+
+    # -- without a request
 
     def match(self, prompt: Sequence[int]) -> int:
-        """Tokens of a prompt that would be reused now. Brings those on disk to host."""
-        self._requests += 1
-        number = self._requests
-        self._feed(Arrived.from_tokens(number, prompt[: self._most_tokens], self._size))
-        deadline = time.monotonic() + self._wait_s
-        view = self.driver.core.view
-        while view.requests[number].prefetch and time.monotonic() < deadline:
-            if not self._poll():
-                time.sleep(_PAUSE_S)
-        outcomes = self._feed(MatchWanted(number))
-        [matched] = [one for one in outcomes if isinstance(one, Matched)]
-        self._feed(Aborted(number))
-        self._fetched.pop(number, None)
+        """Tokens of a prompt that would be reused now. Brings those in storage to host."""
+        number = self._arrived(prompt[: self._most_tokens])
+        deadline = self._clock.now_s() + self._wait_s
+        while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
+            self.ongoing.poll()
+        matched = _only(Matched, self.ongoing.feed(MatchWanted(number)))
+        assert matched is not None, "the core answers what would hit"
         return (matched.device_pages + matched.host_pages) * self._size
-
-    # -- what goes on beside requests
 
     def clear(self, storage: bool) -> None:
         """Forget every page. Copies under way are waited for."""
-        self.settle(_PATIENCE_S)
-        self._feed(Flushed(storage))
-
-    def settle(self, timeout_s: float) -> bool:
-        """Carry on until nothing is under way. Returns whether that is so."""
-        deadline = time.monotonic() + timeout_s
-        while self.busy:
-            if not self._poll():
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(_PAUSE_S)
-        return True
-
-    @property
-    def busy(self) -> bool:
-        """Whether copies or stores are under way."""
-        return bool(self.driver.core.view.flights)
+        self.ongoing.settle(_PATIENCE_S)
+        self.ongoing.feed(Flushed(storage))
 
     def used_bytes(self) -> dict[str, int]:
         """Bytes of the pages in use, by tier."""
-        view = self.driver.core.view
-        found = {}
-        for tier, name in ((Tier.DEVICE, "device"), (Tier.HOST, "host")):
-            found[name] = 0
-            for component, pool in zip(view.config.components, view.pools(tier), strict=True):
-                pools = self.device.arena.pools(tier, component)
-                pages = view.config.device_pages if tier is Tier.DEVICE else view.config.host_pages
-                used = pages[view.config.components.index(component)] - pool.free
-                found[name] += used * sum(one.plan.page_bytes for one in pools)
+        config, found = self._view.config, {}
+        for tier, name, sizes in (
+            (Tier.DEVICE, "device", config.device_pages),
+            (Tier.HOST, "host", config.host_pages),
+        ):
+            found[name] = sum(
+                (pages - ledger.free) * pool.plan.page_bytes
+                for component, pages, ledger in zip(
+                    config.components, sizes, self._view.pools(tier), strict=True
+                )
+                for pool in self._device.arena.pools(tier, component)
+            )
         return found
 
-    def carry_on(self) -> None:
-        """Let a thread carry on what is under way after this call."""
-        self.driver.executor.start()
-        if self._carrier is None and self.busy and not self.closed:
-            self._carrier = threading.Thread(target=self._carry, name="hicache", daemon=True)
-            self._carrier.start()
-
-    def _carry(self) -> None:
-        while True:
-            with self.lock:
-                try:
-                    came = self._poll() if not self.closed else []
-                except BaseException as crash:  # told to the next caller
-                    self._crash = crash
-                if self._crash is not None or self.closed or not self.busy:
-                    self._carrier = None
-                    return
-            if not came:
-                time.sleep(_PAUSE_S)
-
-    def close(self, timeout_s: float) -> bool:
-        """Wait for copies and stores, detach the store and end all threads. Returns whether
-        everything was stored."""
-        with self.lock:
-            if self.closed:
-                return True
-            done = self._crash is None and self.settle(timeout_s)
-            self.closed = True
-            if self.attachment.store is not None:
-                self._note(self.attachment.detach(force=not done))
-                self.settle(_PATIENCE_S)
-                self.attachment.wait_closed(timeout_s)
-            self.device.close()
-            return done
-
-    # -- events
-
-    def _feed(self, event: Any) -> list[Outcome]:
-        self.check()
-        with uninterrupted():
-            outcomes = self._note(self.driver.feed(event))
-            self.driver.executor.start()
-        return outcomes
-
-    def _poll(self) -> list[Outcome]:
-        with uninterrupted():
-            self.driver.executor.start()
-            outcomes = self._note(self.driver.poll())
-            self.driver.executor.start()
-        return outcomes
-
-    def _note(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def _note(self, outcomes: list[Outcome]) -> None:
         for one in outcomes:
             if isinstance(one, Prefetched):
                 known = self._fetched.get(one.request, 0)
                 self._fetched[one.request] = known + one.fetched_pages
-        return outcomes
-
-    def check(self) -> None:
-        """Raises what the thread between calls has met."""
-        if self._crash is not None:
-            raise self._crash
 
     def _synchronize(self) -> None:
         """Wait until the model's own work has reached the pages."""
         if self._place.type == "cuda":
             torch.cuda.current_stream(self._place).synchronize()
+
+
+def _only(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
+    """The first outcome of a kind, if there is one."""
+    return next((one for one in outcomes if isinstance(one, kind)), None)

@@ -6,14 +6,13 @@ the model tell it which tokens each pass computes. Does not write pages; see `en
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 
+from .clock import Clock
 from .describing import DescribedCache
 from .moving import States, states_of
 from .paged import PagedCache
@@ -30,18 +29,18 @@ class LiveCache(PagedCache):
         reused: int,
         fill: Callable[[int, Any], None] | None,
         interval: int,
+        clock: Clock,
     ) -> None:
         """interval: tokens between states that are kept; 0 for none."""
         super().__init__(described, fill)
         self.described = described
         self.reused = self.count = reused
         self.prefill_s, self.prefill_tokens = 0.0, 0
-        self.waited_s = 0.0
         self.states: dict[int, States] = {}
         self.wanted: set[int] = set()
         self.first_of_generate = False
         self._prompt = len(prompt)
-        self._interval = interval
+        self._interval, self._clock = interval, clock
         self._ids = torch.tensor([prompt[:reused]], dtype=torch.long)
         self._parts: list[torch.Tensor] = []
         self._began_s = 0.0
@@ -64,13 +63,13 @@ class LiveCache(PagedCache):
                 positions = kwargs.get("position_ids")
                 if positions is not None and positions.shape[-1] == ids.shape[1]:
                     kwargs["position_ids"] = positions[..., self.count :]
-        self._began_s = time.perf_counter()
+        self._began_s = self._clock.now_s()
         return kwargs
 
     def end(self, ids: torch.Tensor) -> None:
         """After a pass over these tokens."""
         if self.count < self._prompt:
-            self.prefill_s += time.perf_counter() - self._began_s
+            self.prefill_s += self._clock.now_s() - self._began_s
             self.prefill_tokens += ids.shape[1]
         self.count += ids.shape[1]
         self._parts.append(ids)
@@ -104,37 +103,30 @@ def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
 
 
 @contextmanager
-def followed(model: Any, live: LiveCache) -> Iterator[None]:
-    """In the `with` block, the passes of the model that use the cache are told to it."""
-    argument = live.described.argument
+def followed(model: Any, live: LiveCache, given: bool) -> Iterator[None]:
+    """In the `with` block, the passes of the model that use the cache are told to it. given: the
+    library is given the cache; otherwise it makes one of its own for each call, as for an assistant
+    model, and gets this one instead."""
+    name = live.described.argument
+
+    def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args:
+            kwargs = {**kwargs, "input_ids": args[0]}
+        if not given and kwargs.get(name) is not live and live.first_of_generate:
+            live.activate_past_recording()
+            kwargs = {**kwargs, name: live}
+        return ((), live.begin(kwargs)) if kwargs.get(name) is live else None
+
+    def after(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if kwargs.get(name) is live:
+            live.end(kwargs["input_ids"])
+
     hooks = [
-        model.register_forward_pre_hook(partial(_before, live, argument), with_kwargs=True),
-        model.register_forward_hook(partial(_after, live, argument), with_kwargs=True),
+        model.register_forward_pre_hook(before, with_kwargs=True),
+        model.register_forward_hook(after, with_kwargs=True),
     ]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _before(
-    live: LiveCache, argument: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    if kwargs.get(argument) is not live:
-        return None
-    if args:
-        kwargs = {**kwargs, "input_ids": args[0]}
-    return (), live.begin(kwargs)
-
-
-def _after(
-    live: LiveCache,
-    argument: str,
-    model: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    output: Any,
-) -> None:
-    if kwargs.get(argument) is live:
-        live.end(kwargs["input_ids"])

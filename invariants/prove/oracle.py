@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ JUMP = (
 )
 _SIZES = ((8,), (13, 5), (32,), (64,), (1,))  # one token at a time costs most, and comes last
 _STIRRINGS = 8
+_OTHERS_KEPT = 16  # prompts
 _COARSE = 1000.0  # roundings: a median above this is no rounding
 _PROMPTS = 8
 _ONE_BY_ONE = 1  # so many prompts are also computed token by token
@@ -116,6 +117,7 @@ class Oracle:
         # For first tokens, the runs that begin so, in the order in which they were kept.
         self._found_by: defaultdict[bytes, dict[bytes, None]] = defaultdict(dict)
         self._positions = 0
+        self._others: OrderedDict[tuple[int, bytes], list[torch.Tensor]] = OrderedDict()
 
     def logits(self, tokens: Sequence[int]) -> tuple[torch.Tensor, ...]:
         """The cold logits of all tokens, for each model. A longer run's first rows are served:
@@ -153,13 +155,28 @@ class Oracle:
         for number, (rows, given) in enumerate(zip(cold, logits, strict=True)):
             found, accepted = difference(rows, given), self.bounds[number].accepted
             if found > accepted:
-                runs = [rows, *_other_runs(self.models[number], tokens, start)]
+                runs = [rows, *(run[start:] for run in self._other_runs(number, tokens))]
                 apart = max(difference(*pair) for pair in itertools.combinations(runs, 2))
                 spread = max(spread, apart)
                 if apart < found and all(difference(run, given) > accepted for run in runs):
                     kind = "wrong"
         found = difference(cold[worst], logits[worst])
         return Verdict(kind, worst, found, self.bounds[worst].largest, spread)
+
+    def _other_runs(self, number: int, tokens: Sequence[int]) -> list[torch.Tensor]:
+        """Cold runs in other chunks, and with other roundings. The last few prompts are kept: a
+        failure is judged again and again while it is made smaller."""
+        key = (number, _key(tokens))
+        if key not in self._others:
+            model = self.models[number]
+            chunked = [in_chunks(model, tokens, sizes) for sizes in _SIZES]
+            self._others[key] = [
+                *chunked,
+                *(stirred(model, tokens, seed) for seed in range(_STIRRINGS)),
+            ]
+            if len(self._others) > _OTHERS_KEPT:
+                self._others.popitem(last=False)
+        return self._others[key]
 
     def _run_from(self, key: bytes) -> bytes | None:
         if key in self._runs:
@@ -183,15 +200,6 @@ class Oracle:
             del runs[key]
             if not runs:
                 del self._found_by[key[:end]]
-
-
-def _other_runs(
-    model: PreTrainedModel, tokens: Sequence[int], start: int
-) -> Iterator[torch.Tensor]:
-    for sizes in _SIZES:
-        yield in_chunks(model, tokens, sizes)[start:]
-    for seed in range(_STIRRINGS):
-        yield stirred(model, tokens, seed)[start:]
 
 
 def _key(tokens: Sequence[int]) -> bytes:

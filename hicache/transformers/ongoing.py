@@ -1,0 +1,114 @@
+"""What goes on beside requests: replies of copies and stores, also between calls.
+
+It feeds a core its events. Between calls a thread takes the replies until nothing is under way, so
+what was computed reaches host memory and the store without another call. Does not know requests;
+see `engine`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hicache.core.actions import Outcome
+
+from .building import Parts
+from .clock import Clock
+from .interrupts import uninterrupted
+
+PAUSE_S = 0.0005
+_DETACH_S = 5.0
+
+
+class Ongoing:
+    """One driver. One thread may call it at a time, with `lock` held."""
+
+    def __init__(self, parts: Parts, clock: Clock, note: Callable[[list[Outcome]], None]) -> None:
+        """note: gets all outcomes."""
+        self.lock = threading.Lock()
+        self.closed = False
+        self.clock = clock
+        self.driver, self._device = parts.driver, parts.device
+        self._attachment = parts.attachment
+        self._note = note
+        self._carrier: threading.Thread | None = None
+        self._crash: BaseException | None = None
+
+    def feed(self, event: Any) -> list[Outcome]:
+        """Pass one event to the core, and begin what it asks for."""
+        self.check()
+        with uninterrupted():
+            outcomes = self.driver.feed(event)
+            self.driver.executor.start()
+            self._note(outcomes)
+        return outcomes
+
+    def poll(self) -> bool:
+        """Feed the core every reply that is ready. Lets a moment pass if there is none, and returns
+        whether there was one."""
+        with uninterrupted():
+            self.driver.executor.start()
+            outcomes = self.driver.poll()
+            self.driver.executor.start()
+            self._note(outcomes)
+        if not outcomes:
+            self.clock.sleep(PAUSE_S)
+        return bool(outcomes)
+
+    def renew(self) -> None:
+        """If the store was out and came back, forget what it is believed to have."""
+        if self._attachment.was_out:
+            with uninterrupted():
+                self._note(self._attachment.renew())
+
+    @property
+    def busy(self) -> bool:
+        """Whether copies or stores are under way."""
+        return bool(self.driver.core.view.flights)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Carry on until nothing is under way. Returns whether that is so."""
+        deadline = self.clock.now_s() + timeout_s
+        while self.busy and (self.poll() or self.clock.now_s() < deadline):
+            pass
+        return not self.busy
+
+    def carry_on(self) -> None:
+        """Let a thread carry on what is under way after this call."""
+        if self._carrier is None and self.busy and not self.closed:
+            self._carrier = threading.Thread(target=self._carry, name="hicache", daemon=True)
+            self._carrier.start()
+
+    def check(self) -> None:
+        """Raises what the thread between calls has met."""
+        if self._crash is not None:
+            raise self._crash
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for copies and stores, detach the store and end all threads. Returns whether
+        everything was stored."""
+        with self.lock:
+            if self.closed:
+                return True
+            done = self._crash is None and self.settle(timeout_s)
+            self.closed = True
+            if self._attachment.store is not None:
+                self._note(self._attachment.detach(force=not done))
+                self.settle(_DETACH_S)
+                self._attachment.wait_closed(_DETACH_S)
+            self._device.close()
+            return done
+
+    def _carry(self) -> None:
+        while True:
+            with self.lock:
+                try:
+                    if not self.closed:
+                        self.poll()
+                except BaseException as crash:  # for the next caller
+                    self._crash = crash
+                if self._crash is not None or self.closed or not self.busy:
+                    self._carrier = None
+                    return
+            self.clock.sleep(PAUSE_S)

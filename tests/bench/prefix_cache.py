@@ -1,0 +1,104 @@
+"""Time to first token of a prompt that was seen before, for docs/transformers.md.
+
+A small llama with random weights, in turns in one process: the model's own `generate`, and that of
+a `PrefixCache` without a hit and with one on device, on host and on disk. Run it:
+
+    python -m tests.bench.prefix_cache [--tokens 4096] [--new 16] [--rounds 5] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from hicache.transformers import PrefixCache
+from tests.transformers.emptying import empty_device, empty_memory
+
+
+class Stopwatch:
+    """A streamer that notes when the first token came."""
+
+    def __init__(self) -> None:
+        self.puts = 0
+        self.began_s = time.perf_counter()
+        self.first_s = 0.0
+
+    def put(self, _: Any) -> None:
+        self.puts += 1
+        if self.puts == 2:  # the first is the prompt
+            self.first_s = time.perf_counter() - self.began_s
+
+    def end(self) -> None:
+        pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name, default in (("tokens", 4096), ("new", 16), ("rounds", 5), ("threads", 2)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    shape = {
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(**shape, tie_word_embeddings=True, max_position_embeddings=8192)
+    ).eval()
+    weights = sum(one.numel() for one in model.parameters())
+    ids = torch.randint(3, 32000, (1, options.tokens))
+    with tempfile.TemporaryDirectory() as folder:
+        cache = PrefixCache(model, host_tokens=16384, storage=f"file:{folder}")
+        found = _measured(model, cache, ids, options)
+        cache.close()
+    print(
+        f"{weights / 1e6:.0f} M parameters, {options.tokens:,} tokens, {options.new} generated, "
+        f"{options.threads} threads, median of {options.rounds}"
+    )
+    own = found["model.generate"]
+    for name, (first_s, whole_s) in found.items():
+        print(
+            f"{name:<16} first token {first_s:7.3f} s {first_s / own[0]:7.1%}   "
+            f"all {whole_s:7.3f} s {whole_s / own[1]:7.1%}"
+        )
+
+
+def _measured(
+    model: Any, cache: PrefixCache, ids: torch.Tensor, options: argparse.Namespace
+) -> dict[str, tuple[float, float]]:
+    """Median seconds to the first token and to the last one, by name. The first round is left
+    out."""
+    cases: dict[str, tuple[Callable[[], object], Any]] = {
+        "model.generate": (lambda: None, model),
+        "no hit": (lambda: cache.clear(storage=True) or cache.flush(), cache),
+        "hit on device": (lambda: None, cache),
+        "hit on host": (lambda: empty_device(cache), cache),
+        "hit on disk": (lambda: empty_memory(cache), cache),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    for _ in range(options.rounds + 1):
+        for name, (prepare, one) in cases.items():
+            cache.flush()
+            prepare()
+            watch = Stopwatch()
+            one.generate(ids, max_new_tokens=options.new, min_new_tokens=options.new, streamer=watch)
+            times[name].append((watch.first_s, time.perf_counter() - watch.began_s))
+    return {
+        name: (median(one[0] for one in found[1:]), median(one[1] for one in found[1:]))
+        for name, found in times.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
