@@ -112,6 +112,8 @@ def models() -> Any:
         return registry.load(_HANDS, MODEL)
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
+        if missing in ("hicache", "invariants"):
+            raise
         raise CallerError(
             f"executor {MODEL}: expected {missing} to be installed, and it is not; install it (in "
             "a clone: .venv/bin/pip install -e '.[transformers]')"

@@ -26,6 +26,7 @@ from hicache.core.actions import (
     Restarted,
     StateSlots,
 )
+from hicache.core.components.base import residency
 from hicache.core.errors import About
 from hicache.core.events import Aborted, Event, FetchDone, Finished, Flushed, Retracted
 from hicache.core.types import Pages, Tier
@@ -93,6 +94,12 @@ class ModelHand(Hand):
         self.stored = StoredShelf(tape.config, described.model, self.memory, name)
         self.shelf = self.stored
         self.passes = Passes(subject.models[0], described, self.memory.arena, subject.draft)
+        # by component with pages, the tokens that a token attends to with itself; 0 for all
+        self._windows = {
+            name: described.window_tokens if residency(name) == "window" else 0
+            for name in described.components
+            if residency(name) != "state"
+        }
         self.paths: Counter[str] = Counter()
         self.worst = _Worst()
         self._passed: set[int] = set()  # requests of which a pass ran
@@ -176,7 +183,8 @@ class ModelHand(Hand):
             if one.number in action.after and isinstance(one.action, Load):
                 self.memory.submit(one.action)
         self.memory.start()
-        tokens = self._words(job)
+        tokens = self._words(job, job.tokens)
+        self._check_there(job, action.start_token, action.tables, f"prefill {action.flight}")
         sequence = self._sequences.setdefault(job.id, self.passes.sequence())
         arrive = self.memory.arriving(action.after)
         logits = self.passes.prefill(sequence, tokens, action, arrive)
@@ -187,16 +195,32 @@ class ModelHand(Hand):
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
         super().decode(job, ids, tokens, span)
-        known = self._words(job)
+        known = self._words(job, tokens)
         for end in range(span[0] + 1, span[1] + 1):
             sequence = self._sequences[job.id]
             tables, states = self._tables[job.id], self._states[job.id]
+            self._check_there(job, end - 1, tables, "decode")
             logits = self.passes.decode(sequence, known[:end], tables, states)
             self._judge(job, known, (end - 1, end), logits, "decode")
 
-    def _words(self, job: Job) -> list[int]:
+    def _check_there(self, job: Job, first: int, tables: Sequence[Pages], where: str) -> None:
+        """Raises Deviation if a pass from token `first` on needs a page that the request does not
+        have."""
+        size = self.config.page_size
+        for name, table in zip(self._windows, tables, strict=True):
+            least = max(0, first - self._windows[name] + 1) if self._windows[name] else 0
+            for page in range(least // size, -(-first // size)):
+                if table[page] < 0:
+                    raise Deviation(
+                        f"LOGITS {self.subject.settings.family}",
+                        f"{RULE}\n    request {job.id}, {where} from token {first} on: expected "
+                        f"{name} at page {page}, which the model reads, found none",
+                        About("request", job.id),
+                    )
+
+    def _words(self, job: Job, tokens: list[int]) -> list[int]:
         """The model's tokens of a request; the oracle computes all of them at once."""
-        return words(job.tokens, job.namespace, self.subject.vocabulary)
+        return words(tokens, job.namespace, self.subject.vocabulary)
 
     def _judge(
         self,

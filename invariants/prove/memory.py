@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hicache.core.actions import Backup, Load, Outcome, Prefill
+from hicache.core.components.base import residency
 from hicache.core.config import Config
 from hicache.core.events import BackupDone, Event, LoadDone
 from hicache.core.types import Pages, Tier
@@ -44,7 +45,7 @@ class Memory:
         self.device = CpuDevice(described.model, config.page_size, device, host, options)
         self.controller = TransferController(self.device)
         self._streams = {kind: self.device.stream(name) for kind, name in _LANES.items()}
-        self._positional = [name for name in config.components if name != "mamba"]
+        self._positional = [name for name in config.components if residency(name) != "state"]
         self._submitted: set[int] = set()
         self.moved: set[int] = set()
         self._spoiled = seed

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hicache.core.components import swa
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.transformers.describing import Described, describe
@@ -53,11 +54,15 @@ class Subject:
                 f"executor {self.settings.executor}: expected the components "
                 f"{', '.join(described.components)}, found {', '.join(config.components)}"
             )
-        windows = [one.window_tokens for one in config.settings if hasattr(one, "window_tokens")]
-        if windows and windows[0] < described.window_tokens:
+        pages = dict.fromkeys(described.components, config.device_pages[0])
+        wanted, found = (
+            [one.window_tokens for one in settings if isinstance(one, swa.Settings)]
+            for settings in (described.config(pages, pages).settings, config.settings)
+        )
+        if found < wanted:
             raise CallerError(
-                f"executor {self.settings.executor}: expected a window of "
-                f"{described.window_tokens} tokens, found {windows[0]}"
+                f"executor {self.settings.executor}: expected a window of {wanted[0]} tokens, "
+                f"found {found[0]}"
             )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hicache.core.components import mamba, swa
 from hicache.core.components.base import ComponentSettings, residency
 from hicache.core.config import Config
 from hicache.transformers.describing import Described
@@ -19,6 +18,7 @@ from invariants.fuzz.swarm import LEAST_HOST, OF_STORAGE, STORAGE_FAULTS, Swarm,
 from .subjects import Subject
 
 USUAL_PAGE_TOKENS, LONG = 8, 15  # of all page sizes, larger ones are drawn in so many percent
+ROOMY = 64  # pages that are enough for any window
 POOL_TOKENS = 400  # of the largest device pool
 STORED = 50  # percent of the sequences with a host that have a storage, beside those of the fuzzer
 BESIDE = (0, 1, 3, 8, 20, 40)  # pages for windows, beside the least
@@ -56,7 +56,8 @@ def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> 
         config = replace(config, storage=True)
         known = dict(on)
         on += tuple(one for one in OF_STORAGE if one[0] not in known)
-    on += (("serve", 1), *((("restart", 1),) if config.storage else ()))
+    if config.storage:
+        on += (("restart", 1),)
     on = tuple((name, WEIGHTS.get(name, weight) * draws.one((1, 1, 2))) for name, weight in on)
     kinds: tuple[tuple[str, int], ...] = ()
     if faults:
@@ -84,23 +85,18 @@ def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> 
 def _fitted(draws: Draws, config: Config, described: Described) -> Config:
     """The configuration with the model's page size and windows."""
     page = described.page_size
-    settings: list[ComponentSettings] = []
-    if "swa" in described.components:
-        settings.append(swa.Settings(described.window_tokens))
-    if "mamba" in described.components:
-        interval = page * draws.one((1, 1, 2, 3))
-        settings.append(mamba.Settings(interval, draws.one((0, 0, 0, 2))))
-    most = max(6, POOL_TOKENS // page)
+    states = (page * draws.one((1, 1, 2, 3)), draws.one((0, 0, 0, 2)))
     roomy = replace(
         config,
         page_size=page,
-        device_pages=(64,) * len(config.components),
-        settings=tuple(settings),
+        device_pages=(ROOMY,) * len(config.components),
+        settings=settings_of(described, *states),
         exchange_pages=(),
         pin_pages=(),
         pin_host_pages=(),
         prefetch_budget_tokens=config.prefetch_budget_tokens // config.page_size * page,
     )
+    most = max(6, POOL_TOKENS // page)
     least = least_device_pages(roomy)
     device = tuple(
         one + draws.one(BESIDE) if residency(name) == "window" else max(one, min(most, pages))
@@ -114,6 +110,14 @@ def _fitted(draws: Draws, config: Config, described: Described) -> Config:
         pin_pages=_clamped(config.pin_pages, spare),
         pin_host_pages=config.pin_host_pages,
     )
+
+
+def settings_of(
+    described: Described, interval_tokens: int = 0, states_per_path: int = 0
+) -> tuple[ComponentSettings, ...]:
+    """The settings of the components, as the model's description says."""
+    pages = dict.fromkeys(described.components, ROOMY)
+    return described.config(pages, pages, interval_tokens, states_per_path).settings
 
 
 def _clamped(pages: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:

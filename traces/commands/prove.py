@@ -149,6 +149,8 @@ def run(options: Options, command: str) -> int:
         show(total, settings, stream)
     if options.json:
         write_json(options.json, document(total, settings, command))
+    if total.error is not None:
+        raise total.error
     return total.code
 
 

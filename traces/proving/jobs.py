@@ -15,7 +15,7 @@ from itertools import count
 from ..executors import base as executors
 from ..fuzzing.files import Files
 from ..fuzzing.report import Tally
-from ..fuzzing.work import FoundFailure, Result
+from ..fuzzing.work import Result
 from ..terminal.progress import counting
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
@@ -34,6 +34,8 @@ class Sum:
     failures: Tally = field(default_factory=Tally)
     seconds: float = 0.0
     code: int = 0
+    interrupted: bool = False
+    error: Exception | None = None  # what ended the run before all was done, other than Ctrl-C
 
     def add(self, found: Proved) -> None:
         self.families[found.family] = added(self.families[found.family], found)
@@ -45,11 +47,7 @@ class Sum:
 
     @property
     def complete(self) -> bool:
-        return self.code != INTERRUPTED
-
-    @property
-    def found(self) -> list[FoundFailure]:
-        return [one.smallest for one in self.failures.sorted_kinds()]
+        return not self.interrupted and self.error is None
 
 
 def parts(
@@ -74,7 +72,7 @@ def parts(
 
 
 def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None:
-    """Plays all parts, and adds what they found. Ctrl-C keeps what is done."""
+    """Plays all parts, and adds what they found. Ctrl-C and errors keep what is done."""
     begun = time.monotonic()
     manner = executors.Manner(_lost, ahead=1)
     run = executors.load(executors.LOCAL).run
@@ -86,11 +84,13 @@ def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None
                     total.add(result)
                     shown(sum(one.paths["passes"] for one in total.families.values()))
         except KeyboardInterrupt:
-            total.code = INTERRUPTED
+            total.interrupted = True
             print_error("interrupted; what was proved so far:")
+        except Exception as error:  # what is done is shown before it is raised again
+            total.error = error
     total.seconds = time.monotonic() - begun
     total.files.restore_missing(total.failures)
-    total.code = total.failures.code() or total.code
+    total.code = total.failures.code() or (INTERRUPTED if total.interrupted else 0)
 
 
 def _lost(part: Part, open_parts: int, how_ended: str) -> str:

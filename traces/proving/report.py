@@ -10,15 +10,7 @@ from .jobs import Sum
 from .work import Proved
 
 FORMAT, VERSION = "hicache-prove", 1
-# Names of paths: what a column is called, and its name in the counts of a hand.
-PATHS = {
-    "device": "device",
-    "host": "host",
-    "storage": "storage",
-    "states": "states",
-    "healed": "healed",
-    "restarts": "restarts",
-}
+PATHS = ("device", "host", "storage", "states", "healed", "restarts")  # as a hand counts them
 
 
 def show(total: Sum, settings: dict[str, object], stream: TextIO) -> None:
@@ -29,7 +21,7 @@ def show(total: Sum, settings: dict[str, object], stream: TextIO) -> None:
     sums = table(
         "Logits with the cache against those without, and the largest difference in bounds",
         *("family", "requests", "passes", "largest", "bound", "bounds"),
-        *("unstable", "failed"),
+        *("jumped", "failed"),
     )
     hits = table("What requests reused", "family", *PATHS)
     for family, one in total.families.items():
@@ -43,7 +35,7 @@ def show(total: Sum, settings: dict[str, object], stream: TextIO) -> None:
             f"{one.paths['unstable']:,}",
             f"{len(one.failures):,}",
         )
-        hits.add_row(family, *(f"{one.paths[name]:,}" for name in PATHS.values()))
+        hits.add_row(family, *(f"{one.paths[name]:,}" for name in PATHS))
     out.print(sums)
     out.print(hits)
     for kind in total.failures.sorted_kinds():
@@ -61,7 +53,8 @@ def verdict(total: Sum) -> list[str]:
     unstable = sum(one.paths["unstable"] for one in total.families.values())
     failures = sum(len(one.failures) for one in total.families.values())
     played = [one for one in total.families.values() if one.paths["passes"]]
-    said = [] if total.complete else ["The run was interrupted."]
+    why = "interrupted" if total.interrupted else "ended by an error"
+    said = [] if total.complete else [f"The run was {why}."]
     if failures:
         families = ", ".join(name for name, one in total.families.items() if one.failures)
         return [
@@ -79,13 +72,17 @@ def verdict(total: Sum) -> list[str]:
     )
     if unstable:
         said.append(
-            f"{unstable:,} comparisons were unstable: there, runs without a cache differ as much."
+            f"{_times(unstable)} a model itself jumped: there, runs without a cache differ as much."
         )
     return said
 
 
 def _count(played: list[Proved]) -> str:
     return f"{len(played)} famil{'y' if len(played) == 1 else 'ies'}"
+
+
+def _times(count: int) -> str:
+    return "Once" if count == 1 else f"{count:,} times"
 
 
 def document(total: Sum, settings: dict[str, object], command: str) -> dict[str, object]:
@@ -111,7 +108,7 @@ def document(total: Sum, settings: dict[str, object], command: str) -> dict[str,
                 "bounds": one.bounds,
                 "unstable": one.paths["unstable"],
                 "unstable_difference": one.unstable,
-                "hits": {key: one.paths[path] for key, path in PATHS.items()},
+                "hits": {name: one.paths[name] for name in PATHS},
                 "busy_seconds": round(one.busy_ns / 1e9, 3),
                 "failures": len(one.failures),
             }
