@@ -92,7 +92,9 @@ def _measured(
             cache.flush()
             prepare()
             watch = Stopwatch()
-            one.generate(ids, max_new_tokens=options.new, min_new_tokens=options.new, streamer=watch)
+            one.generate(
+                ids, max_new_tokens=options.new, min_new_tokens=options.new, streamer=watch
+            )
             times[name].append((watch.first_s, time.perf_counter() - watch.began_s))
     return {
         name: (median(one[0] for one in found[1:]), median(one[1] for one in found[1:]))
