@@ -101,7 +101,8 @@ def test_a_wrong_page_is_far_beyond_the_bound(
             break
     assert failure is not None
     assert (failure.code, failure.kind) == (WRONG_BYTES, "LOGITS llama")
-    assert failure.about[0].kind == "request"
+    assert [one.kind for one in failure.about] == ["request", "page"]
+    assert "is wrong in pool kv" in failure.text
     told = failure.text.split(" times the bound")[0].rsplit(" ", 1)[1]
     assert float(told) > FAR, failure.text
     assert said(again(outcome.tape)) == said(outcome)
