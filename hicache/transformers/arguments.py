@@ -16,9 +16,9 @@ _CACHES = ("past_key_values", "cache_params")
 _ELSEWHERE = "; call model.generate for it"
 
 
-def prompt_of(model: Any, inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+def prompt_of(inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """The prompt, int64[1, n]. Removes it from the arguments. Raises UnsupportedArgumentError for
-    what `generate` of the model takes and a cache cannot serve."""
+    anything else."""
     for name in ("input_ids", "inputs"):
         if name in kwargs and kwargs[name] is not None:
             if inputs is not None:
@@ -36,10 +36,15 @@ def prompt_of(model: Any, inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
         )
     if not inputs.shape[1]:
         raise UnsupportedArgumentError("input_ids: expected at least one token, found none")
+    return inputs
+
+
+def check(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    """Raises UnsupportedArgumentError for arguments that `generate` of the model takes and a cache
+    cannot serve."""
     _check_config(model, kwargs)
     _check_mask(model, inputs, kwargs)
     _check_tensors(model, kwargs)
-    return inputs
 
 
 def _check_config(model: Any, kwargs: dict[str, Any]) -> None:

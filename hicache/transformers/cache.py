@@ -12,14 +12,14 @@ import atexit
 import copy
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from .arguments import prompt_of
+from .arguments import check, prompt_of
 from .building import Sizes, Store, build
 from .clock import Clock
 from .engine import Admission, Engine, LoadFailed
@@ -78,7 +78,8 @@ class PrefixCache:
         """What `model.generate` returns for the same arguments. Raises UnsupportedArgumentError for
         those that a cache cannot serve."""
         kwargs = dict(kwargs)
-        ids = prompt_of(self.model, inputs, kwargs)
+        ids = prompt_of(inputs, kwargs)
+        check(self.model, ids, kwargs)
         if (
             self.draft is not None
             and kwargs.setdefault("assistant_model", self.draft) is not self.draft
@@ -102,13 +103,14 @@ class PrefixCache:
             with ExitStack() as stack:
                 for model, one in zip(self._models, admission.live, strict=True):
                     stack.enter_context(followed(model, one, one is live))
-                self._compute(live, self.model, ids, admission.depths)
+                for depth in sorted(admission.depths):
+                    if depth < ids.shape[1]:
+                        self._compute(self.model, live, ids, depth)
                 for one in admission.live:
                     one.first_of_generate = True
                 out = self.model.generate(ids, **{argument: live}, **kwargs)
-                for model, one in zip(self._models[1:], admission.live[1:], strict=True):
-                    one.first_of_generate = False
-                    self._compute(one, model, ids, [admission.action.end_token])
+                if self.draft is not None:
+                    self._catch_up(live, admission.live[1])
         except LoadFailed:
             self._engine.sweep()
             return self.model.generate(ids, **kwargs)
@@ -118,16 +120,22 @@ class PrefixCache:
         self._keep(admission, final=True)
         return out
 
-    def _compute(
-        self, live: LiveCache, model: Any, ids: torch.Tensor, depths: Iterable[int]
-    ) -> None:
-        """Compute a prompt up to each of these depths, but for those that `generate` reaches."""
-        last = ids.shape[1] - (model is self.model)
-        with torch.no_grad():
-            for depth in sorted(depths):
-                if live.count < depth <= last:
-                    part = ids[:, live.count : depth].to(model.device)
-                    model(input_ids=part, **{live.described.argument: live}, use_cache=True)
+    def _compute(self, model: Any, live: LiveCache, ids: torch.Tensor, end: int) -> None:
+        """Compute the tokens up to `end` that the cache of the model does not have."""
+        if live.count < end:
+            part = ids[:, live.count : end].to(model.device)
+            with torch.no_grad():
+                model(input_ids=part, **{live.described.argument: live}, use_cache=True)
+
+    def _catch_up(self, live: LiveCache, draft: LiveCache) -> None:
+        """Make the draft have the tokens that the model has: it may have some that were not
+        accepted, and lack the last ones."""
+        draft.first_of_generate = False
+        wanted, found = live.tokens(), draft.tokens()
+        pairs = enumerate(zip(wanted, found, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), len(found))
+        draft.crop(min(same, len(wanted)) - draft.count)
+        self._compute(self.draft, draft, torch.tensor([wanted]), live.count)
 
     def _keep(self, admission: Admission, final: bool) -> None:
         live = admission.live[0]
@@ -147,7 +155,7 @@ class PrefixCache:
 
     def match(self, input_ids: torch.Tensor) -> int:
         """Tokens of a prompt that would not be computed now."""
-        prompt = prompt_of(self.model, input_ids, {})[0].tolist()
+        prompt = prompt_of(input_ids, {})[0].tolist()
         with self._turn():
             return self._engine.match(prompt)
 

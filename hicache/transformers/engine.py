@@ -37,7 +37,7 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.radix.node import FlightKind
-from hicache.core.types import Tier
+from hicache.core.types import Key, Tier
 
 from .building import Parts
 from .clock import Clock
@@ -115,8 +115,11 @@ class Engine:
         return found
 
     def _arrived(self, prompt: Sequence[int]) -> int:
+        """Tell the core of a request. Its key leaves the last token out, which is always computed:
+        so the window or state that is stored is one that the same prompt can use."""
         self._requests += 1
-        self.ongoing.feed(Arrived.from_tokens(self._requests, prompt, self._size))
+        key = Key.from_tokens(prompt[:-1], self._size)
+        self.ongoing.feed(Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
     def _asked(self, event: Event, wait_s: float) -> list[Outcome]:

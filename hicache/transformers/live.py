@@ -49,7 +49,6 @@ class LiveCache(PagedCache):
         """The tokens whose rows the cache has."""
         self._ids = torch.cat([self._ids, *(part.to("cpu") for part in self._parts)], dim=1)
         self._parts = []
-        self._ids = self._ids[:, : self.count]
         found: list[int] = self._ids[0].tolist()
         return found
 
@@ -86,6 +85,7 @@ class LiveCache(PagedCache):
             return
         self.tokens()
         self.count -= dropped
+        self._ids = self._ids[:, : self.count]
         self.states = {depth: one for depth, one in self.states.items() if depth <= self.count}
         for seen in self.seen:
             for tensors, axis in ((seen.keys, 2), (seen.values, 2), (seen.indexer, 1)):

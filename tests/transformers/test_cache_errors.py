@@ -1,0 +1,272 @@
+"""What `PrefixCache` refuses, in one line, and what a call that fails leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra transformers")
+
+import torch
+from transformers import (
+    DynamicCache,
+    StaticCache,
+    StoppingCriteriaList,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from hicache.devices.base import DeviceOptions
+from hicache.transformers import (
+    ClosedError,
+    PrefixCache,
+    UnsupportedArgumentError,
+    UnsupportedModelError,
+    building,
+)
+from hicache.transformers.describing import describe
+from hicache.transformers.layers import full
+from invariants.prove.families import base
+
+from .emptying import empty_device
+from .test_cache import SIZES, both, prompt
+
+
+@pytest.fixture
+def cache() -> Iterator[PrefixCache]:
+    torch.set_num_threads(1)
+    with PrefixCache(base.build("llama"), **SIZES) as made:
+        yield made
+
+
+@contextmanager
+def refused(kind: type[CallerError], *words: str) -> Iterator[None]:
+    with pytest.raises(kind) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+    assert "expected" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        (("batch of 1", "found 2"), {"input_ids": prompt(8).reshape(2, 4)}),
+        (("token ids", "(8,)"), {"input_ids": prompt(8)[0]}),
+        (("token ids", "list"), {"input_ids": [1, 2]}),
+        (("at least one",), {"input_ids": prompt(8)[:, :0]}),
+        (("num_beams", "found 3"), {"num_beams": 3}),
+        (("num_return_sequences",), {"num_return_sequences": 2, "do_sample": True}),
+        (("use_cache", "False"), {"use_cache": False}),
+        (("cache_implementation", "static"), {"cache_implementation": "static"}),
+        (("past_key_values", "DynamicCache"), {"past_key_values": DynamicCache()}),
+        (("attention_mask", "padding"), {"attention_mask": torch.tensor([[0] + [1] * 7])}),
+        (("pad token (9)",), {"input_ids": torch.tensor([[9, 9, 30]]), "pad_token_id": 9}),
+        (("inputs_embeds",), {"inputs_embeds": torch.zeros(1, 8, 64)}),
+        (("position_ids",), {"position_ids": torch.arange(8)[None] + 5}),
+        (("two",), {"inputs": prompt(8)}),
+    ],
+)
+def test_arguments_that_a_cache_cannot_serve(
+    cache: PrefixCache, words: tuple[str, ...], arguments: dict[str, Any]
+) -> None:
+    given = {"input_ids": prompt(8), "max_new_tokens": 2} | arguments
+    with refused(UnsupportedArgumentError, *words):
+        cache.generate(**given)
+    assert cache.stats.requests == 0
+
+
+def test_a_static_cache_and_another_draft_are_refused(cache: PrefixCache) -> None:
+    static = StaticCache(config=cache.model.config, max_cache_len=20)
+    with refused(UnsupportedArgumentError, "past_key_values", "StaticCache"):
+        cache.generate(prompt(8), past_key_values=static)
+    model, draft = base.build_all("draft")
+    with (
+        PrefixCache(model, draft=draft, **SIZES) as drafted,
+        refused(UnsupportedArgumentError, "assistant_model", "another model"),
+    ):
+        drafted.generate(prompt(8), assistant_model=model)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"device_tokens": 15}, ("device_tokens", "at least 16", "found 15")),
+        ({"page_size": 0}, ("page_size", "found 0")),
+        ({"host_tokens": -1}, ("host_tokens", "found -1")),
+        ({"host_tokens": 7, "storage": "file:kv"}, ("host_tokens", "storage is filled")),
+        ({"storage": "kv"}, ("storage", "file:DIR")),
+        ({"interval_tokens": 0}, ("interval_tokens",)),
+        ({"device_tokens": "8K"}, ("device_tokens", "'8K'")),
+    ],
+)
+def test_sizes_that_cannot_be_used(sizes: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(CallerError, *words):
+        PrefixCache(base.build("llama"), **SIZES | sizes)
+
+
+def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = {"d_model": 8, "d_kv": 4, "num_layers": 1, "num_heads": 1, "d_ff": 8, "vocab_size": 9}
+    with refused(UnsupportedModelError, "encoder-decoder"):
+        PrefixCache(T5ForConditionalGeneration(T5Config(**shape)).eval())
+    with refused(UnsupportedModelError, "str"):
+        PrefixCache("llama")
+    with refused(UnsupportedModelError, "model.eval()"):
+        PrefixCache(base.build("llama").train())
+    monkeypatch.setattr(full.Full, "classes", ())
+    with refused(UnsupportedModelError, "DynamicLayer", "hicache/transformers/layers"):
+        PrefixCache(base.build("llama"))
+
+
+_WITHOUT = """
+import sys
+sys.modules["transformers"] = None
+try:
+    from hicache.transformers import PrefixCache
+except ImportError as error:
+    print(error)
+from hicache.transformers import NotInstalledError
+"""
+
+
+def test_without_the_library_the_error_names_the_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    assert "pip install 'hicache[transformers]'" in done.stdout
+
+
+class Raises:
+    """A streamer that raises at its n-th call."""
+
+    def __init__(self, error: BaseException, calls: int) -> None:
+        self.error, self.calls = error, calls
+
+    def put(self, _: torch.Tensor) -> None:
+        self.calls -= 1
+        if not self.calls:
+            raise self.error
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3-next", "deepseek-v4"])
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -> None:
+    """What the prompt needed is kept, if it was computed: the first call of a streamer has the
+    prompt, before the first pass."""
+    model = base.build(name)
+    with PrefixCache(model, **SIZES) as cache:
+        with pytest.raises(KeyboardInterrupt):
+            cache.generate(
+                prompt(60), max_new_tokens=9, streamer=Raises(KeyboardInterrupt(), calls)
+            )
+        both(model, cache, prompt(60))
+        assert cache.stats.saved_tokens == (0 if calls == 1 else 48 if name == "qwen3-next" else 56)
+        assert not cache._ongoing.driver.core.view.requests
+
+
+def test_a_stopping_criterion_may_raise(cache: PrefixCache) -> None:
+    def criterion(ids: torch.Tensor, _: Any) -> torch.Tensor:
+        if ids.shape[1] == 63:
+            raise ZeroDivisionError
+        return torch.tensor([False])
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            cache.generate(
+                prompt(60), max_new_tokens=9, stopping_criteria=StoppingCriteriaList([criterion])
+            )
+    both(cache.model, cache, prompt(60))
+    assert cache.stats.hits["device"] == 112
+
+
+def test_a_pass_that_raises_in_the_middle_keeps_nothing(cache: PrefixCache) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    hook = cache.model.model.layers[-1].register_forward_hook(fail)
+    with pytest.raises(ZeroDivisionError):
+        cache.generate(prompt(60), max_new_tokens=2)
+    hook.remove()
+    both(cache.model, cache, prompt(60))
+    assert cache.stats.saved_tokens == 0
+
+
+def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[Callable[..., bool]] = []
+    options = DeviceOptions(fault=lambda *asked: bool(broken) and broken[0](*asked))
+    monkeypatch.setattr(building, "_LAYOUT", options)
+    model = base.build("llama")
+    with PrefixCache(model, **SIZES) as cache:
+        both(model, cache, prompt(60))
+        empty_device(cache)
+        broken.append(lambda direction, *_: direction.value == "h2d")
+        both(model, cache, prompt(60))
+        broken.clear()
+        both(model, cache, prompt(60))
+        both(model, cache, prompt(60))
+        assert cache.stats.hits["device"] > 0
+
+
+def test_calls_from_inside_a_call_are_refused(cache: PrefixCache) -> None:
+    class Calls(Raises):
+        def put(self, _: torch.Tensor) -> None:
+            cache.match(prompt(60))
+
+    with refused(ClosedError, "from inside"):
+        cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
+    both(cache.model, cache, prompt(60))
+
+
+def test_threads_take_turns(cache: PrefixCache) -> None:
+    wanted = cache.model.generate(prompt(60), max_new_tokens=5, do_sample=False)
+    found: list[torch.Tensor] = []
+
+    def ask() -> None:
+        asked = {"max_new_tokens": 5, "do_sample": False}
+        found.extend(cache.generate(prompt(60), **asked) for _ in range(3))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 9
+    assert all(torch.equal(one, wanted) for one in found)
+    assert cache.stats.hits["device"] == 8 * 56
+
+
+def test_a_closed_cache_says_so(cache: PrefixCache) -> None:
+    assert cache.close()
+    assert cache.close()
+    with refused(ClosedError, "closed"):
+        cache.generate(prompt(8))
+
+
+def test_the_device_is_where_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    cuda = SimpleNamespace(
+        Accelerator=lambda index: index,
+        CudaDevice=lambda *given, accelerator: asked.append((given, accelerator)),
+    )
+    load = registry.load
+    monkeypatch.setattr(
+        registry, "load", lambda package, name: cuda if name == "cuda" else load(package, name)
+    )
+    described = describe(base.build("llama"), 8)
+    building._device(torch.device("cuda:1"), described, {"full": 4}, {"full": 5})
+    [((model, page_size, *pages, _), accelerator)] = asked
+    assert (model, page_size, accelerator) == (described.model, 8, 1)
+    assert pages == [{"full": 4}, {"full": 5}]
