@@ -65,6 +65,17 @@ class Violation(AssertionError):
         return "\n".join(lines)
 
 
+class Deviation(AssertionError):
+    """A pass of a model gave other results than it must. kind: equal for those of one sort."""
+
+    exit_code = WRONG_BYTES
+
+    def __init__(self, kind: str, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.about = about
+
+
 class WrongBytes(Violation):
     exit_code = WRONG_BYTES
 

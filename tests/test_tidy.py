@@ -103,6 +103,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
+    "traces.proving": ("invariants", "traces.executors", "traces.fuzzing", "traces.terminal"),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
@@ -143,6 +144,7 @@ REGISTRIES = {
     "invariants.planted",
     "invariants.prove.definitions",
     "invariants.prove.families",
+    "invariants.prove.hands",
     "traces.commands",
     "traces.curves.policies",
     "traces.formats",

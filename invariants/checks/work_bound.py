@@ -42,7 +42,7 @@ class WorkBound(Check):
             )
 
     def _paths(self, book: Book, view: CoreView) -> int:
-        """Number of nodes on the paths of the operation's requests and transfers."""
+        """Number of nodes on the paths of the operation's requests, transfers and pins."""
         asked = getattr(book.event, "request", -1)
         reqs = [
             book.requests.by_id.get(number) for number in {**view.touched_requests, asked: None}
@@ -50,6 +50,7 @@ class WorkBound(Check):
         tags = [req.tags for req in (*reqs, *book.parted) if req is not None]
         if book.left is not None:
             tags.append(book.left[1])
+        tags += book.wants.moved
         found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
         tickets = [one for one in (*book.tickets.fresh, book.answered) if one is not None]
         return found + sum(_pinned(book, ticket) for ticket in tickets)

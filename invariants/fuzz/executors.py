@@ -3,25 +3,28 @@
     replies                                  nothing is carried out; replies come when they are due
     device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
     cpu:..., cuda:...                        the same, and a real device carries out every call, too
+    model:FAMILY:DTYPE:ATTENTION             real passes of a model; see invariants/prove
 
 A load is divided into LAYERS groups. The link takes PAGE_NS per page of a group, and LATENCY_NS
 before each copy. At most DEPTH batches of backups are in flight. With a fifth number, 1, the passes
 that wait when the host polls are one batch; otherwise each is a pass of its own. Does not implement
-the executors (see hand, device/hand and device/real).
+the executors (see hand, device/hand, device/real and invariants/prove/hand).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from .draws import Draws
 from .tapes.lines import quoted
 
-REPLIES, DEVICE = "replies", "device"
+REPLIES, DEVICE, MODEL = "replies", "device", "model"
 REAL = ("cpu", "cuda")  # devices with real bytes
 MOST_LAYERS = 8
+_HANDS = "invariants.prove.hands"  # those that need a library
 
 
 class DeviceSettings(NamedTuple):
@@ -34,13 +37,25 @@ class DeviceSettings(NamedTuple):
     batched: int = 0
 
 
+class ModelSettings(NamedTuple):
+    """The model of a tape: its family, the type of its elements, and its kind of attention."""
+
+    family: str
+    dtype: str = "fp32"
+    attention: str = "eager"
+
+    @property
+    def executor(self) -> str:
+        return ":".join((MODEL, *self))
+
+
 PLAIN = DeviceSettings(1, 1, 0, 8)
 USUAL = DeviceSettings(2, 1, 0, 8)  # of a tape that had no device
 
 
 def settings_of(executor: str) -> DeviceSettings | None:
-    """Returns the settings of a device, or None for "replies". Raises CallerError."""
-    if executor == REPLIES:
+    """Returns the settings of a device; None for "replies" and a model. Raises CallerError."""
+    if executor == REPLIES or model_of(executor) is not None:
         return None
     name, *rest = executor.split(":")
     plain = all(one.isascii() and one.isdigit() and len(one) < 10 for one in rest)
@@ -56,9 +71,15 @@ def settings_of(executor: str) -> DeviceSettings | None:
     raise CallerError(
         f"executor: expected {REPLIES}, or {DEVICE}, {', '.join(REAL)} with "
         "LAYERS:PAGE_NS:LATENCY_NS:DEPTH after a "
-        f"colon (1 to {MOST_LAYERS} layers, a page time and a depth of at least 1), found "
-        f"{quoted(executor)}"
+        f"colon (1 to {MOST_LAYERS} layers, a page time and a depth of at least 1), or "
+        f"{MODEL}:FAMILY:DTYPE:ATTENTION, found {quoted(executor)}"
     )
+
+
+def model_of(executor: str) -> ModelSettings | None:
+    """Returns the model that carries out the passes, or None."""
+    name, *rest = executor.split(":")
+    return ModelSettings(*rest) if name == MODEL and len(rest) == 3 and all(rest) else None
 
 
 def device_of(executor: str) -> str:
@@ -82,3 +103,18 @@ def draw_device(draws: Draws) -> str:
     """Draws a device: slow or fast, with a deep or a shallow queue."""
     layers, depth = draws.one((1, 2, 2, 3)), draws.one((1, 2, 8))
     return spelled(DeviceSettings(layers, draws.one((1, 1, 4, 20)), draws.one((0, 2, 20)), depth))
+
+
+def models() -> Any:
+    """What plays tapes with a model (see invariants/prove/hands/model). Raises CallerError if a
+    library that it needs is not installed."""
+    try:
+        return registry.load(_HANDS, MODEL)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing in ("hicache", "invariants"):
+            raise
+        raise CallerError(
+            f"executor {MODEL}: expected {missing} to be installed, and it is not; install it (in "
+            "a clone: .venv/bin/pip install -e '.[transformers]')"
+        ) from None

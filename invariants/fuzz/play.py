@@ -18,7 +18,16 @@ from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finish
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
-from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.base import (
+    CRASH,
+    HAZARD,
+    INVARIANT,
+    LIVENESS,
+    WRONG_BYTES,
+    Deviation,
+    Violation,
+    load_check,
+)
 from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
@@ -332,7 +341,7 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
-    if isinstance(error, RankError):
+    if isinstance(error, RankError | Deviation):
         return Failure(error.exit_code, error.kind, text, at, about)
     if isinstance(error, WrongBytesError):
         return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)

@@ -17,7 +17,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
 from ..books.kinds import kinds_of
-from .executors import REPLIES, USUAL, device_of, settings_of, spelled
+from .executors import REPLIES, USUAL, device_of, model_of, settings_of, spelled
 from .faults.ballast import FIRST as BALLAST
 from .swarm import ORDERS, POLICIES
 from .tapes.lines import quoted
@@ -75,7 +75,7 @@ def twins(tape: Tape) -> Iterator[Twin]:
             yield Twin(f"order {order}", replace(tape, order=order))
     if tape.ranks == 1 and tape.executor == REPLIES:
         yield Twin("two ranks", replace(tape, ranks=2))
-    if tape.ranks == 1 and not tape.pairs and not has_storage(tape):
+    if tape.ranks == 1 and not tape.pairs and not has_storage(tape) and not model_of(tape.executor):
         yield from _executors(tape)
 
 

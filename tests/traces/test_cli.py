@@ -118,14 +118,15 @@ def test_interrupt_prints_partial_results(
 
 
 def test_same_digest_in_another_process(turns: str, tmp_path: Path) -> None:
-    """And no torch: a simulated replay must not load it."""
+    """And neither torch nor transformers: a simulated replay must not load them."""
     digests = []
     for seed in ("1", "2"):
         out = tmp_path / f"{seed}.json"
         arguments = ["replay", turns, "--device-pages", "50", "--json", str(out)]
         script = (
             "import sys; from traces.cli import main; "
-            f"code = main({arguments!r}); sys.exit(code or 'torch' in sys.modules)"
+            f"code = main({arguments!r}); "
+            "sys.exit(code or bool({'torch', 'transformers'} & {*sys.modules}))"
         )
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run(

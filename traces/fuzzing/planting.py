@@ -1,6 +1,7 @@
 """The option `--plant`: one bug of invariants/planted in the core while a command runs.
 
-Does not define bugs; see invariants/planted.
+Also a wrong definition of invariants/prove/definitions, which only models can see. Does not define
+bugs.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hicache.core import registry
 from hicache.core.errors import CallerError
+from invariants.fuzz.executors import models
 from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
 
 NOTE = "plant"
+DEFINITIONS = "invariants.prove.definitions"
 
 
 def add_option(parser: ArgumentParser, default: str) -> None:
@@ -26,13 +30,18 @@ def planted(name: str) -> Iterator[None]:
     if not name:
         yield
         return
-    with bugs.planted(name):
+    with models().planted(name) if is_definition(name) else bugs.planted(name):
         yield
+
+
+def is_definition(name: str) -> bool:
+    """Whether it is a wrong definition, which needs a model."""
+    return name.replace("_", "-") in registry.names(DEFINITIONS)
 
 
 def check(name: str) -> str:
     """Returns the name if it is empty or a planted bug. Raises CallerError otherwise."""
-    if name:
+    if name and not is_definition(name):
         bugs.load(name)
     return name
 
@@ -42,7 +51,7 @@ def requirements(name: str, components: tuple[str, ...], ranks: int) -> tuple[tu
 
     Empty components and 0 ranks mean any. Raises CallerError if the given ranks exclude the bug.
     """
-    if not name:
+    if not name or is_definition(name):
         return components, ranks
     bug = bugs.load(name)
     needed, device = getattr(bug, "RANKS", 0), hasattr(bug, "EXECUTOR")

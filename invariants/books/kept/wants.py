@@ -52,7 +52,8 @@ class PinMirror:
 class WantBook:
     """pins: by number. before: pages in each slot that were pinned before this operation. ended:
     the clock at the end of the periods that count. since: in an operation that ends a period, the
-    clock before which nothing may have been used last; -1 in others.
+    clock before which nothing may have been used last; -1 in others. moved: the pinned prefixes
+    that this operation took, gave up or extended, as far as they are held.
     """
 
     def __init__(self, pages: list[PageBook], kinds: tuple[Kind, ...], nodes: NodeBook) -> None:
@@ -63,11 +64,13 @@ class WantBook:
         self.before: dict[int, set[int]] = {}
         self.ended: list[int] = []
         self.since = -1
+        self.moved: list[Tags] = []
 
     def begin(self, event: Event, periods: int) -> None:
         """Before an operation is filed."""
         self.before = self.pinned() if self.pins else {}
         self.since = -1
+        self.moved = []
         if type(event) is TimePassed:
             self.ended.append(self.nodes.clock)
             if len(self.ended) > periods:
@@ -106,7 +109,9 @@ class WantBook:
             self.pins[event.pin] = PinMirror(tags_of(event.key), event.tier)
             self._hold(self.pins[event.pin])
         elif type(event) is UnpinWanted and event.pin in self.pins:
-            self._add(self.pins.pop(event.pin), -1)
+            pin = self.pins.pop(event.pin)
+            self._add(pin, -1)
+            self.moved.append(pin.tags[: pin.held])
         tier = _BRING.get(type(event))
         for pin in self.pins.values() if tier is not None else ():
             if pin.tier == tier:
@@ -126,6 +131,7 @@ class WantBook:
                 if pages is not None:
                     pin.locked.append((slot, pages))
         self._add(pin, 1)
+        self.moved.append(pin.tags[: pin.held])
 
     def _can(self, pin: PinMirror, tags: list[int], depth: int) -> bool:
         """Whether a node ends there, and everything that the boundary requires is on the tier."""

@@ -27,7 +27,7 @@ from hicache.files import text_of
 from hicache.runtime import recording_format
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
-from ..executors import REPLIES, settings_of
+from ..executors import REPLIES, model_of, settings_of
 from ..schedules.base import schedule_of
 from . import lines
 
@@ -228,7 +228,8 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
     if not isinstance(pairs, bool):
         raise CallerError(f"{name}: pairs: expected true or false, found {lines.quoted(pairs)}")
     tape = Tape(config, entries, seed, order, notes, ranks, executor, pairs)
-    if (ranks > 1 or pairs or has_storage(tape)) and executor != REPLIES:
+    stored = has_storage(tape) and model_of(executor) is None
+    if (ranks > 1 or pairs or stored) and executor != REPLIES:
         raise CallerError(
             f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
             f"storage, found {executor!r}; record the tape again"

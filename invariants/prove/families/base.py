@@ -13,10 +13,17 @@ nearly constant, and a wrong page would pass for rounding. The vocabulary is sma
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, PreTrainedModel, logging
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    logging,
+)
 
 from hicache.core import registry
 
@@ -47,25 +54,35 @@ def build(
 def build_all(
     name: str, seed: int = 1, dtype: torch.dtype = torch.float32, attention: str = "eager"
 ) -> tuple[PreTrainedModel, ...]:
-    """Every model of a family, the target first, ready to be evaluated.
+    """Every model of a family, the target first, ready to be evaluated."""
+    prepare = getattr(registry.load(FAMILIES, name), "prepare", None)
+    return tuple(
+        built(configuration, seed, dtype, attention, prepare)
+        for configuration in _configurations(name)
+    )
+
+
+def built(
+    configuration: PretrainedConfig,
+    seed: int = 1,
+    dtype: torch.dtype = torch.float32,
+    attention: str = "eager",
+    prepare: Callable[[PreTrainedModel], None] | None = None,
+) -> PreTrainedModel:
+    """The model of a configuration. The random numbers of the process stay as they are.
 
     The library's hints on standard error (for instance about kernels that are not installed) are
-    turned off for the process. The random numbers of the process stay as they are.
+    turned off for the process.
     """
     logging.set_verbosity_error()
-    prepare = getattr(registry.load(FAMILIES, name), "prepare", None)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        models = []
-        for configuration in _configurations(name):
-            model = AutoModelForCausalLM.from_config(
-                configuration, dtype=dtype, attn_implementation=attention
-            )
-            if prepare is not None:
-                with torch.no_grad():
-                    prepare(model)
-            models.append(model.eval())
-    return tuple(models)
+        model = AutoModelForCausalLM.from_config(
+            configuration, dtype=dtype, attn_implementation=attention
+        )
+        if prepare is not None:
+            prepare(model)
+    return model.eval()
 
 
 def cache_argument(model: PreTrainedModel) -> str:

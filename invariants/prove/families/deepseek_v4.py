@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from transformers import DeepseekV4Config, PretrainedConfig
+import torch
+from transformers import DeepseekV4Config, PretrainedConfig, PreTrainedModel
 
 from .base import VOCABULARY
 
@@ -40,3 +41,16 @@ def configurations() -> tuple[PretrainedConfig, ...]:
             initializer_range=0.1,
         ),
     )
+
+
+def prepare(model: PreTrainedModel) -> None:
+    """What the library leaves at zero: which experts a token has, the weights of the places in a
+    group, and the sinks."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("tid2eid"):
+            experts = model.config.n_routed_experts
+            drawn = [torch.randperm(experts)[: buffer.shape[1]] for _ in range(len(buffer))]
+            buffer.copy_(torch.stack(drawn))
+    for name, parameter in model.named_parameters():
+        if name.endswith(("position_bias", "sinks")):
+            parameter.normal_(std=0.5)

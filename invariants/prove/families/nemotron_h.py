@@ -32,7 +32,6 @@ def configurations() -> tuple[PretrainedConfig, ...]:
             conv_kernel=4,
             chunk_size=16,
             time_step_min=1e-12,
-            time_step_floor=1e-3,
             initializer_range=0.1,
         ),
     )

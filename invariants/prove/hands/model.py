@@ -1,0 +1,40 @@
+"""The hand of a tape whose passes are those of a real model."""
+
+from __future__ import annotations
+
+from hicache.core.errors import CallerError
+from invariants.fuzz.executors import ModelSettings, model_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.swarm import Swarm
+from invariants.fuzz.tapes.tape import Tape
+from invariants.watch import Watch
+
+from ..definitions.base import planted
+from ..families.base import names
+from ..hand import Figures, ModelHand
+from ..subjects import check, subject
+from ..swarm import draw
+
+__all__ = ["check", "drawn", "figures", "hand_of", "names", "planted"]
+
+SUMMARY = "passes of a real model of the transformers library"
+
+
+def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:
+    """Raises CallerError for an unknown model and for a configuration that it cannot have."""
+    settings = model_of(tape.executor)
+    assert settings is not None, "the executor of the tape is a model"
+    if tape.pairs:
+        raise CallerError("executor model: expected keys of tokens, found token pairs")
+    return ModelHand(tape, subject(settings), watch)
+
+
+def drawn(settings: ModelSettings, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
+    """The swarm of a seed for this model. faults: whether actions may fail."""
+    return draw(subject(settings), seed, weights, faults)
+
+
+def figures(hand: Hand) -> Figures:
+    """What the hand of a model has seen."""
+    assert isinstance(hand, ModelHand), "only a hand with a model compares logits"
+    return hand.figures()

@@ -1,0 +1,166 @@
+"""`hicache prove`: random conversations with real models, judged by their logits.
+
+Contains the command and its options. Does not play sequences (see proving/work), hand them out (see
+proving/jobs) or print the tables (see proving/report).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from invariants.fuzz.executors import ModelSettings, models
+from invariants.watch import Level
+
+from ..executors import base as executors
+from ..fuzzing import planting
+from ..fuzzing.files import Files
+from ..proving import jobs
+from ..proving.report import document, show
+from ..proving.work import Proved, Proving
+from ..replaying.options import CHECKS
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_folder, check_outputs, write_json
+from ..terminal.streams import ignore_broken_pipe
+
+SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
+FAMILIES = "invariants.prove.families"
+FOLDER = "prove-failures"
+REQUESTS = 60
+DTYPES = ("fp32", "bf16", "fp16")
+ATTENTIONS = ("eager", "sdpa")
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """requests, seconds: None if not given."""
+
+    family: tuple[str, ...]
+    requests: int | None
+    seed: int
+    faults: bool
+    seconds: int | None
+    dtype: str
+    attention: str
+    check: Level
+    jobs: int | None
+    plant: str | None
+    json: str | None
+    output: str
+
+
+def _families(text: str) -> tuple[str, ...]:
+    known = registry.names(FAMILIES)
+    found = tuple(text.split(","))
+    for name in found:
+        if name not in known:
+            raise argparse.ArgumentTypeError(
+                f"expected a list of {', '.join(known)}, found {name[:40]!a}"
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--family",
+        type=_families,
+        default=(),
+        metavar="LIST",
+        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all)",
+    )
+    add(
+        "--requests",
+        type=read.at_least(1),
+        metavar="N",
+        help=f"stop when so many requests of each family had a pass (default: {REQUESTS}; none "
+        "with --seconds)",
+    )
+    add("--seed", type=read.at_least(0), default=1, help="seed of the first sequence (default: 1)")
+    add("--faults", action="store_true", help="let copies, passes and the storage fail")
+    add(
+        "--seconds",
+        type=read.at_least(1),
+        metavar="S",
+        help="stop after this many seconds, divided among the families",
+    )
+    add("--dtype", type=read.choice(DTYPES), default=DTYPES[0], help=", ".join(DTYPES))
+    add(
+        "--attention",
+        type=read.choice(ATTENTIONS),
+        default=ATTENTIONS[0],
+        help=", ".join(ATTENTIONS),
+    )
+    add(
+        "--check",
+        type=read.choice(CHECKS),
+        default="every",
+        help="checks beside the logits: " + ", ".join(CHECKS),
+    )
+    add(
+        "--jobs",
+        type=read.at_least(1),
+        metavar="N",
+        help="worker processes (default: one for each core)",
+    )
+    planting.add_option(parser, "none")
+    add(
+        "--json",
+        type=read.output,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default=FOLDER,
+        metavar="FOLDER",
+        help="folder for the tape and the text of each failure",
+    )
+
+
+def run(options: Options, command: str) -> int:
+    """Returns 0, or the exit code of the worst failure."""
+    check_outputs({}, json=options.json)
+    check_folder(options.output, f"--output {options.output}")
+    plant = planting.check(options.plant or "")
+    if options.requests is not None and options.seconds is not None:
+        raise CallerError("--seconds: expected no --requests beside it, found both; choose one")
+    families = options.family or tuple(models().names())
+    for family in families:
+        models().check(ModelSettings(family, options.dtype, options.attention))
+    workers = executors.workers(executors.LOCAL, options.jobs or 0, 1 << 20)
+    total = jobs.Sum({name: Proved(name) for name in families}, Files(Path(options.output)))
+    work = Proving(
+        options.dtype, options.attention, options.faults, options.check, options.output, plant
+    )
+    requests = options.requests or REQUESTS
+    every = jobs.parts(families, options.seed, requests, options.seconds, workers)
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    jobs.prove(work, every, workers, total)
+    settings = _settings(options, families)
+    with ignore_broken_pipe():
+        show(total, settings, stream)
+    if options.json:
+        write_json(options.json, document(total, settings, command))
+    if total.error is not None:
+        raise total.error
+    return total.code
+
+
+def _settings(options: Options, families: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "families": ", ".join(families),
+        "seed": options.seed,
+        "faults": "yes" if options.faults else "",
+        "dtype": options.dtype,
+        "attention": options.attention,
+        "checks": options.check,
+        "planted": options.plant or "",
+    }
