@@ -73,7 +73,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_families,
         default=(),
         metavar="LIST",
-        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all)",
+        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all "
+        "that have this attention)",
     )
     add(
         "--requests",
@@ -140,7 +141,9 @@ def run(options: Options, command: str) -> int:
     if options.seconds is not None and (options.requests or options.passes):
         other = "--requests" if options.requests else "--passes"
         raise CallerError(f"--seconds: expected no {other} beside it, found both; choose one")
-    families = options.family or tuple(models().names())
+    families = options.family or tuple(
+        name for name in models().names() if options.attention in models().attentions(name)
+    )
     for family in families:
         models().check(ModelSettings(family, options.dtype, options.attention))
     workers = executors.workers(executors.LOCAL, options.jobs or 0, 1 << 20)
