@@ -4,17 +4,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay compiled check lint invariants test fuzz mutants bench gpu-check clean
+.PHONY: help replay compiled check lint invariants test fuzz prove mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
-	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
+	@echo "make check       install everything that is tested, then lint, invariants, test, a short fuzz and prove"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
 	@echo "make fuzz        60 s of drawn sequences on every core, and a planted bug that must be found"
+	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
@@ -26,7 +27,7 @@ replay: $(VENV)/.base
 compiled: $(VENV)/.full
 	@$(BIN)/python -m hicache.compiled.building
 
-check: lint invariants test fuzz
+check: lint invariants test fuzz prove
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
@@ -42,6 +43,9 @@ test: $(VENV)/.full
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
 	$(BIN)/hicache fuzz
+
+prove: $(VENV)/.full
+	$(BIN)/hicache prove --requests 30 --faults
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md

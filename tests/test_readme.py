@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,19 @@ def test_every_page_linked_by_the_readme_exists() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
     assert links
     assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_model_of_the_readme_skips_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers", reason="needs the extra transformers")
+    monkeypatch.chdir(tmp_path)
+    [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    for hits in ({"device": 992, "disk": 0}, {"device": 992, "disk": 992}):
+        names: dict[str, Any] = {}
+        exec(compile(example, "README.md", "exec"), names)
+        with names["cache"] as cache:
+            assert cache.stats.hits == {"host": 0} | hits
 
 
 def test_the_counts_of_the_readme_are_those_of_the_code() -> None:

@@ -91,6 +91,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
+    "traces.chatting": ("hicache.core.errors", "hicache.transformers", "traces.terminal"),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -153,6 +154,7 @@ REGISTRIES = {
     "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",
+    "traces.chatting",
     "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.

@@ -83,6 +83,7 @@ class Engine:
         self.ongoing = Ongoing(parts, clock, self._note)
         self._view = parts.driver.core.view
         self._device, self._controller = parts.device, parts.controller
+        self._attachment = parts.attachment
         self._place, self._wait_s, self._clock = place, wait_s, clock
         self._rows = PagedRows(parts.described, parts.device.arena)
         config = self._view.config
@@ -273,8 +274,10 @@ class Engine:
         self.ongoing.feed(Flushed(storage))
 
     def used_bytes(self) -> dict[str, int]:
-        """Bytes of the pages in use, by tier."""
-        config, found = self._view.config, {}
+        """Bytes of the pages in use, by tier; on disk, all that the store has."""
+        store = self._attachment.store
+        told = store.stats().get("bytes", 0) if store is not None else 0
+        config, found = self._view.config, {"disk": int(told)}
         for tier, name, sizes in (
             (Tier.DEVICE, "device", config.device_pages),
             (Tier.HOST, "host", config.host_pages),

@@ -47,10 +47,10 @@ def shape(
     device: torch.device,
 ) -> None:
     """Give new layers the lengths that they will have when the rows of `first` tokens have
-    arrived."""
+    arrived. Until then the rows are not numbers, so that nobody can use them unseen."""
     for place, (one, layer) in enumerate(zip(described.layers, cache.layers, strict=True)):
         past = {
-            rows.name: torch.empty((), dtype=rows.dtype, device=device).expand(
+            rows.name: torch.full((), torch.nan, dtype=rows.dtype, device=device).expand(
                 1 if _is_one(rows) else first // rows.tokens_per_row - rows.first_needed(first),
                 len(rows.parts),
                 rows.heads,

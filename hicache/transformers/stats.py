@@ -12,8 +12,9 @@ _LEAST_TOKENS = 32  # a pass of fewer says little about what a token costs
 @dataclass(slots=True)
 class Stats:
     """requests: calls of `generate`. uncached: of them, those that got no pages. hits: reused
-    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. loaded_s: seconds that passes
-    waited for loads and prefetches. bytes: that each tier has room for."""
+    prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
+    requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
+    the store has. timed_tokens, timed_s: computed prompt tokens that tell what a token costs."""
 
     requests: int = 0
     uncached: int = 0
@@ -52,9 +53,12 @@ class Stats:
         rows = [
             ("requests", f"{self.requests:,}", ""),
             ("prompt tokens", f"{self.prompt_tokens:,}", ""),
-            *((f"hits, {tier}", f"{self.hits[tier]:,}", "") for tier in TIERS),
+            *((f"hits, {tier}", f"{self.hits[tier]:,}", self._in_use(tier)) for tier in TIERS),
             ("tokens computed", f"{self.computed_tokens:,}", ""),
             ("tokens saved", f"{self.saved_tokens:,}", f"{share:.1%}"),
             ("seconds saved", f"{self.saved_s:,.3f}", "estimated"),
         ]
         return "\n".join(f"{name:<16}{value:>12}  {note}".rstrip() for name, value, note in rows)
+
+    def _in_use(self, tier: str) -> str:
+        return f"{self.bytes[tier] / 1e6:,.1f} MB in use"

@@ -39,6 +39,7 @@ from invariants.fuzz.records import Job, Pending
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
+from .culprit import Culprit, Read, culprit
 from .memory import FreedPages, Memory
 from .oracle import Verdict
 from .shelf import StoredShelf
@@ -81,6 +82,14 @@ class _Worst:
             self.difference, self.bounds = verdict.difference, verdict.bounds
 
 
+def _blamed(found: Culprit | None) -> str:
+    """What is told of a wrong page."""
+    if found is None:
+        return ""
+    place = "the state that it continues" if found.at < 0 else f"page {found.at} of the request"
+    return f"; {place}, {found.component} page {found.page}, is wrong in pool {found.pool}"
+
+
 class ModelHand(Hand):
     """Plays on one core and one model. Without checks (level "off"), only logits judge.
 
@@ -96,7 +105,7 @@ class ModelHand(Hand):
         watched = watch is None or watch.level != "off"
         super().__init__(tape.config, tape.order, watch, remember=watched)
         self.subject = subject
-        described = subject.described(tape.config.page_size)
+        self._described = described = subject.described(tape.config.page_size)
         self.memory = Memory(tape.config, described, tape.seed)
         name = subject.settings.executor
         self.stored = StoredShelf(tape.config, described.model, self.memory, name)
@@ -200,7 +209,8 @@ class ModelHand(Hand):
         self.memory.wait(Load)
         self.paths["states"] += any(slots.source >= 0 for slots in action.states)
         where = f"prefill {action.flight}"
-        self._judge(job, tokens, (action.start_token, action.end_token), logits, where)
+        span = (action.start_token, action.end_token)
+        self._judge(job, tokens, span, logits, where, (action.tables, action.states))
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
         super().decode(job, ids, tokens, span)
@@ -212,7 +222,7 @@ class ModelHand(Hand):
             tables, states = self._tables[job.id], self._states[job.id]
             self._check_there(job, end - 1, tables, "decode")
             logits = self.passes.decode(sequence, known[:end], tables, states)
-            self._judge(job, known, (end - 1, end), logits, "decode")
+            self._judge(job, known, (end - 1, end), logits, "decode", (tables, states))
 
     def _check_there(self, job: Job, first: int, tables: Sequence[Pages], where: str) -> None:
         """Raises Deviation if a pass from token `first` on needs a page that the request does not
@@ -240,6 +250,7 @@ class ModelHand(Hand):
         span: tuple[int, int],
         logits: Sequence[torch.Tensor],
         where: str,
+        read: tuple[Sequence[Pages], Sequence[StateSlots]],
     ) -> None:
         first, end = span
         if first == end:
@@ -252,7 +263,8 @@ class ModelHand(Hand):
         verdict = oracle.judge(tokens[:end], first, logits)
         self.worst.add(verdict)
         if verdict.kind == "wrong":
-            raise self._deviation(job, tokens, span, logits, where, verdict)
+            culprit = self._culprit(tokens[:first], *read)
+            raise self._deviation(job, tokens, span, logits, where, verdict, culprit)
         self.paths["unstable"] += verdict.kind == "unstable"
 
     def _deviation(
@@ -263,6 +275,7 @@ class ModelHand(Hand):
         logits: Sequence[torch.Tensor],
         where: str,
         verdict: Verdict,
+        culprit: Culprit | None,
     ) -> Deviation:
         first, end = span
         cold = self.subject.oracle.logits(tokens[:end])[verdict.model][first:]
@@ -275,8 +288,25 @@ class ModelHand(Hand):
             f"LOGITS {family}",
             f"{RULE}\n    {family}, request {job.id}, {where} over tokens {first}..{end}{model}: "
             f"from position {at} on, largest difference {verdict.difference:.2g}, "
-            f"bound {verdict.bound:.2g}, {verdict.bounds:.2g} times the bound",
+            f"bound {verdict.bound:.2g}, {verdict.bounds:.2g} times the bound{_blamed(culprit)}",
             About("request", job.id),
+            *(
+                (About("page", culprit.page, int(Tier.DEVICE), culprit.component),)
+                if culprit
+                else ()
+            ),
+        )
+
+    def _culprit(
+        self, tokens: list[int], tables: Sequence[Pages], states: Sequence[StateSlots]
+    ) -> Culprit | None:
+        """The page that a pass behind these tokens has read, and that is wrong."""
+        least = {
+            name: max(0, len(tokens) - window + 1) if window else 0
+            for name, window in self._windows.items()
+        }
+        return culprit(
+            self.subject, self._described, self.memory.arena, Read(tokens, tables, states, least)
         )
 
     def figures(self) -> Figures:

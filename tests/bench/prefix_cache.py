@@ -1,7 +1,8 @@
 """Time to first token of a prompt that was seen before, for docs/transformers.md.
 
 A small llama with random weights, in turns in one process: the model's own `generate`, and that of
-a `PrefixCache` without a hit and with one on device, on host and on disk. Run it:
+a `PrefixCache` without a hit and with one on device, on host and on disk. A share is the median of
+the rounds' own. Run it:
 
     python -m tests.bench.prefix_cache [--tokens 4096] [--new 16] [--rounds 5] [--threads 2]
 """
@@ -67,17 +68,19 @@ def main() -> None:
         f"{options.threads} threads, median of {options.rounds}"
     )
     own = found["model.generate"]
-    for name, (first_s, whole_s) in found.items():
-        print(
-            f"{name:<16} first token {first_s:7.3f} s {first_s / own[0]:7.1%}   "
-            f"all {whole_s:7.3f} s {whole_s / own[1]:7.1%}"
-        )
+    for name, rounds in found.items():
+        print(f"{name:<16}", end="")
+        for at, what in enumerate(("first token", "all")):
+            seconds = median(one[at] for one in rounds)
+            shares = [one[at] / other[at] for one, other in zip(rounds, own, strict=True)]
+            print(f"{what:>14} {seconds:7.3f} s {median(shares):7.1%}", end="")
+        print()
 
 
 def _measured(
     model: Any, cache: PrefixCache, ids: torch.Tensor, options: argparse.Namespace
-) -> dict[str, tuple[float, float]]:
-    """Median seconds to the first token and to the last one, by name. The first round is left
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds to the first token and to the last one, by name and round. The first round is left
     out."""
     cases: dict[str, tuple[Callable[[], object], Any]] = {
         "model.generate": (lambda: None, model),
@@ -96,10 +99,7 @@ def _measured(
                 ids, max_new_tokens=options.new, min_new_tokens=options.new, streamer=watch
             )
             times[name].append((watch.first_s, time.perf_counter() - watch.began_s))
-    return {
-        name: (median(one[0] for one in found[1:]), median(one[1] for one in found[1:]))
-        for name, found in times.items()
-    }
+    return {name: found[1:] for name, found in times.items()}
 
 
 if __name__ == "__main__":

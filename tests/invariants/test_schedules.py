@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.actions import Admitted, Backup, Load, Outcome, Prefill
+from hicache.core.components import swa
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 from invariants.fuzz import exhaustive, play, twins, variants
+from invariants.fuzz.faults.ballast import leave
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.ops.arrive import pack
@@ -251,3 +253,23 @@ def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes()
     assert len(list(hand.core.view.nodes())) >= room
     play.let_go(hand)
     assert hand.core.view.pool(Tier.HOST, 0).free == room
+
+
+@pytest.mark.parametrize(
+    ("pool", "requests"),
+    [pytest.param(40, 38, id="page-by-page"), pytest.param(640, 190, id="more")],
+)
+def test_a_hoard_of_a_large_pool_takes_several_pages_at_a_time(pool: int, requests: int) -> None:
+    """A twin with smaller pages has many of them, and the rules are slow for many requests."""
+    sizes = Config(
+        1,
+        (2 * pool, pool),
+        (0, 0),
+        components=("full", "swa"),
+        settings=(swa.Settings(window_tokens=16),),
+    )
+    hand = Hand(sizes)
+    leave(hand, "swa", 2)
+    device = hand.core.view.pool(Tier.DEVICE, 1)
+    assert device.free + device.evictable == 2
+    assert len(hand.jobs) <= requests

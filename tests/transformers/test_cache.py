@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -261,3 +262,15 @@ def test_a_process_that_is_killed_leaves_what_it_stored(tmp_path: Path) -> None:
         assert cache.match(prompt(60)) == 56
         both(cache.model, cache, prompt(60))
         assert cache.stats.hits["host"] == 56  # `match` has brought it there
+
+
+def test_the_example_in_the_docs_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/transformers.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/transformers.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "304 tokens of this longer prompt would not be computed"
+    assert lines[3].split()[:3] == ["hits,", "device", "304"]

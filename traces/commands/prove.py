@@ -31,17 +31,18 @@ from ..terminal.streams import ignore_broken_pipe
 SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
 FAMILIES = "invariants.prove.families"
 FOLDER = "prove-failures"
-REQUESTS = 60
+REQUESTS = 200
 DTYPES = ("fp32", "bf16", "fp16")
 ATTENTIONS = ("eager", "sdpa")
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """requests, seconds: None if not given."""
+    """requests, passes, seconds: None if not given."""
 
     family: tuple[str, ...]
     requests: int | None
+    passes: int | None
     seed: int
     faults: bool
     seconds: int | None
@@ -72,7 +73,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_families,
         default=(),
         metavar="LIST",
-        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all)",
+        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all "
+        "that have this attention)",
     )
     add(
         "--requests",
@@ -80,6 +82,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"stop when so many requests of each family had a pass (default: {REQUESTS}; none "
         "with --seconds)",
+    )
+    add(
+        "--passes",
+        type=read.at_least(1),
+        metavar="N",
+        help="and when so many passes of each family were compared",
     )
     add("--seed", type=read.at_least(0), default=1, help="seed of the first sequence (default: 1)")
     add("--faults", action="store_true", help="let copies, passes and the storage fail")
@@ -130,9 +138,12 @@ def run(options: Options, command: str) -> int:
     check_outputs({}, json=options.json)
     check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
-    if options.requests is not None and options.seconds is not None:
-        raise CallerError("--seconds: expected no --requests beside it, found both; choose one")
-    families = options.family or tuple(models().names())
+    if options.seconds is not None and (options.requests or options.passes):
+        other = "--requests" if options.requests else "--passes"
+        raise CallerError(f"--seconds: expected no {other} beside it, found both; choose one")
+    families = options.family or tuple(
+        name for name in models().names() if options.attention in models().attentions(name)
+    )
     for family in families:
         models().check(ModelSettings(family, options.dtype, options.attention))
     workers = executors.workers(executors.LOCAL, options.jobs or 0, 1 << 20)
@@ -140,8 +151,9 @@ def run(options: Options, command: str) -> int:
     work = Proving(
         options.dtype, options.attention, options.faults, options.check, options.output, plant
     )
-    requests = options.requests or REQUESTS
-    every = jobs.parts(families, options.seed, requests, options.seconds, workers)
+    requests = options.requests or (1 if options.passes else REQUESTS)
+    amount = jobs.Amount(requests, options.passes or 0)
+    every = jobs.parts(families, options.seed, amount, options.seconds, workers)
     stream = sys.stderr if options.json == "-" else sys.stdout
     jobs.prove(work, every, workers, total)
     settings = _settings(options, families)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from ..executors import base as executors
 from ..fuzzing.files import Files
@@ -21,8 +22,16 @@ from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
 from .work import Part, Proved, Proving, added
 
-MOST_REQUESTS = 200  # of a part, so that something is seen of a long run
+# Of a part, so that something is seen of a long run.
+MOST_REQUESTS, MOST_PASSES = 200, 2000
 STRIDE = 1_000_000  # between the first seeds of the parts of a family
+
+
+class Amount(NamedTuple):
+    """How much is wanted of each family: both."""
+
+    requests: int
+    passes: int
 
 
 @dataclass
@@ -51,24 +60,35 @@ class Sum:
 
 
 def parts(
-    families: Sequence[str], seed: int, requests: int, seconds: int | None, workers: int
+    families: Sequence[str], seed: int, amount: Amount, seconds: int | None, workers: int
 ) -> Iterator[Part]:
-    """The jobs. With seconds, every family in turn until the time is over; else so many requests
-    of each."""
+    """The jobs. With seconds, every family in turn until the time is over; else so much of
+    each."""
     if seconds is not None:
-        until = time.monotonic() + seconds
-        each = seconds / len(families) if len(families) > workers else float(seconds)
-        for turn in count():
-            for family in families:
-                if time.monotonic() >= until:
-                    return
-                end = min(until, time.monotonic() + each * workers)
-                yield Part(family, seed + turn * STRIDE, MOST_REQUESTS, end)
-    split = 1 if len(families) > workers else workers
-    size = max(1, min(MOST_REQUESTS, -(-requests // split)))
+        yield from _until(families, seed, time.monotonic() + seconds, seconds, workers)
+        return
+    count = max(
+        1 if len(families) > workers else workers,
+        -(-amount.requests // MOST_REQUESTS),
+        -(-amount.passes // MOST_PASSES),
+    )
+    requests, passes = -(-amount.requests // count), -(-amount.passes // count)
     for family in families:
-        for turn, first in enumerate(range(0, requests, size)):
-            yield Part(family, seed + turn * STRIDE, min(size, requests - first), 0)
+        for turn in range(count):
+            yield Part(family, seed + turn * STRIDE, requests, passes)
+
+
+def _until(
+    families: Sequence[str], seed: int, end: float, seconds: int, workers: int
+) -> Iterator[Part]:
+    """Parts of every family in turn, each as long as its share of the time."""
+    share = seconds * min(workers, len(families)) / len(families)
+    for turn in count():
+        for family in families:
+            if time.monotonic() >= end:
+                return
+            until = min(end, time.monotonic() + share)
+            yield Part(family, seed + turn * STRIDE, MOST_REQUESTS, until=until)
 
 
 def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None:

@@ -30,13 +30,14 @@ HEALED = "tombstone healed"  # the name of a state of the fuzzer
 
 
 class Part(NamedTuple):
-    """A job: sequences of a family from a seed on, until so many requests have had a pass or the
-    clock shows `until` (`time.monotonic`; 0 for no end)."""
+    """A job: sequences of a family from a seed on, until so many requests have had a pass and so
+    many passes were compared, or the clock shows `until` (`time.monotonic`; 0 for no end)."""
 
     family: str
     seed: int
     requests: int
-    until: float
+    passes: int = 0
+    until: float = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class Proving:
         for seed in count(part.seed):
             found = added(found, _played(work, seed))
             late = part.until and time.monotonic() >= part.until
-            if late or found.requests >= part.requests or len(found.failures) >= MOST_FAILURES:
+            enough = found.requests >= part.requests and found.paths["passes"] >= part.passes
+            if late or enough or len(found.failures) >= MOST_FAILURES:
                 return found
         raise AssertionError("seeds do not end")
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from hicache.core.actions import Prefill
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Finished
 from hicache.core.types import Tier
+from invariants.books.kinds import kinds_of
 
 from ..records import Job, Pending
 from .base import SITES, Fault, Player
 
 UNLIKE = 1 << 40
 FIRST = 1 << 20
+ONE_BY_ONE = 40  # pages of a component that are taken page by page; of more, several at a time
+MOST_REQUESTS = 320  # that `leave` adds
 
 
 def squeeze(hand: Player, percent: int, ends: bool) -> None:
@@ -26,16 +29,21 @@ def squeeze(hand: Player, percent: int, ends: bool) -> None:
 
 def leave(hand: Player, component: str, pages: int) -> None:
     """Adds requests until at most `pages` device pages of a component are available. A request
-    takes several states at a time, so fewer may be left.
+    takes several states at a time, so fewer may be left. In a large pool with a small window more
+    are left, since each request takes no more than a window.
     """
     if component not in hand.config.components:
         return
     at = hand.config.components.index(component)
     pool, room = hand.core.view.pool(Tier.DEVICE, at), hand.core.view.pool(Tier.DEVICE)
+    most = kinds_of(hand.config)[at].need
     before = -1
-    while pages < pool.free + pool.evictable != before and room.free + room.evictable:
+    for _ in range(MOST_REQUESTS):
+        if not pages < pool.free + pool.evictable != before or not room.free + room.evictable:
+            return
         before = pool.free + pool.evictable
-        take(hand, 1 if at else before - pages, False)
+        lacking = before - pages
+        take(hand, max(1, min(most, lacking // ONE_BY_ONE)) if at else lacking, False)
 
 
 def take(hand: Player, pages: int, ends: bool) -> None:

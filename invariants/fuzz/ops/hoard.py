@@ -5,13 +5,12 @@ them.
 from __future__ import annotations
 
 from ..draws import Draws
-from ..faults.ballast import FIRST, leave, squeeze
+from ..faults.ballast import FIRST, ONE_BY_ONE, leave, squeeze
 from ..hand import Hand
 from ..tapes.schema import FLAG, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 2
-MOST_TAKEN = 40  # pages of a component that is taken page by page
 RIVALS = 1 << 21
 ARGS: Schema = {"take": FLAG, "leave": number(optional=True), "of": word(optional=True)}
 
@@ -25,7 +24,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     of = [
         name
         for name, pages in zip(names, pools, strict=True)
-        if name == names[0] or pages <= MOST_TAKEN
+        if name == names[0] or pages <= ONE_BY_ONE
     ]
     return {"take": True, "leave": draws.below(4), "of": draws.one(of)}
 

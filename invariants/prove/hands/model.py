@@ -10,12 +10,12 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
 from ..definitions.base import planted
-from ..families.base import names
+from ..families.base import attentions, names
 from ..hand import Figures, ModelHand
 from ..subjects import check, subject
 from ..swarm import draw
 
-__all__ = ["check", "drawn", "figures", "hand_of", "names", "planted"]
+__all__ = ["attentions", "check", "drawn", "figures", "hand_of", "names", "planted"]
 
 SUMMARY = "passes of a real model of the transformers library"
 
