@@ -120,13 +120,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes (default: one for each core)",
     )
+    _add_planted(parser)
+    _add_outputs(parser)
+
+
+def _add_planted(parser: argparse.ArgumentParser) -> None:
     planting.add_option(parser, "none")
-    add(
+    parser.add_argument(
         "--planted",
         action="store_true",
         help="plant each mistake in turn, or that of --plant: which do logits see, and which only "
         f"the checks? (--requests of each; default: {PLANTED_REQUESTS})",
     )
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--json",
         type=read.output,
