@@ -43,8 +43,8 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class Proved:
     """The result of a part. paths: what requests reused and how, and passes, by name (see
-    `ModelHand`). bounds: the largest difference in bounds. unstable: the largest difference that an
-    unstable model explains."""
+    `ModelHand`). bounds: the largest difference in bounds; difference and bound: of that
+    comparison. unstable: the largest difference that an unstable model explains."""
 
     family: str
     sequences: int = 0
@@ -157,7 +157,7 @@ def added(one: Proved, other: Proved) -> Proved:
         one.paths + other.paths,
         worst.difference,
         worst.bounds,
-        max(one.bound, other.bound),
+        worst.bound,
         max(one.unstable, other.unstable),
         one.busy_ns + other.busy_ns,
         one.failures + other.failures,
