@@ -18,6 +18,7 @@ from invariants.fuzz.executors import ModelSettings, models
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import Swarm
+from invariants.watch import Level
 
 from ..fuzzing.planting import planted
 from ..fuzzing.work import FoundFailure, Work
@@ -89,14 +90,14 @@ class Proving:
     dtype: str
     attention: str
     faults: bool
-    level: str
+    level: Level
     folder: str
     plant: str = ""
 
     def __call__(self, part: Part) -> Proved:
         work = FamilyWork(
             OPERATIONS,
-            level=self.level,  # type: ignore[arg-type]
+            level=self.level,
             folder=self.folder,
             plant=self.plant,
             against=SPEC if self.level == "every" else AGAINST[-1],
