@@ -210,7 +210,7 @@ def _room(book: Book, item: Evicted, giver: int) -> list[int]:
     step = known(book, giver)
     while step is not None:
         locked[step.id] = step
-        step = step.parent
+        step = _above(book, step)
     for mirror in locked.values():
         held = mirror.pages[book.width] if mirror is not None else None
         room[0] -= 0 if held is None else len(held)
@@ -223,6 +223,16 @@ def _room(book: Book, item: Evicted, giver: int) -> list[int]:
                 held = mirror.pages[book.width + index]  # type: ignore[union-attr]
                 room[index] -= 0 if held is None else len(held)
     return room
+
+
+def _above(book: Book, mirror: NodeMirror) -> NodeMirror | None:
+    """The node above. Of a removed node, that is the part of it which this operation kept, if the
+    operation evicted only its last pages.
+    """
+    if mirror.id in book.nodes.by_id:
+        return mirror.parent
+    kept = (book.nodes.at.get(tag) for tag in mirror.tags[-2::-1].tolist())
+    return next((one for one in kept if one is not None), mirror.parent)
 
 
 def check() -> Durable:
