@@ -179,6 +179,7 @@ class PrefixCache:
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too."""
+        self._check_outside()
         _open.discard(self._ongoing)
         return self._ongoing.close(timeout_s)
 
@@ -196,23 +197,25 @@ class PrefixCache:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """The time of one call. Others wait, but a call from inside it would wait for itself."""
-        here = threading.get_ident()
-        if self._owner == here:
-            raise ClosedError(
-                "cache: expected a call after the one under way, found one from inside it, as of "
-                "a streamer or a stopping criterion; call it when generate has returned"
-            )
+        self._check_outside()
         with self._ongoing.lock:
             if self._ongoing.closed:
                 raise ClosedError("cache: expected an open one, found one that was closed")
             self._ongoing.check()
-            self._owner = here
+            self._owner = threading.get_ident()
             try:
                 yield
             finally:
                 self._engine.sweep()
                 self._ongoing.carry_on()
                 self._owner = 0
+
+    def _check_outside(self) -> None:
+        if self._owner == threading.get_ident():
+            raise ClosedError(
+                "cache: expected a call after the one under way, found one from inside it, as of "
+                "a streamer or a stopping criterion; call it when generate has returned"
+            )
 
 
 def _collected(ongoing: Ongoing) -> None:

@@ -220,10 +220,11 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         assert cache.stats.hits["device"] > 0
 
 
-def test_calls_from_inside_a_call_are_refused(cache: PrefixCache) -> None:
+@pytest.mark.parametrize("call", ["match", "close"])
+def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> None:
     class Calls(Raises):
         def put(self, _: torch.Tensor) -> None:
-            cache.match(prompt(60))
+            cache.match(prompt(60)) if call == "match" else cache.close()
 
     with refused(ClosedError, "from inside"):
         cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
