@@ -100,9 +100,9 @@ class Engine:
         """Give a prompt pages. None if there are none for it."""
         began = self._clock.now_s()
         self.ongoing.renew()
-        prompt = prompt[: self._most_tokens]
-        number = self._arrived(prompt)
-        outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
+        cached = prompt[: self._most_tokens]
+        number = self._arrived(cached)
+        outcomes = self._asked(AdmitWanted(number, len(cached)), self._wait_s)
         action = _only(Prefill, outcomes)
         if action is None or not action.completes_prompt:
             self.sweep()
