@@ -201,7 +201,7 @@ class PrefixCache:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """The time of one call. Others wait."""
+        """The time of one call. Others wait, but a call from inside it would wait for itself."""
         self._check_outside()
         with self._ongoing.lock:
             if self._ongoing.closed:
@@ -216,7 +216,6 @@ class PrefixCache:
                 self._ongoing.carry_on()
 
     def _check_outside(self) -> None:
-        """Raises ClosedError in a call from inside a call, which would wait for itself."""
         if self._owner == threading.get_ident():
             raise ClosedError(
                 "cache: expected a call after the one under way, found one from inside it, as of "

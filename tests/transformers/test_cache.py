@@ -213,14 +213,11 @@ def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
     model, sizes = base.build("llama"), SIZES | {"device_tokens": 64}
     with PrefixCache(model, **sizes) as cache:
         for hits in (0, 56, 112):
-            both(model, cache, prompt(90))
+            both(model, cache, prompt(200))
             assert cache.stats.saved_tokens == hits
         cache.clear()
         both(model, cache, prompt(90))
         assert cache.stats.saved_tokens == 112
-        both(model, cache, prompt(200))
-        both(model, cache, prompt(200))
-        assert cache.stats.saved_tokens > 112
 
 
 def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:

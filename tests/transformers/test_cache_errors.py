@@ -247,18 +247,15 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         assert cache.stats.hits["device"] > 0
 
 
-def test_calls_from_inside_a_call_are_refused(cache: PrefixCache) -> None:
-    def call_from_inside(call: Callable[[], object]) -> None:
-        class Calls(Raises):
-            def put(self, _: torch.Tensor) -> None:
-                call()
+@pytest.mark.parametrize("call", ["match", "close"])
+def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> None:
+    class Calls(Raises):
+        def put(self, _: torch.Tensor) -> None:
+            cache.match(prompt(60)) if call == "match" else cache.close()
 
-        with refused(ClosedError, "from inside"):
-            cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
-        both(cache.model, cache, prompt(60))
-
-    call_from_inside(lambda: cache.match(prompt(60)))
-    call_from_inside(cache.close)
+    with refused(ClosedError, "from inside"):
+        cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
+    both(cache.model, cache, prompt(60))
 
 
 def test_threads_take_turns(cache: PrefixCache) -> None:
