@@ -220,6 +220,26 @@ def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
         assert cache.stats.saved_tokens == 112
 
 
+def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:
+    with torch.inference_mode():
+        cache = PrefixCache(base.build("llama"), **SIZES)
+    with cache:
+        both(cache.model, cache, prompt(60))
+        with torch.inference_mode():
+            both(cache.model, cache, prompt(60))
+        assert cache.stats.saved_tokens == 56
+
+
+def test_passes_up_to_a_state_compute_the_logits_of_one_token() -> None:
+    model = base.build("qwen3-next")
+    counts: list[int] = []
+    model.lm_head.register_forward_hook(lambda _, args, __: counts.append(args[0].shape[1]))
+    with PrefixCache(model, **SIZES) as cache:
+        counts.clear()
+        cache.generate(prompt(60), max_new_tokens=2)
+    assert set(counts) == {1}
+
+
 @pytest.mark.parametrize(("name", "hits"), [("llama", 56), ("gemma3", 56), ("qwen3-next", 48)])
 def test_a_prompt_of_whole_pages_hits_when_it_comes_again(name: str, hits: int) -> None:
     """Of such a prompt the last page is not reused, since its last token must be computed. So the
