@@ -41,20 +41,33 @@ def prompt_of(inputs: Any, kwargs: dict[str, Any]) -> torch.Tensor:
 
 def check(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:
     """Raises UnsupportedArgumentError for arguments that `generate` of the model takes and a cache
-    cannot serve."""
+    cannot serve. Removes the name of the cache that the library makes by default: it takes no name
+    together with a cache."""
     _check_config(model, kwargs)
     _check_mask(model, inputs, kwargs)
     _check_tensors(model, kwargs)
+    if _setting(model, kwargs, "cache_implementation") == "dynamic":
+        kwargs["cache_implementation"] = None
+
+
+def _setting(model: Any, kwargs: dict[str, Any], name: str) -> Any:
+    """The value that the library will use: what a given generation_config leaves open, that of the
+    model says."""
+    if name in kwargs:
+        return kwargs[name]
+    configs = (kwargs.get("generation_config"), model.generation_config)
+    found = (getattr(config, name, None) for config in configs)
+    return next((value for value in found if value is not None), None)
 
 
 def _check_config(model: Any, kwargs: dict[str, Any]) -> None:
-    config = kwargs.get("generation_config") or model.generation_config
     for name, expected in (
         *(("num_beams", (None, 1)), ("num_return_sequences", (None, 1))),
-        *(("use_cache", (None, True)), ("cache_implementation", (None, "dynamic"))),
+        # the library makes a dynamic cache where hybrid is asked for
+        *(("use_cache", (None, True)), ("cache_implementation", (None, "hybrid", "dynamic"))),
         ("token_healing", (None, False)),
     ):
-        value = kwargs.get(name, getattr(config, name, None))
+        value = _setting(model, kwargs, name)
         if value not in expected:
             raise UnsupportedArgumentError(
                 f"{name}: expected {expected[-1]}, found {value!r}{_ELSEWHERE}"
@@ -77,10 +90,7 @@ def _check_mask(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> Non
                 "found another mask; cut the padding off"
             )
         return
-    config = kwargs.get("generation_config") or model.generation_config
-    pad, eos = (
-        kwargs.get(name, getattr(config, name, None)) for name in ("pad_token_id", "eos_token_id")
-    )
+    pad, eos = (_setting(model, kwargs, name) for name in ("pad_token_id", "eos_token_id"))
     if pad is None or pad in (eos if isinstance(eos, list | tuple) else [eos]):
         return
     if bool((inputs == int(pad)).any()):

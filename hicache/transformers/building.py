@@ -73,6 +73,12 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
             _check_model(one)
     _check_sizes(sizes, store.address)
     described = describe(model, sizes.page_size, draft)
+    if draft is not None and STATE in described.components:
+        raise UnsupportedModelError(
+            f"draft {type(draft).__name__}: expected a model and a draft without states, which "
+            "cannot take back tokens that are not accepted, found layers with states; leave the "
+            "draft out"
+        )
     interval = -(-sizes.interval_tokens // sizes.page_size) * sizes.page_size
     config = _config(described, sizes, interval)
     pages = [

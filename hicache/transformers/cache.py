@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import inspect
 import threading
 import weakref
 from collections.abc import Iterator
@@ -64,10 +65,11 @@ class PrefixCache:
     ) -> None:
         sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
         clock = Clock()
-        parts = build(model, draft, sizes, Store(storage, storage_bytes, revision), clock)
+        with torch.inference_mode(False):  # pools are written in calls outside of it, too
+            parts = build(model, draft, sizes, Store(storage, storage_bytes, revision), clock)
+            self._engine = Engine(parts, model.device, wait_s, clock)
         self.model, self.draft = model, draft
         self._models = (model,) if draft is None else (model, draft)
-        self._engine = Engine(parts, model.device, wait_s, clock)
         self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
@@ -124,8 +126,11 @@ class PrefixCache:
         """Compute the tokens up to `end` that the cache of the model does not have."""
         if live.count < end:
             part = ids[:, live.count : end].to(model.device)
+            taken = inspect.signature(type(model).forward).parameters
+            fewest = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
+            cache = {live.described.argument: live}
             with torch.no_grad():
-                model(input_ids=part, **{live.described.argument: live}, use_cache=True)
+                model(input_ids=part, **cache, use_cache=True, **fewest)
 
     def _catch_up(self, live: LiveCache, draft: LiveCache) -> None:
         """Make the draft have the tokens that the model has: it may have some that were not
@@ -179,6 +184,7 @@ class PrefixCache:
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too."""
+        self._check_outside()
         _open.discard(self._ongoing)
         return self._ongoing.close(timeout_s)
 
@@ -196,23 +202,25 @@ class PrefixCache:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """The time of one call. Others wait, but a call from inside it would wait for itself."""
-        here = threading.get_ident()
-        if self._owner == here:
-            raise ClosedError(
-                "cache: expected a call after the one under way, found one from inside it, as of "
-                "a streamer or a stopping criterion; call it when generate has returned"
-            )
+        self._check_outside()
         with self._ongoing.lock:
             if self._ongoing.closed:
                 raise ClosedError("cache: expected an open one, found one that was closed")
             self._ongoing.check()
-            self._owner = here
+            self._owner = threading.get_ident()
             try:
                 yield
             finally:
+                self._owner = 0
                 self._engine.sweep()
                 self._ongoing.carry_on()
-                self._owner = 0
+
+    def _check_outside(self) -> None:
+        if self._owner == threading.get_ident():
+            raise ClosedError(
+                "cache: expected a call after the one under way, found one from inside it, as of "
+                "a streamer or a stopping criterion; call it when generate has returned"
+            )
 
 
 def _collected(ongoing: Ongoing) -> None:

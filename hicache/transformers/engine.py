@@ -100,7 +100,7 @@ class Engine:
         """Give a prompt pages. None if there are none for it."""
         began = self._clock.now_s()
         self.ongoing.renew()
-        prompt = prompt[: self._most_tokens]
+        whole, prompt = len(prompt), prompt[: self._most_tokens]
         number = self._arrived(prompt)
         outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
         action = _only(Prefill, outcomes)
@@ -111,7 +111,9 @@ class Engine:
         assert admitted is not None, "a request with a pass was admitted"
         pages = self._pages(action.tables, action.states)
         found = Admission(number, action, pages, self._hits(admitted, action))
-        found.live = [self._live(found, at, prompt) for at in range(len(self.described.caches))]
+        found.live = [
+            self._live(found, at, prompt, whole) for at in range(len(self.described.caches))
+        ]
         found.waited_s = self._clock.now_s() - began
         return found
 
@@ -151,8 +153,9 @@ class Engine:
         slots = states[0] if states else None
         return RequestPages(self._rows, self._positional, tables, slots, self._place)
 
-    def _live(self, admission: Admission, at: int, prompt: Sequence[int]) -> LiveCache:
-        """A cache of one model with the reused tokens, whose rows come when a layer is read."""
+    def _live(self, admission: Admission, at: int, prompt: Sequence[int], whole: int) -> LiveCache:
+        """A cache of one model with the reused tokens, whose rows come when a layer is read. whole:
+        tokens of the prompt with those that the pool has no room for."""
         action, described = admission.action, self.described.caches[at]
         first = action.start_token
         span = Span(first, action.end_token, self._size)
@@ -165,7 +168,12 @@ class Engine:
             fill(admission.pages, one, layer, span, None)
 
         live = LiveCache(
-            described, prompt, first, filled if first else None, self._interval, self._clock
+            described,
+            prompt[:first],
+            whole,
+            filled if first else None,
+            self._interval,
+            self._clock,
         )
         live.wanted = set(admission.depths)
         if first:

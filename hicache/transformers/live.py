@@ -25,23 +25,24 @@ class LiveCache(PagedCache):
     def __init__(
         self,
         described: DescribedCache,
-        prompt: Sequence[int],
-        reused: int,
+        reused: Sequence[int],
+        prompt_tokens: int,
         fill: Callable[[int, Any], None] | None,
         interval: int,
         clock: Clock,
     ) -> None:
-        """interval: tokens between states that are kept; 0 for none."""
+        """reused: the tokens that come from pages. prompt_tokens: of the whole prompt. interval:
+        tokens between states that are kept; 0 for none."""
         super().__init__(described, fill)
         self.described = described
-        self.reused = self.count = reused
+        self.reused = self.count = len(reused)
         self.prefill_s, self.prefill_tokens = 0.0, 0
         self.states: dict[int, States] = {}
         self.wanted: set[int] = set()
         self.first_of_generate = False
-        self._prompt = len(prompt)
+        self._prompt = prompt_tokens
         self._interval, self._clock = interval, clock
-        self._ids = torch.tensor([prompt[:reused]], dtype=torch.long)
+        self._ids = torch.tensor([reused], dtype=torch.long)
         self._parts: list[torch.Tensor] = []
         self._began_s = 0.0
 

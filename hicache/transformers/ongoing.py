@@ -86,9 +86,11 @@ class Ongoing:
             raise self._crash
 
     def close(self, timeout_s: float) -> bool:
-        """Wait for copies and stores, detach the store and end all threads. Returns whether
-        everything was stored."""
-        with self.lock:
+        """Wait for the call under way, for copies and stores, detach the store and end all threads.
+        Returns whether everything was stored."""
+        if not self.lock.acquire(timeout=timeout_s):
+            return False
+        try:
             if self.closed:
                 return True
             done = self._crash is None and self.settle(timeout_s)
@@ -99,6 +101,8 @@ class Ongoing:
                 self._attachment.wait_closed(_DETACH_S)
             self._device.close()
             return done
+        finally:
+            self.lock.release()
 
     def _carry(self) -> None:
         while True:

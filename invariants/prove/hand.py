@@ -52,6 +52,7 @@ RULE = "LOGITS: A pass over cached pages gives the logits of a run without a cac
 class Figures(NamedTuple):
     """What a hand has seen. requests: those of which a pass ran. paths: passes, and what requests
     reused, by name. difference, bounds: the largest one of an accepted comparison, and in bounds.
+    bound: of the model of that comparison.
     unstable: the largest one that an unstable model explains. wrong: of the comparison that failed,
     in bounds.
     """
@@ -70,7 +71,7 @@ class _Worst:
     wrong one."""
 
     def __init__(self) -> None:
-        self.difference = self.bounds = 0.0
+        self.difference = self.bounds = self.bound = 0.0
         self.unstable = self.wrong = 0.0
 
     def add(self, verdict: Verdict) -> None:
@@ -80,6 +81,7 @@ class _Worst:
             self.unstable = max(self.unstable, verdict.difference)
         elif verdict.bounds >= self.bounds:
             self.difference, self.bounds = verdict.difference, verdict.bounds
+            self.bound = verdict.bound
 
 
 def _blamed(found: Culprit | None) -> str:
@@ -311,9 +313,8 @@ class ModelHand(Hand):
 
     def figures(self) -> Figures:
         """What was seen so far."""
-        worst, bounds = self.worst, self.subject.oracle.bounds
-        bound = max(one.largest for one in bounds)
-        accepted = (worst.difference, worst.bounds, bound)
+        worst = self.worst
+        accepted = (worst.difference, worst.bounds, worst.bound)
         return Figures(len(self._passed), self.paths, *accepted, worst.unstable, worst.wrong)
 
     def close(self) -> None:

@@ -213,11 +213,31 @@ def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
     model, sizes = base.build("llama"), SIZES | {"device_tokens": 64}
     with PrefixCache(model, **sizes) as cache:
         for hits in (0, 56, 112):
-            both(model, cache, prompt(90))
+            both(model, cache, prompt(200))
             assert cache.stats.saved_tokens == hits
         cache.clear()
         both(model, cache, prompt(90))
         assert cache.stats.saved_tokens == 112
+
+
+def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:
+    with torch.inference_mode():
+        cache = PrefixCache(base.build("llama"), **SIZES)
+    with cache:
+        both(cache.model, cache, prompt(60))
+        with torch.inference_mode():
+            both(cache.model, cache, prompt(60))
+        assert cache.stats.saved_tokens == 56
+
+
+def test_passes_up_to_a_state_compute_the_logits_of_one_token() -> None:
+    model = base.build("qwen3-next")
+    counts: list[int] = []
+    model.lm_head.register_forward_hook(lambda _, args, __: counts.append(args[0].shape[1]))
+    with PrefixCache(model, **SIZES) as cache:
+        counts.clear()
+        cache.generate(prompt(60), max_new_tokens=2)
+    assert set(counts) == {1}
 
 
 @pytest.mark.parametrize(("name", "hits"), [("llama", 56), ("gemma3", 56), ("qwen3-next", 48)])

@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="needs the extra transformers")
 import torch
 from transformers import (
     DynamicCache,
+    GenerationConfig,
     StaticCache,
     StoppingCriteriaList,
     T5Config,
@@ -86,6 +87,25 @@ def test_arguments_that_a_cache_cannot_serve(
     assert cache.stats.requests == 0
 
 
+def test_what_a_generation_config_leaves_open_is_as_the_model_says(cache: PrefixCache) -> None:
+    given = {"generation_config": GenerationConfig(max_new_tokens=2)}
+    cache.model.generation_config.pad_token_id = 9
+    with refused(UnsupportedArgumentError, "pad token (9)"):
+        cache.generate(torch.tensor([[9, 9, 30]]), **given)
+    cache.model.generation_config.num_beams = 3
+    with refused(UnsupportedArgumentError, "num_beams", "found 3"):
+        cache.generate(prompt(8), **given)
+
+
+@pytest.mark.parametrize("name", ["dynamic", "hybrid"])
+def test_the_names_of_the_librarys_dynamic_cache_are_taken(cache: PrefixCache, name: str) -> None:
+    both(cache.model, cache, prompt(60))
+    cache.generate(prompt(60), max_new_tokens=2, cache_implementation=name)
+    cache.model.generation_config.cache_implementation = name
+    cache.generate(prompt(60), max_new_tokens=2)
+    assert cache.stats.hits["device"] == 112
+
+
 def test_a_static_cache_and_another_draft_are_refused(cache: PrefixCache) -> None:
     static = StaticCache(config=cache.model.config, max_cache_len=20)
     with refused(UnsupportedArgumentError, "past_key_values", "StaticCache"):
@@ -137,6 +157,13 @@ except ImportError as error:
     print(error)
 from hicache.transformers import NotInstalledError
 """
+
+
+@pytest.mark.parametrize("names", [("llama", "qwen3-next"), ("qwen3-next", "llama")])
+def test_states_beside_a_draft_are_refused(names: tuple[str, str]) -> None:
+    model, draft = (base.build(name) for name in names)
+    with refused(UnsupportedModelError, "without states", "leave the draft out"):
+        PrefixCache(model, draft=draft, **SIZES)
 
 
 def test_without_the_library_the_error_names_the_extra() -> None:
@@ -220,10 +247,11 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         assert cache.stats.hits["device"] > 0
 
 
-def test_calls_from_inside_a_call_are_refused(cache: PrefixCache) -> None:
+@pytest.mark.parametrize("call", ["match", "close"])
+def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> None:
     class Calls(Raises):
         def put(self, _: torch.Tensor) -> None:
-            cache.match(prompt(60))
+            cache.match(prompt(60)) if call == "match" else cache.close()
 
     with refused(ClosedError, "from inside"):
         cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
