@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -52,6 +52,7 @@ PLACES = (
     "hicache/storage/",
 )
 BESIDE_FULL = {"swa", "mamba"}  # and where a bug shows only with windows or states
+PER_FAMILY = 4  # times as many requests for each family of a definition: each has to show it
 PER_SEQUENCE = 5  # requests: a bug that ends every sequence early plays no more than this allows
 
 
@@ -149,7 +150,8 @@ def work(job: PlantedJob) -> Found:
     begun = time.process_time()
     families = _families(job)
     turns = [(one,) for one in families] if is_definition(job.name) else [families]
-    bare = [list(_played(job, turn, "off", _by_logits)) for turn in turns]
+    longer = replace(job, requests=job.requests * PER_FAMILY) if is_definition(job.name) else job
+    bare = [list(_played(longer, turn, "off", _by_logits)) for turn in turns]
     seen = [one.seen for played in bare for one in played if one.seen]
     first = list(_played(job, families, "every", bool))
     alone = first
