@@ -45,7 +45,7 @@ fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz
 
 prove: $(VENV)/.full
-	$(BIN)/hicache prove --requests 30 --faults
+	$(BIN)/hicache prove --requests 60 --faults
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md

@@ -76,7 +76,7 @@ def hunt(
                 eviction=eviction,
                 wanted=wanted,
             )
-            swarm = shape(_beside(drawn, bug, seed))
+            swarm = shape(beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked, against=False)
             events += outcome.hand.events
             count += 1
@@ -85,8 +85,8 @@ def hunt(
     return Hunt(name, None, events, count)
 
 
-def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
-    """Adds one of the faults that expose the bug, and the bug's delays, if it has any."""
+def beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
+    """The swarm with one of the faults that expose the bug, if there are any, and its delays."""
     kinds: tuple[str, ...] = getattr(bug, "FAULTS", ())
     if not kinds or seed % 2:
         return swarm

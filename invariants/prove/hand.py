@@ -52,7 +52,9 @@ RULE = "LOGITS: A pass over cached pages gives the logits of a run without a cac
 class Figures(NamedTuple):
     """What a hand has seen. requests: those of which a pass ran. paths: passes, and what requests
     reused, by name. difference, bounds: the largest one of an accepted comparison, and in bounds.
-    unstable: the largest one that an unstable model explains.
+    bound: of the model of that comparison.
+    unstable: the largest one that an unstable model explains. wrong: of the comparison that failed,
+    in bounds.
     """
 
     requests: int
@@ -61,20 +63,25 @@ class Figures(NamedTuple):
     bounds: float
     bound: float
     unstable: float
+    wrong: float
 
 
 class _Worst:
-    """The comparisons with the largest difference: of accepted ones, and of unstable ones."""
+    """The comparisons with the largest difference: of accepted ones, of unstable ones, and the
+    wrong one."""
 
     def __init__(self) -> None:
-        self.difference = self.bounds = 0.0
-        self.unstable = 0.0
+        self.difference = self.bounds = self.bound = 0.0
+        self.unstable = self.wrong = 0.0
 
     def add(self, verdict: Verdict) -> None:
-        if verdict.kind == "unstable":
+        if verdict.kind == "wrong":
+            self.wrong = verdict.bounds
+        elif verdict.kind == "unstable":
             self.unstable = max(self.unstable, verdict.difference)
         elif verdict.bounds >= self.bounds:
             self.difference, self.bounds = verdict.difference, verdict.bounds
+            self.bound = verdict.bound
 
 
 def _blamed(found: Culprit | None) -> str:
@@ -88,8 +95,11 @@ def _blamed(found: Culprit | None) -> str:
 class ModelHand(Hand):
     """Plays on one core and one model. Without checks (level "off"), only logits judge.
 
-    paths: passes, and what requests reused, by name.
+    paths: passes, and what requests reused, by name. computes: whether the model runs at all;
+    else only the checks judge, and no pass is counted.
     """
+
+    computes = True
 
     def __init__(self, tape: Tape, subject: Subject, watch: Watch | None = None) -> None:
         """Raises CallerError for a configuration that the model cannot have."""
@@ -181,7 +191,8 @@ class ModelHand(Hand):
         there = job is not None and job.flight == action.flight and job.stage == "prefilling"
         fine = super()._end_pass(action, fine)
         if job is not None and there and fine:
-            self._run(job, action)
+            if self.computes:
+                self._run(job, action)
         else:
             self.memory.spoil_pass(action)
         return fine
@@ -205,6 +216,8 @@ class ModelHand(Hand):
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
         super().decode(job, ids, tokens, span)
+        if not self.computes:
+            return
         known = self._words(job, tokens)
         for end in range(span[0] + 1, span[1] + 1):
             sequence = self._sequences[job.id]
@@ -250,10 +263,10 @@ class ModelHand(Hand):
         oracle = self.subject.oracle
         oracle.logits(tokens)
         verdict = oracle.judge(tokens[:end], first, logits)
+        self.worst.add(verdict)
         if verdict.kind == "wrong":
             culprit = self._culprit(tokens[:first], *read)
             raise self._deviation(job, tokens, span, logits, where, verdict, culprit)
-        self.worst.add(verdict)
         self.paths["unstable"] += verdict.kind == "unstable"
 
     def _deviation(
@@ -300,11 +313,9 @@ class ModelHand(Hand):
 
     def figures(self) -> Figures:
         """What was seen so far."""
-        worst, bounds = self.worst, self.subject.oracle.bounds
-        bound = max(one.largest for one in bounds)
-        return Figures(
-            len(self._passed), self.paths, worst.difference, worst.bounds, bound, worst.unstable
-        )
+        worst = self.worst
+        accepted = (worst.difference, worst.bounds, worst.bound)
+        return Figures(len(self._passed), self.paths, *accepted, worst.unstable, worst.wrong)
 
     def close(self) -> None:
         self.memory.close()

@@ -43,13 +43,29 @@ WEIGHTS = {
 }
 
 
-def draw(subject: Subject, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
-    """The swarm of a seed. faults: whether actions may fail."""
+def draw(
+    subject: Subject,
+    seed: int,
+    weights: dict[str, int],
+    faults: bool,
+    eviction: str = "",
+    wanted: bool = False,
+) -> Swarm:
+    """The swarm of a seed. faults: whether actions may fail. eviction: the policy, if it is given.
+    wanted: with pins or copies that expire."""
     draws = Draws(seed, "model", subject.settings.family)
     usual = [size for size in subject.page_sizes if size <= USUAL_PAGE_TOKENS]
     sizes = usual if usual and not draws.chance(LONG) else subject.page_sizes
     described = subject.described(draws.one(sizes))
-    swarm = draw_swarm(seed, weights, described.components, ranks=1, executor="replies")
+    swarm = draw_swarm(
+        seed,
+        weights,
+        described.components,
+        ranks=1,
+        executor="replies",
+        eviction=eviction,
+        wanted=wanted,
+    )
     config, on = _fitted(draws, swarm.config, described), swarm.weights
     if config.has_host and not config.storage and draws.chance(STORED):
         config = with_storage(draws, config, LEAST_HOST)

@@ -18,6 +18,7 @@ from invariants.fuzz.executors import ModelSettings, models
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import Swarm
+from invariants.watch import Level
 
 from ..fuzzing.planting import planted
 from ..fuzzing.work import FoundFailure, Work
@@ -43,8 +44,8 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class Proved:
     """The result of a part. paths: what requests reused and how, and passes, by name (see
-    `ModelHand`). bounds: the largest difference in bounds. unstable: the largest difference that an
-    unstable model explains."""
+    `ModelHand`). bounds: the largest difference in bounds; difference and bound: of that
+    comparison. unstable: the largest difference that an unstable model explains."""
 
     family: str
     sequences: int = 0
@@ -89,14 +90,14 @@ class Proving:
     dtype: str
     attention: str
     faults: bool
-    level: str
+    level: Level
     folder: str
     plant: str = ""
 
     def __call__(self, part: Part) -> Proved:
         work = FamilyWork(
             OPERATIONS,
-            level=self.level,  # type: ignore[arg-type]
+            level=self.level,
             folder=self.folder,
             plant=self.plant,
             against=SPEC if self.level == "every" else AGAINST[-1],
@@ -157,7 +158,7 @@ def added(one: Proved, other: Proved) -> Proved:
         one.paths + other.paths,
         worst.difference,
         worst.bounds,
-        max(one.bound, other.bound),
+        worst.bound,
         max(one.unstable, other.unstable),
         one.busy_ns + other.busy_ns,
         one.failures + other.failures,

@@ -29,9 +29,17 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:
     return ModelHand(tape, subject(settings), watch)
 
 
-def drawn(settings: ModelSettings, seed: int, weights: dict[str, int], faults: bool) -> Swarm:
-    """The swarm of a seed for this model. faults: whether actions may fail."""
-    return draw(subject(settings), seed, weights, faults)
+def drawn(
+    settings: ModelSettings,
+    seed: int,
+    weights: dict[str, int],
+    faults: bool,
+    eviction: str = "",
+    wanted: bool = False,
+) -> Swarm:
+    """The swarm of a seed for this model. faults: whether actions may fail. eviction, wanted: as of
+    a swarm without a model."""
+    return draw(subject(settings), seed, weights, faults, eviction, wanted)
 
 
 def figures(hand: Hand) -> Figures:
