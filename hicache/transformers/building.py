@@ -32,6 +32,7 @@ from .describing import Described, describe
 from .errors import UnsupportedModelError
 from .identity import revision_of
 from .layers.base import STATE
+from .positions import longest_prompt
 
 DEVICES = "hicache.devices"
 _LAYOUT = DeviceOptions(layout="page_first_direct", io_backend="direct")
@@ -55,6 +56,7 @@ class Parts(NamedTuple):
     driver: Driver
     attachment: Attachment
     interval: int  # tokens between states; 0 for a model without states
+    longest: int  # of a prompt whose rows depend on its tokens alone
 
 
 class Store(NamedTuple):
@@ -105,7 +107,8 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
         device.close()
         raise
     kept = interval if STATE in described.components else 0
-    return Parts(described, device, controller, driver, attachment, kept)
+    longest = longest_prompt(models)
+    return Parts(described, device, controller, driver, attachment, kept, longest)
 
 
 def _check_model(model: Any) -> None:

@@ -90,14 +90,17 @@ class Engine:
         self._size = config.page_size
         self._positional = [one for one in config.components if one != STATE]
         self._most_tokens = config.device_pages[0] * self._size
-        self._interval = parts.interval
+        self._interval, self._longest = parts.interval, parts.longest
         self._requests = 0
         self._fetched: dict[int, int] = {}
 
     # -- a request begins
 
     def admit(self, prompt: Sequence[int]) -> Admission | None:
-        """Give a prompt pages. None if there are none for it."""
+        """Give a prompt pages. None if there are none for it, or if it is so long that its rows
+        are not those of a shorter one."""
+        if len(prompt) > self._longest:
+            return None
         began = self._clock.now_s()
         self.ongoing.renew()
         whole, prompt = len(prompt), prompt[: self._most_tokens]
@@ -196,7 +199,7 @@ class Engine:
         generated after it."""
         action, live = admission.action, admission.live
         prompt = action.end_token
-        end = min(self._most_tokens, *(one.count for one in live))
+        end = min(self._most_tokens, self._longest, *(one.count for one in live))
         if end < prompt:
             return
         for one in live:
@@ -268,6 +271,8 @@ class Engine:
 
     def match(self, prompt: Sequence[int]) -> int:
         """Tokens of a prompt that would be reused now. Brings those in storage to host."""
+        if len(prompt) > self._longest:
+            return 0
         number = self._arrived(prompt[: self._most_tokens])
         deadline = self._clock.now_s() + self._wait_s
         while self._view.requests[number].prefetch and self._clock.now_s() < deadline:

@@ -21,7 +21,7 @@ import transformers
 
 from tests.patience import PATIENCE_S
 from tests.traces.test_json_docs import compare
-from traces.chatting import talking
+from traces.chatting import loading, talking
 from traces.cli import main
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz", " "]
@@ -133,6 +133,17 @@ def test_ctrl_c_at_a_question_ends_it(folder: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("builtins.input", typed)
     assert main(chat(folder)) == 130
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_folder_does_not_choose_kernels_that_are_downloaded(folder: str, key: str) -> None:
+    path = Path(folder) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: "some/kernel"}))
+    model, _ = loading.load(folder, "auto", "auto")
+    assert model.config._attn_implementation == "sdpa"
+    model, _ = loading.load(folder, "bf16", "eager")
+    assert model.config._attn_implementation == "eager"
+    assert model.dtype == torch.bfloat16
 
 
 def test_folders_without_a_model(

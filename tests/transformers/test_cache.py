@@ -18,7 +18,7 @@ import torch
 from transformers import LogitsProcessorList, MinLengthLogitsProcessor, StoppingCriteriaList
 
 from hicache.transformers import PrefixCache
-from invariants.prove.families import base
+from invariants.prove.families import base, llama
 from invariants.watch import Watch
 from tests.patience import PATIENCE_S
 
@@ -218,6 +218,34 @@ def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
         cache.clear()
         both(model, cache, prompt(90))
         assert cache.stats.saved_tokens == 112
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "dynamic", "factor": 4.0},
+        {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+        | {"original_max_position_embeddings": 64, "factor": 4.0},
+    ],
+    ids=["dynamic", "longrope"],
+)
+def test_rows_that_depend_on_the_length_of_the_prompt_are_not_reused(rope: dict[str, Any]) -> None:
+    """A text of 64 tokens and more turns its first tokens by other angles."""
+    (config,) = llama.configurations()
+    config.max_position_embeddings = 64 if rope["rope_type"] == "dynamic" else 256
+    config.rope_parameters = {"rope_theta": 1e4, **rope}
+    model = base.built(config)
+    logits = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
+    with PrefixCache(model, **SIZES) as cache:
+        for tokens, hits, uncached in ((48, 0, 0), (60, 48, 0), (150, 48, 1), (60, 104, 1)):
+            wanted = model.generate(prompt(150)[:, :tokens], max_new_tokens=9, **logits)
+            model.generate(prompt(9), max_new_tokens=1)  # ends what the longer text changed
+            found = cache.generate(prompt(150)[:, :tokens], max_new_tokens=9, **logits)
+            assert (cache.stats.saved_tokens, cache.stats.uncached) == (hits, uncached)
+            for one, other in zip(found.logits, wanted.logits, strict=True):
+                assert torch.allclose(one, other, atol=1e-4)
+        assert cache.match(found.sequences[:, :63]) == 56
+        assert cache.match(found.sequences) == 0
 
 
 def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from hicache.core.errors import CallerError
@@ -30,11 +30,13 @@ def load(folder: str, dtype: str, attention: str) -> tuple[Any, Any]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    chosen: dict[str, Any] = {"dtype": _DTYPES.get(dtype, "auto")}
-    if attention != "auto":
-        chosen["attn_implementation"] = attention
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **local)
+        config = AutoConfig.from_pretrained(path, **local)
+        # a folder might name kernels, which the library would download and run
+        config._attn_implementation = None if attention == "auto" else attention
+        config._experts_implementation = None
+        chosen = {"config": config, "dtype": _DTYPES.get(dtype, "auto")}
         model = AutoModelForCausalLM.from_pretrained(path, use_safetensors=True, **local, **chosen)
     except Exception as error:  # of many kinds, whatever is wrong in the folder
         text = " ".join(str(error).split())
