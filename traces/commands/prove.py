@@ -189,8 +189,10 @@ def run(options: Options, command: str) -> int:
 
 def _run_planted(options: Options, plant: str, command: str) -> int:
     """Returns 0, or 17 if logits do not see a wrong definition."""
-    for name in ("passes", "seconds"):
-        if getattr(options, name) is not None:
+    usual: dict[str, object] = {"passes": None, "seconds": None, "seed": 1, "check": "every"}
+    usual |= {"dtype": DTYPES[0], "attention": ATTENTIONS[0], "output": FOLDER}
+    for name, value in usual.items():
+        if getattr(options, name) != value:
             raise CallerError(f"--{name}: expected no --planted beside it, found both; choose one")
     names = [plant.replace("_", "-")] if plant else planted_work.names()
     requests = options.requests or PLANTED_REQUESTS
