@@ -103,7 +103,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
-    "traces.proving": ("invariants", "traces.executors", "traces.fuzzing", "traces.terminal"),
+    "traces.proving": (
+        *("hicache.core.errors", "hicache.core.registry", "invariants"),
+        *("traces.executors", "traces.fuzzing", "traces.terminal"),
+    ),
     "traces.mutants": (
         *("hicache", "sim", "invariants", "traces.fuzzing"),
         *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),

@@ -17,7 +17,15 @@ from .test_passes import ROUNDING, apart
 CASES = [
     (name, family) for name in definitions.names() for family in definitions.load(name).FAMILIES
 ]
-OF_THE_CORE = {"window-is-a-page-short"}  # the tables of a rig have every page
+# A rig has a table with every page, copies nothing between the tiers, and uses a state once, and
+# none that its steps store. Sequences show these: see tests/invariants/prove/test_planted.py.
+ONLY_IN_SEQUENCES = {
+    "decoded-state-is-a-token-late",
+    "sidecar-does-not-follow",
+    "states-are-not-copied",
+    "window-is-a-page-short",
+    "window-is-a-token-short",
+}
 
 
 def worst(rig: Rig) -> float:
@@ -35,7 +43,7 @@ def test_logits_show_it(name: str, family: str) -> None:
     model, *draft = families.build_all(family)
     with definitions.planted(name):
         found = worst(Rig(model, 8, draft=draft[0] if draft else None))
-    if name in OF_THE_CORE:
+    if name in ONLY_IN_SEQUENCES:
         assert found < ROUNDING
     else:
         assert not found < 10 * ROUNDING, name

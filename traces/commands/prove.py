@@ -1,13 +1,14 @@
 """`hicache prove`: random conversations with real models, judged by their logits.
 
 Contains the command and its options. Does not play sequences (see proving/work), hand them out (see
-proving/jobs) or print the tables (see proving/report).
+proving/jobs), print the tables (see proving/report) or plant mistakes (see proving/planted_work).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,19 +20,21 @@ from invariants.watch import Level
 from ..executors import base as executors
 from ..fuzzing import planting
 from ..fuzzing.files import Files
-from ..proving import jobs
+from ..proving import jobs, planted_report, planted_work
 from ..proving.report import document, show
 from ..proving.work import Proved, Proving
 from ..replaying.options import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.progress import progress
+from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import ignore_broken_pipe, print_error
 
 SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
 FAMILIES = "invariants.prove.families"
 FOLDER = "prove-failures"
-REQUESTS = 200
+REQUESTS, PLANTED_REQUESTS = 200, 60
 DTYPES = ("fp32", "bf16", "fp16")
 ATTENTIONS = ("eager", "sdpa")
 
@@ -51,6 +54,7 @@ class Options(OptionRecord):
     check: Level
     jobs: int | None
     plant: str | None
+    planted: bool
     json: str | None
     output: str
 
@@ -116,7 +120,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes (default: one for each core)",
     )
+    _add_planted(parser)
+    _add_outputs(parser)
+
+
+def _add_planted(parser: argparse.ArgumentParser) -> None:
     planting.add_option(parser, "none")
+    parser.add_argument(
+        "--planted",
+        action="store_true",
+        help="plant each mistake in turn, or that of --plant: which do logits see, and which only "
+        f"the checks? (--requests of each; default: {PLANTED_REQUESTS})",
+    )
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--json",
         type=read.output,
@@ -138,6 +157,8 @@ def run(options: Options, command: str) -> int:
     check_outputs({}, json=options.json)
     check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
+    if options.planted:
+        return _run_planted(options, plant, command)
     if options.seconds is not None and (options.requests or options.passes):
         other = "--requests" if options.requests else "--passes"
         raise CallerError(f"--seconds: expected no {other} beside it, found both; choose one")
@@ -164,6 +185,40 @@ def run(options: Options, command: str) -> int:
     if total.error is not None:
         raise total.error
     return total.code
+
+
+def _run_planted(options: Options, plant: str, command: str) -> int:
+    """Returns 0, or 17 if logits do not see a wrong definition."""
+    for name in ("passes", "seconds"):
+        if getattr(options, name) is not None:
+            raise CallerError(f"--{name}: expected no --planted beside it, found both; choose one")
+    names = [plant.replace("_", "-")] if plant else planted_work.names()
+    requests = options.requests or PLANTED_REQUESTS
+    listed = [planted_work.PlantedJob(name, requests, options.family) for name in names]
+    workers = executors.workers(executors.LOCAL, options.jobs or 0, len(listed))
+    found: list[planted_work.Found] = []
+    begun, complete = time.monotonic(), True
+    with progress("planted", len(listed), "mistakes") as shown:
+        try:
+            for one in planted_work.hunt(listed, workers):
+                found.append(one)
+                shown(len(found))
+        except KeyboardInterrupt:
+            complete = False
+            print_error("interrupted; what was seen so far:")
+    found.sort(key=lambda one: names.index(one.name))
+    settings: dict[str, object] = {
+        "families": ", ".join(options.family),
+        "requests": requests,
+        "planted": plant,
+        "seconds": f"{time.monotonic() - begun:.0f}",
+    }
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    with ignore_broken_pipe():
+        planted_report.show(found, settings, stream)
+    if options.json:
+        write_json(options.json, planted_report.document(found, settings, command, complete))
+    return planted_report.code_of(found) if complete else INTERRUPTED
 
 
 def _settings(options: Options, families: tuple[str, ...]) -> dict[str, object]:

@@ -18,7 +18,6 @@ from .planted_work import Found, Seen
 
 FORMAT, VERSION = "hicache-prove-planted", 1
 SURVIVED = 17  # the exit code if logits do not see a wrong definition
-WHO = ("both", "logits", "checks", "nobody")
 
 
 def code_of(found: Sequence[Found]) -> int:
@@ -39,8 +38,10 @@ def show(found: Sequence[Found], settings: dict[str, object], stream: TextIO) ->
     bugs = [one for one in found if not one.definition]
     if definitions:
         out.print(_definitions(definitions))
-    if bugs:
-        out.print(_bugs([one for one in bugs if one.logits]))
+    shown = [one for one in bugs if one.logits]
+    if shown:
+        out.print(_bugs(shown))
+    if len(shown) < len(bugs):
         out.print(_kinds([one for one in bugs if not one.logits]))
     print_sentences("In words", verdict(found), stream)
 
@@ -54,8 +55,8 @@ def verdict(found: Sequence[Found]) -> list[str]:
         whole = [one for one in definitions if not unseen(one)]
         alone = [one for one in whole if one.checks is None]
         said.append(
-            f"Logits see {len(whole)} of {len(definitions)} wrong definitions, in every family that "
-            f"has them; no check sees {len(alone)} of these."
+            f"Logits see {len(whole)} of {len(definitions)} wrong definitions, in every family of "
+            f"each; the checks alone do not see {len(alone)} of these."
         )
         said += [
             f"Logits do not see {one.name} in {', '.join(unseen(one))}."
@@ -65,7 +66,7 @@ def verdict(found: Sequence[Found]) -> list[str]:
     if bugs:
         said.append(
             f"Of {bugs.total()} planted bugs, logits and checks see {bugs['both']}, logits alone "
-            f"{bugs['logits']}, checks alone {bugs['checks']}, and nobody {bugs['nobody']} in these "
+            f"{bugs['logits']}, checks alone {bugs['checks']}, and nobody {bugs['nobody']} in so "
             "few sequences."
         )
     return said

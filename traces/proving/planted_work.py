@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from hicache.core import registry
+from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.executors import ModelSettings, models
@@ -129,11 +130,18 @@ def _fits(name: str) -> bool:
 
 
 def hunt(jobs: Sequence[PlantedJob], most: int) -> Iterator[Found]:
-    """Plays every mistake, in processes that begin with the models that this one has built."""
-    wanted = {family: None for job in jobs for family in _families(job)}
-    for family in wanted:
-        _work(family, "off", "").swarm(1)
-    return processes.results(get_context("fork"), work, jobs, most)
+    """Plays every mistake, in processes that begin with the models that this one has built. Leaves
+    out the definitions that none of the wanted families has; raises CallerError if none is left."""
+    wanted = {job: _families(job) for job in jobs}
+    left = [job for job in jobs if wanted[job]]
+    if not left:
+        raise CallerError(
+            f"--family: expected one of {', '.join(_families(PlantedJob(jobs[0].name, 1)))}, which "
+            f"{jobs[0].name} is about, found {', '.join(jobs[0].families)}"
+        )
+    for family in {family: None for job in left for family in wanted[job]}:
+        _components(family)
+    return processes.results(get_context("fork"), work, left, most)
 
 
 def work(job: PlantedJob) -> Found:
@@ -240,16 +248,17 @@ def _mistake(name: str) -> Any:
 
 
 def _families(job: PlantedJob) -> tuple[str, ...]:
-    """Those that are asked for, those that a definition names, or those with a bug's components."""
+    """Those that a definition names, or those with a bug's components; of these, those that are
+    asked for."""
     mistake = _mistake(job.name)
-    if job.families:
-        return job.families
+    fitting: tuple[str, ...]
     if is_definition(job.name):
-        named: tuple[str, ...] = mistake.FAMILIES
-        return named
-    needed = set(getattr(mistake, "COMPONENTS", ()))
-    fitting = [one for one in USUAL if needed <= set(_components(one))]
-    return tuple(fitting) or USUAL
+        fitting = mistake.FAMILIES
+    else:
+        needed = set(getattr(mistake, "COMPONENTS", ()))
+        asked = job.families or USUAL
+        fitting = tuple(one for one in asked if needed <= set(_components(one))) or asked
+    return tuple(one for one in fitting if one in (job.families or fitting))
 
 
 def _components(family: str) -> tuple[str, ...]:
