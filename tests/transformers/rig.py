@@ -34,6 +34,7 @@ class Rig:
         self.tables = tuple(draws.permutation(PAGES)[: 96 // page_size] for _ in self.positional)
         self.passes = Passes(model, self.described, self.arena, draft)
         self.sequence = self.passes.sequence()
+        self.decoded: dict[int, int] = {}  # slots of the states that decoding stored, by depth
 
     def spoil(self) -> None:
         """Garbage in every byte: of floats, NaN."""
@@ -60,12 +61,16 @@ class Rig:
         """Logits after the token at length - 1."""
         states = self.states(-1, length, length)
         tokens = self.tokens[:length]
+        if length % self.page_size == 0:  # a state is stored, over the one before the last
+            slot = SLOTS[length // self.page_size % 2]
+            kept = {depth: page for depth, page in self.decoded.items() if page != slot}
+            self.decoded = kept | {length: slot}
         return torch.cat(self.passes.decode(self.sequence, tokens, self.tables, states), dim=-1)
 
     def again(self, depth: int) -> torch.Tensor:
         """Logits of a new request that reuses the pages before `depth`."""
         self.sequence = self.passes.sequence()
-        source = FIRST_CHECKPOINT + depth // self.page_size
+        source = self.decoded.get(depth, FIRST_CHECKPOINT + depth // self.page_size)
         return self.prefill(depth, len(self.tokens), source)
 
     def cold(self) -> torch.Tensor:

@@ -26,6 +26,14 @@ def tuned() -> Any:
     return model
 
 
+def reworded() -> Any:
+    """The same configuration, and one of the last words a little different."""
+    model = base.build("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[90] += 1e-3
+    return model
+
+
 def scaled() -> Any:
     """The same weights, and a setting that none of them shows."""
     model = base.build("llama")
@@ -36,6 +44,7 @@ def scaled() -> Any:
 OTHERS: dict[str, Callable[[], Any]] = {
     "other weights": lambda: base.build("llama", seed=2),
     "a fine-tune": tuned,
+    "another word": reworded,
     "another setting": scaled,
     "another type": lambda: base.build("llama", dtype=torch.bfloat16),
     "another attention": lambda: base.build("llama", attention="sdpa"),

@@ -8,9 +8,13 @@ pytest.importorskip("transformers", reason="needs the extra transformers")
 
 import torch
 
-from invariants.prove.families import base
+from hicache.core.types import Tier
+from hicache.transformers.describing import describe
+from hicache.transformers.layers.base import WINDOW
+from hicache.transformers.rows import PagedRows
+from invariants.prove.families import base, gemma3
 
-from .rig import FIRST_CHECKPOINT, Rig
+from .rig import FIRST_CHECKPOINT, PAGES, Rig
 
 ROUNDING = 1e-4  # of logits whose standard deviation is about 1; measured: at most 2e-5
 WRONG = 1e-2
@@ -37,7 +41,8 @@ def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
     chunks = [rig.prefill(first, end) for first, end in ((0, 13), (13, 37), (37, 64), (64, 64))]
     steps = [rig.decode(length) for length in range(65, 91)]
     assert apart(torch.cat([*chunks, *steps]), cold[:90]) < ROUNDING
-    for depth in (64, 32, 8, 56):
+    assert sorted(rig.decoded) == [80, 88]
+    for depth in (88, 80, 64, 32, 8, 56):
         assert apart(rig.again(depth), cold[depth:]) < ROUNDING
 
 
@@ -81,3 +86,25 @@ def test_other_attention(name: str) -> None:
     rig.prefill(0, 40)
     rig.prefill(40, 64)
     assert apart(rig.again(48), cold[48:]) < ROUNDING
+
+
+def test_the_widest_window_may_be_the_drafts() -> None:
+    """The core keeps one window for both models, so it is the wider one."""
+    (narrow,), (wide,) = gemma3.configurations(), gemma3.configurations()
+    wide.sliding_window = 24
+    model, draft = base.built(narrow), base.built(wide)
+    assert describe(model, 8, draft).window_tokens == 24
+    assert describe(draft, 8, model).window_tokens == 24
+
+
+def test_rows_without_a_page_are_left_out() -> None:
+    """A window has no pages for the tokens before it. Their rows are not written anywhere."""
+    rig = rig_of("gemma3")
+    layer = rig.described.caches[0].layers[0]
+    (kind,) = layer.rows
+    assert kind.component == WINDOW
+    rows = torch.ones((3 * 8, len(kind.parts), kind.heads, kind.head_elements))
+    PagedRows(rig.described, rig.arena).write(layer, kind, torch.tensor([-1, 5, -1]), 0, rows)
+    pools = rig.arena.pools(Tier.DEVICE, "swa")
+    written = {page for pool in pools for page in range(PAGES) if (pool.view[:, page] != 255).any()}
+    assert written == {5}

@@ -29,6 +29,16 @@ def test_the_table() -> None:
     assert lines[6].split() == ["tokens", "saved", "992", "49.6%"]
 
 
+def test_an_error_leaves_ctrl_c_as_it_was() -> None:
+    known = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(ZeroDivisionError), uninterrupted():
+            raise ZeroDivisionError
+        assert signal.getsignal(signal.SIGINT) is known
+    finally:
+        signal.signal(signal.SIGINT, known)
+
+
 def test_ctrl_c_waits_for_the_end_of_a_decision() -> None:
     steps: list[str] = []
 

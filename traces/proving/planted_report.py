@@ -155,8 +155,8 @@ def document(
     }
 
 
-def _seen(seen: Seen | None) -> dict[str, object] | None:
-    """bounds: null for logits that are no number."""
+def _seen(seen: Seen | None) -> dict[str, object]:
+    """Empty for None. bounds: null for logits that are no number."""
     if seen is None:
-        return None
+        return {}
     return asdict(seen) | {"bounds": seen.bounds if math.isfinite(seen.bounds) else None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -52,6 +52,7 @@ PLACES = (
     "hicache/storage/",
 )
 BESIDE_FULL = {"swa", "mamba"}  # and where a bug shows only with windows or states
+PER_FAMILY = 4  # times as many requests for each family of a definition: each has to show it
 PER_SEQUENCE = 5  # requests: a bug that ends every sequence early plays no more than this allows
 
 
@@ -149,7 +150,8 @@ def work(job: PlantedJob) -> Found:
     begun = time.process_time()
     families = _families(job)
     turns = [(one,) for one in families] if is_definition(job.name) else [families]
-    bare = [list(_played(job, turn, "off", _by_logits)) for turn in turns]
+    longer = replace(job, requests=job.requests * PER_FAMILY) if is_definition(job.name) else job
+    bare = [list(_played(longer, turn, "off", _by_logits)) for turn in turns]
     seen = [one.seen for played in bare for one in played if one.seen]
     first = list(_played(job, families, "every", bool))
     alone = first
@@ -195,7 +197,7 @@ def _played(
     """Sequences of each family in turn, until one fails in the way that `ends` them."""
     requests = passes = 0
     for turn in range(max(1, job.requests // PER_SEQUENCE)):
-        family, seed = families[turn % len(families)], turn + 1
+        family, seed = families[turn % len(families)], _seed(turn, len(families))
         outcome = _generate(_work(family, level, job.name), seed, follow)
         figures = models().figures(outcome.hand)
         passes += figures.paths["passes"]
@@ -206,6 +208,11 @@ def _played(
         yield _Sequence(passes, seen)
         if (seen is not None and ends(seen)) or requests >= job.requests:
             return
+
+
+def _seed(turn: int, families: int) -> int:
+    """Each family has odd and even seeds, since every other seed has faults."""
+    return turn + 1 + (turn // families if families % 2 == 0 else 0)
 
 
 def _generate(work: PlantedWork, seed: int, follow: Callable[[Any], None] | None) -> play.Outcome:
@@ -221,7 +228,8 @@ def _generate(work: PlantedWork, seed: int, follow: Callable[[Any], None] | None
 
 @dataclass(frozen=True)
 class PlantedWork(FamilyWork):
-    """One sequence of a family with a mistake, and what exposes it."""
+    """One sequence of a family with a mistake, and what exposes it. A bug of the core has faults in
+    every other sequence."""
 
     def swarm(self, seed: int) -> Swarm:
         bug: Any = _mistake(self.plant) if self.plant else None
@@ -230,7 +238,7 @@ class PlantedWork(FamilyWork):
             self.model,
             seed,
             weights,
-            hasattr(bug, "FAULTS") and seed % 2 == 0,
+            bool(self.plant) and not is_definition(self.plant) and seed % 2 == 0,
             getattr(bug, "EVICTION", ""),
             getattr(bug, "WANTED", False),
         )
