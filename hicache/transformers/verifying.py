@@ -45,7 +45,7 @@ def verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -
         apart = (cut - whole).square().mean(dim=1).sqrt()
         worst = apart.reshape(2, size).median(dim=1).values.max()
         limit = (_EXACT if model.dtype == torch.float32 else _ROUGH) * whole.std()
-        if bool(worst > limit):
+        if not bool(worst <= limit) and bool(whole.isfinite().all()):
             raise UnsupportedModelError(
                 f"model {type(model).__name__}: expected the same logits from a prompt that is "
                 f"computed in two parts, found a difference of {float(worst):.2g} where rounding "

@@ -188,6 +188,18 @@ def test_models_that_keep_more_or_less_than_their_cache_are_refused(
         PrefixCache(base.built(config), **SIZES)
 
 
+def test_logits_over_pages_that_are_not_numbers_are_refused() -> None:
+    model = base.build("llama")
+
+    def spoil(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
+        if given.get("past_key_values") is not None:
+            output.logits = output.logits + torch.nan
+
+    model.register_forward_hook(spoil, with_kwargs=True)
+    with refused(UnsupportedModelError, "in two parts", "nan"):
+        PrefixCache(model, **SIZES)
+
+
 def test_a_window_without_room_is_refused() -> None:
     model = base.build("gemma3")  # a window of 12
     PrefixCache(model, **SIZES | {"device_tokens": 24}).close()
