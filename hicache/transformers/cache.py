@@ -114,6 +114,7 @@ class PrefixCache:
                 if self.draft is not None:
                     self._catch_up(live, admission.live[1])
         except LoadFailed:
+            self._stats.take_back(admission.hits)
             self._engine.sweep()
             return self.model.generate(ids, **kwargs)
         except BaseException:

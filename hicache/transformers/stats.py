@@ -45,6 +45,12 @@ class Stats:
             self.timed_tokens += tokens
             self.timed_s += seconds
 
+    def take_back(self, hits: dict[str, int]) -> None:
+        """Count tokens as computed that were counted as reused, because a load has failed."""
+        for tier, found in hits.items():
+            self.hits[tier] -= found
+            self.computed_tokens += found
+
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "saved_tokens": self.saved_tokens, "saved_s": self.saved_s}
 

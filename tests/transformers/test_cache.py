@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformers import (
 )
 
 from hicache.transformers import PrefixCache
+from hicache.transformers.engine import Engine
 from invariants.prove.families import base, llama
 from invariants.watch import Watch
 from tests.patience import PATIENCE_S
@@ -192,6 +194,34 @@ def test_a_hit_runs_few_tokens_through_both_models() -> None:
         cache.generate(ids, max_new_tokens=8, do_sample=False)
         assert max(seen["model"]) < 25
         assert max(seen["draft"]) < 25
+
+
+def test_a_pass_waits_for_each_layer_of_both_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    arrive = Engine._arrive
+
+    def noted(self: Engine, flights: Iterable[int], layer: int) -> None:
+        waited.append(layer)
+        arrive(self, flights, layer)
+
+    monkeypatch.setattr(Engine, "_arrive", noted)
+    model, draft = base.build_all("draft")
+    with PrefixCache(model, draft=draft, **SIZES) as cache:
+        both(model, cache, prompt(60))
+        empty_device(cache)
+        assert not waited
+        both(model, cache, prompt(60))
+        layers = [layer.number for one in cache._engine.described.caches for layer in one.layers]
+        assert sorted(waited) == sorted(layers) == [0, 1, 2, 3]
+
+
+def test_only_computed_prompt_tokens_tell_what_a_token_costs() -> None:
+    model = base.build("llama")
+    with PrefixCache(model, **SIZES) as cache:
+        both(model, cache, prompt(60))
+        assert cache.stats.timed_tokens == 60
+        both(model, cache, torch.cat([prompt(60), prompt(40, 4)], dim=1))
+        assert (cache.stats.timed_tokens, cache.stats.saved_tokens) == (60 + 44, 56)
 
 
 def test_rows_of_a_draft_are_those_of_the_accepted_tokens() -> None:
