@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +30,13 @@ Rank = tuple[int, ...]
 
 class Node:
     """A run of pages below its parent. copies[tier][kind]: its pages, or None. A copy of a state is
-    one page."""
+    one page. made: how many nodes were made before it; of a node that is divided, the lower half
+    stays the node that it was."""
+
+    _made = count()
 
     def __init__(self, parent: Node | None, namespace: str, rows: list[bytes], kinds: int) -> None:
+        self.made = next(Node._made)
         self.parent = parent
         self.namespace = namespace
         self.rows = rows

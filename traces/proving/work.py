@@ -25,6 +25,7 @@ from ..fuzzing.work import FoundFailure, Work
 from ..terminal.text import command_line
 
 OPERATIONS = 80  # of a sequence
+LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
 MOST_FAILURES = 3  # of one job, which ends then
 _NONE = ModelSettings("")
 HEALED = "tombstone healed"  # the name of a state of the fuzzer
