@@ -16,9 +16,10 @@ from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
 from . import copies, marks, second_chance
-from .cache import DEVICE, HOST, Cache, Node, as_pages
+from .cache import Cache
 from .kinds import FULL
 from .matching import split
+from .records import DEVICE, HOST, Node, as_pages
 
 
 def make_device_room(cache: Cache, kind: int, count: int) -> bool:

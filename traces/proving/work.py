@@ -26,6 +26,7 @@ from ..terminal.text import command_line
 
 OPERATIONS = 80  # of a sequence
 LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
+LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
 MOST_FAILURES = 3  # of one job, which ends then
 _NONE = ModelSettings("")
 HEALED = "tombstone healed"  # the name of a state of the fuzzer
@@ -67,6 +68,7 @@ class FamilyWork(Work):
 
     model: ModelSettings = _NONE
     faults: bool = False
+    limit_s: float = LIMIT_S
 
     def swarm(self, seed: int) -> Swarm:
         found: Swarm = models().drawn(self.model, seed, weights_of(operations.load()), self.faults)
