@@ -108,6 +108,46 @@ def test_a_wrong_page_is_far_beyond_the_bound(
     assert said(again(outcome.tape)) == said(outcome)
 
 
+def unwaited(patch: pytest.MonkeyPatch) -> None:
+    """A pass does not wait for the layers that it reads, and its loads come as late as they may."""
+    start, wait = Memory.start, Memory.wait
+
+    def late(self: Memory, kind: type[Load | Backup]) -> None:
+        start(self)
+        wait(self, kind)
+
+    patch.setattr(Memory, "start", lambda _: None)
+    patch.setattr(Memory, "wait", late)
+    patch.setattr(Memory, "arriving", lambda *_: lambda layer: None)
+
+
+def test_a_pass_that_reads_before_its_loads_have_come_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unwaited(monkeypatch)
+    outcomes = (drawn(LLAMA, seed, 60, faults=False) for seed in range(5, 45))
+    failure = next(one.failure for one in outcomes if one.failure is not None)
+    assert failure.kind == "LOGITS llama"
+    assert "prefill" in failure.text
+
+
+@pytest.mark.parametrize("settings", [LLAMA, STATES], ids=lambda one: one.family)
+def test_free_pages_are_garbage(settings: ModelSettings) -> None:
+    """So that a request reads none of them without being seen, even if it was there once."""
+    used = 0
+    for seed in (2, 8):
+        hand = hand_of(drawn(settings, seed, 40, faults=False))
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for ledger in hand.core.view.pools(tier):
+                free = ledger.free_pages()
+                used += int((ledger.generation[free] > 0).sum())
+                for pool in hand.memory.arena.pools(tier, ledger.component):
+                    rows = pool.view[:, free]
+                    values = rows.view("u1")
+                    assert ((values == 0xFF) | (values == 0x3F)).all(), (tier, pool.plan.pool.name)
+    assert used > 10
+
+
 def test_shrink_makes_a_planted_failure_small(monkeypatch: pytest.MonkeyPatch) -> None:
     overwritten(monkeypatch)
     outcome = next(
