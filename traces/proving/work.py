@@ -27,6 +27,7 @@ from ..terminal.text import command_line
 OPERATIONS = 80  # of a sequence
 MOST_FAILURES = 3  # of one job, which ends then
 _NONE = ModelSettings("")
+MOST_JUMPED, FEW_JUMPS = 2, 5  # percent of the comparisons of a family, and a number of them
 HEALED = "tombstone healed"  # the name of a state of the fuzzer
 
 
@@ -58,6 +59,12 @@ class Proved:
     unstable: float = 0.0
     busy_ns: int = 0
     failures: tuple[tuple[int, FoundFailure], ...] = ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether so few comparisons jumped that they can be taken for the model's own."""
+        jumped = self.paths["unstable"]
+        return jumped <= FEW_JUMPS or 100 * jumped <= MOST_JUMPED * self.paths["passes"]
 
 
 @dataclass(frozen=True)
