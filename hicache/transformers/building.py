@@ -33,6 +33,7 @@ from .errors import UnsupportedModelError
 from .identity import revision_of
 from .layers.base import STATE
 from .positions import longest_prompt
+from .verifying import verify
 
 DEVICES = "hicache.devices"
 _LAYOUT = DeviceOptions(layout="page_first_direct", io_backend="direct")
@@ -81,6 +82,7 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
             "cannot take back tokens that are not accepted, found layers with states; leave the "
             "draft out"
         )
+    _check_window(described.window_tokens, sizes)
     interval = -(-sizes.interval_tokens // sizes.page_size) * sizes.page_size
     config = _config(described, sizes, interval)
     pages = [
@@ -92,6 +94,7 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
         controller, executor = TransferController(device), StorageExecutor()
         driver = Driver(Core(config), TieredExecutor(controller, executor))
         models = (model,) if draft is None else (model, draft)
+        verify(models, described, device.arena)
         context = Context(
             type(model).__name__,
             revision_of(models, store.revision),
@@ -148,6 +151,16 @@ def _check_sizes(sizes: Sizes, storage: str | None) -> None:
         raise CallerError(
             f"host_tokens: expected at least {sizes.page_size}, a page, since storage is filled "
             f"from host memory, found {sizes.host_tokens}; give host_tokens or leave storage out"
+        )
+
+
+def _check_window(window_tokens: int, sizes: Sizes) -> None:
+    """Raises CallerError for a window that has no room, of which a request needs a page more."""
+    least = (-(-window_tokens // sizes.page_size) + 1) * sizes.page_size
+    if window_tokens and sizes.device_tokens < least:
+        raise CallerError(
+            f"device_tokens: expected at least {least} for a model with a window of "
+            f"{window_tokens} tokens, found {sizes.device_tokens}"
         )
 
 

@@ -160,8 +160,15 @@ def _cache(
                 f"{', '.join(sorted(known))}, found {type(layer).__name__}; add a file that "
                 f"describes it in {LAYERS.replace('.', '/')}"
             )
-    with torch.inference_mode():
-        model(tokens, **{argument: cache}, use_cache=True)
+    try:
+        with torch.inference_mode():
+            model(tokens, **{argument: cache}, use_cache=True)
+    except Exception as error:  # of many kinds, where a model needs a cache or arguments of its own
+        text = " ".join(str(error).split())
+        raise UnsupportedModelError(
+            f"model {type(model).__name__}: expected to run {_PROBE_TOKENS} tokens with the "
+            f"library's DynamicCache, found {type(error).__name__}: {text}"
+        ) from error
     layers = []
     for number, layer in enumerate(cache.layers):
         kind = known[type(layer).__name__]

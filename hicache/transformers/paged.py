@@ -52,8 +52,8 @@ class PagedCache(DynamicCache):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.arrive(layer_idx)
         seen = self.seen[layer_idx]
-        seen.keys.append(key_states)
-        seen.values.append(value_states)
+        seen.keys.append(_alone(key_states))
+        seen.values.append(_alone(value_states))
         updated: tuple[torch.Tensor, torch.Tensor] = super().update(
             key_states, value_states, layer_idx, *args, **kwargs
         )
@@ -61,7 +61,7 @@ class PagedCache(DynamicCache):  # type: ignore[misc]
 
     def update_indexer(self, indexer_key_states: torch.Tensor, layer_idx: int) -> torch.Tensor:
         self.arrive(layer_idx)
-        self.seen[layer_idx].indexer.append(indexer_key_states)
+        self.seen[layer_idx].indexer.append(_alone(indexer_key_states))
         updated: torch.Tensor = super().update_indexer(indexer_key_states, layer_idx)
         return updated
 
@@ -81,3 +81,10 @@ class PagedCache(DynamicCache):  # type: ignore[misc]
         self.arrive(layer_idx)
         state: torch.Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
         return state
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that does not keep more in memory than itself, as a part of a joint projection of
+    queries, keys and values would."""
+    whole = tensor.untyped_storage().nbytes()
+    return tensor if whole <= tensor.numel() * tensor.element_size() else tensor.clone()

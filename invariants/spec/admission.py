@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from hicache.core.actions import Admitted
 
 from . import copies, marks, prefetching
-from .cache import DEVICE, HOST, Cache, Flight, Hold, Node, Request
+from .cache import Cache
 from .eviction import make_device_room
 from .growth import begin_pass, fill_windows
 from .insertion import hold_required, use
 from .kinds import FULL
 from .matching import boundaries, cut_windows, match, required
+from .records import DEVICE, HOST, Flight, Hold, Node, Request
 from .refusals import is_too_large, refuse, refuse_room
 
 SLOTS = 3  # of a request for states: one to work on, two for checkpoints

@@ -15,8 +15,9 @@ from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Tier
 
 from . import eviction, second_chance
-from .cache import DEVICE, HOST, Cache, Flight, Hold, Move, Node, Request, as_pages
+from .cache import Cache
 from .kinds import FULL
+from .records import DEVICE, HOST, Flight, Hold, Move, Node, Request, as_pages
 
 Wanted = list[tuple[Node, list[int]]]  # nodes of one path, parents first, and their kinds
 

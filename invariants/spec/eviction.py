@@ -3,7 +3,8 @@
 Victims, on either tier, in this order:
     1. copies that no live end requires (garbage),
     2. on host: copies that are on host only before copies that are on device too,
-    3. what the eviction policy ranks lowest; of equal ranks, the copy that ends deepest.
+    3. what the eviction policy ranks lowest; of equal ranks, the copy that ends deepest, and of
+       these, that of the node that was made first.
 
 A copy can go if it is in nobody's hold. Full attention goes from the leaves up: no child may have
 it on the tier, and no other kind of the node may be in a hold.
@@ -15,9 +16,10 @@ from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 
 from . import copies, marks, second_chance
-from .cache import DEVICE, HOST, Cache, Node, as_pages
+from .cache import Cache
 from .kinds import FULL
 from .matching import split
+from .records import DEVICE, HOST, Node, as_pages
 
 
 def make_device_room(cache: Cache, kind: int, count: int) -> bool:
@@ -89,7 +91,7 @@ def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
         kinds = range(len(cache.kinds)) if kind == FULL else [kind]
         only = any(node.has(HOST, one) and not node.has(DEVICE, one) for one in kinds)
         needed = not cache.is_garbage(node, kind)
-        return needed, tier == HOST and not only, cache.rank(node, kind), -node.end
+        return needed, tier == HOST and not only, cache.rank(node, kind), -node.end, node.made
 
     nodes = list(filter(can_go, cache.nodes()))
     node = min(nodes, key=order, default=None)

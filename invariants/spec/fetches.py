@@ -13,10 +13,11 @@ from hicache.core.actions import Fetch, Piece, PrefetchEnd
 from hicache.core.types import Key
 
 from . import copies, prefetching
-from .cache import HOST, Cache, Hold, Node, Part, StorageFlight, as_pages
+from .cache import Cache
 from .eviction import kept_free, make_host_room
 from .kinds import FULL
 from .matching import walk
+from .records import HOST, Hold, Node, Part, StorageFlight, as_pages
 
 
 class Known(NamedTuple):

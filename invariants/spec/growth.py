@@ -10,10 +10,11 @@ from hicache.core.actions import Granted, Prefill, StateSlots
 from hicache.core.types import Pages
 
 from . import copies
-from .cache import DEVICE, Cache, Flight, Request, as_pages
+from .cache import Cache
 from .eviction import make_device_room
 from .kinds import FULL
 from .matching import split
+from .records import DEVICE, Flight, Request, as_pages
 from .refusals import is_too_large, refuse_room
 
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 from hicache.core.types import Key
 
 from . import copies, marks
-from .cache import DEVICE, HOST, Cache, Hold, Node, Request
+from .cache import Cache
 from .eviction import evict_device, note_lost, tombstone
 from .growth import let_go_above, refill_slots
 from .kinds import FULL
 from .matching import cut, match, required, rows_of
+from .records import DEVICE, HOST, Hold, Node, Request
 
 
 def insert(

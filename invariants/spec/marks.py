@@ -6,8 +6,9 @@ event evicts makes it older for the events after it.
 
 from __future__ import annotations
 
-from .cache import Cache, Node
+from .cache import Cache
 from .kinds import FULL
+from .records import Node
 
 MOST_CHANCES = 3  # s3_fifo
 POSITIONS = 1024  # tokens to which the cost by position applies

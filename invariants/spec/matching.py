@@ -13,7 +13,8 @@ from hicache.core.actions import Matched
 from hicache.core.types import Key
 
 from . import marks
-from .cache import DEVICE, HOST, Cache, Node, Request
+from .cache import Cache
+from .records import DEVICE, HOST, Node, Request
 
 
 class Boundaries(NamedTuple):

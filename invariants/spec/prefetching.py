@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from hicache.core.actions import Abandoned, Lookup, Prefetched, PrefetchEnd
 
-from .cache import Cache, Request, StorageFlight
+from .cache import Cache
 from .kinds import FOREVER, FULL, WAITS
 from .matching import reach
+from .records import Request, StorageFlight
 from .refusals import refuse
 
 

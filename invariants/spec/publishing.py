@@ -11,11 +11,12 @@ allowed to leave a gap that the write policy does not allow: then it ends above 
 from __future__ import annotations
 
 from . import copies, marks, prefetching
-from .cache import HOST, Cache, Node, StorageFlight
+from .cache import Cache
 from .fetches import depths_in_tree, depths_required
 from .insertion import cuts, limit_states
 from .kinds import FULL
 from .matching import cut, match, rows_of
+from .records import HOST, Node, StorageFlight
 from .stores import believe
 
 MOST_DISTRUSTED = 1024

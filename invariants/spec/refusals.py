@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from hicache.core.actions import NO_REQUEST, RefusalReason, Refused
 
-from .cache import DEVICE, HOST, Cache, Flight, Request
+from .cache import Cache
 from .kinds import FULL
 from .matching import reach, walk
+from .records import DEVICE, HOST, Flight, Request
 
 
 def refuse(

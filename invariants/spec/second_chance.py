@@ -6,7 +6,8 @@ A copy at the front may be spared: it goes to the end of main instead of going.
 
 from __future__ import annotations
 
-from .cache import DEVICE, Cache, Node
+from .cache import Cache
+from .records import DEVICE, Node
 
 NAME = "s3_fifo"
 SMALL_PERCENT, GHOST_PERCENT = 10, 90  # of the pages of the pool

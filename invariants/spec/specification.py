@@ -53,9 +53,10 @@ from . import (
     stores,
     wants,
 )
-from .cache import DEVICE, HOST, Cache, Node, Request
+from .cache import Cache
 from .insertion import insert
 from .kinds import FULL
+from .records import DEVICE, HOST, Node, Request
 from .refusals import refuse
 
 

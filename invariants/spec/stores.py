@@ -15,9 +15,10 @@ from hicache.core.actions import KvStored, Store
 from hicache.core.types import Tier
 
 from . import copies
-from .cache import HOST, Cache, Node, Part, StorageFlight
+from .cache import Cache
 from .fetches import pieces_of
 from .kinds import FULL
+from .records import HOST, Node, Part, StorageFlight
 
 
 def after_backup(cache: Cache, nodes: list[Node]) -> None:

@@ -10,10 +10,11 @@ from hicache.core.actions import Pinned, PinRefused, Unpinned
 from hicache.core.events import PinWanted, TimePassed, UnpinWanted
 from hicache.core.types import Tier
 
-from .cache import DEVICE, HOST, Cache, Node, Pin
+from .cache import Cache
 from .eviction import delete, delete_lost
 from .kinds import FULL
 from .matching import cut_windows, required, split, walk
+from .records import DEVICE, HOST, Node, Pin
 
 
 def pin(cache: Cache, event: PinWanted) -> None:

@@ -40,6 +40,7 @@ def test_a_wrong_definition_and_a_bug_of_the_core(
     [
         (("values-are-keys", "--seconds", "5"), "--seconds: expected no --planted beside it"),
         (("values-are-keys", "--passes", "5"), "--passes: expected no --planted beside it"),
+        (("values-are-keys", "--dtype", "bf16"), "--dtype: expected no --planted beside it"),
         (("values-are-keys", "--family", "mamba2"), "--family: expected one of llama, .*, found"),
         (("nothing",), "expected .*found"),
     ],

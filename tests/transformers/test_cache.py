@@ -16,7 +16,12 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers")
 
 import torch
-from transformers import LogitsProcessorList, MinLengthLogitsProcessor, StoppingCriteriaList
+from transformers import (
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    Phi3Config,
+    StoppingCriteriaList,
+)
 
 from hicache.transformers import PrefixCache
 from hicache.transformers.engine import Engine
@@ -276,6 +281,25 @@ def test_rows_that_depend_on_the_length_of_the_prompt_are_not_reused(rope: dict[
                 assert torch.allclose(one, other, atol=1e-4)
         assert cache.match(found.sequences[:, :63]) == 56
         assert cache.match(found.sequences) == 0
+
+
+def test_what_is_kept_of_a_joint_projection_are_keys_and_values() -> None:
+    config = Phi3Config(hidden_size=64, intermediate_size=64, num_hidden_layers=2, vocab_size=97)
+    config.num_attention_heads, config.num_key_value_heads = 8, 1
+    config.pad_token_id = config.eos_token_id = None
+    kept: list[int] = []
+
+    def look(model: Any, _: Any, given: dict[str, Any], __: Any) -> None:
+        for seen in given["past_key_values"].seen:
+            tensors = (*seen.keys, *seen.values)
+            kept.append(sum(one.untyped_storage().nbytes() for one in tensors))
+
+    model = base.built(config)
+    with PrefixCache(model, **SIZES) as cache:
+        hook = model.register_forward_hook(look, with_kwargs=True)
+        cache.generate(prompt(60), max_new_tokens=1)
+        hook.remove()
+    assert kept == [60 * 2 * 8 * 4] * 2  # tokens, keys and values, elements of a head, fp32
 
 
 def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:

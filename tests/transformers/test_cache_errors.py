@@ -16,12 +16,16 @@ pytest.importorskip("transformers", reason="needs the extra transformers")
 
 import torch
 from transformers import (
+    BertConfig,
     DynamicCache,
     GenerationConfig,
+    MiniMaxConfig,
+    RecurrentGemmaConfig,
     StaticCache,
     StoppingCriteriaList,
     T5Config,
     T5ForConditionalGeneration,
+    XLNetConfig,
 )
 
 from hicache.core import registry
@@ -157,6 +161,50 @@ except ImportError as error:
     print(error)
 from hicache.transformers import NotInstalledError
 """
+
+
+_SMALL = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "initializer_range": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (BertConfig(num_hidden_layers=2, is_decoder=False), ("in two parts", "later ones")),
+        (
+            RecurrentGemmaConfig(num_hidden_layers=3, lru_width=32, attention_window_size=12),
+            ("in two parts",),
+        ),
+        (XLNetConfig(n_layer=2, n_head=4, d_model=32), ("DynamicLayer", "found none")),
+        (MiniMaxConfig(num_hidden_layers=2), ("DynamicCache", "ValueError")),
+    ],
+    ids=lambda one: getattr(one, "model_type", ""),
+)
+def test_models_that_keep_more_or_less_than_their_cache_are_refused(
+    config: Any, words: tuple[str, ...]
+) -> None:
+    for name, value in {**_SMALL, "intermediate_size": 64, "num_key_value_heads": 2}.items():
+        setattr(config, name, value)
+    with refused(UnsupportedModelError, *words):
+        PrefixCache(base.built(config), **SIZES)
+
+
+def test_logits_over_pages_that_are_not_numbers_are_refused() -> None:
+    model = base.build("llama")
+
+    def spoil(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
+        if given.get("past_key_values") is not None:
+            output.logits = output.logits + torch.nan
+
+    model.register_forward_hook(spoil, with_kwargs=True)
+    with refused(UnsupportedModelError, "in two parts", "nan"):
+        PrefixCache(model, **SIZES)
+
+
+def test_a_window_without_room_is_refused() -> None:
+    model = base.build("gemma3")  # a window of 12
+    PrefixCache(model, **SIZES | {"device_tokens": 24}).close()
+    with refused(CallerError, "device_tokens: expected at least 24", "window of 12", "found 23"):
+        PrefixCache(model, **SIZES | {"device_tokens": 23})
 
 
 @pytest.mark.parametrize("names", [("llama", "qwen3-next"), ("qwen3-next", "llama")])

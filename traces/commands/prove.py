@@ -189,12 +189,16 @@ def run(options: Options, command: str) -> int:
 
 def _run_planted(options: Options, plant: str, command: str) -> int:
     """Returns 0, or 17 if logits do not see a wrong definition."""
-    for name in ("passes", "seconds"):
-        if getattr(options, name) is not None:
+    usual: dict[str, object] = {"passes": None, "seconds": None, "seed": 1, "check": "every"}
+    usual |= {"dtype": DTYPES[0], "attention": ATTENTIONS[0], "output": FOLDER}
+    for name, value in usual.items():
+        if getattr(options, name) != value:
             raise CallerError(f"--{name}: expected no --planted beside it, found both; choose one")
     names = [plant.replace("_", "-")] if plant else planted_work.names()
     requests = options.requests or PLANTED_REQUESTS
-    listed = [planted_work.PlantedJob(name, requests, options.family) for name in names]
+    listed = [
+        planted_work.PlantedJob(name, requests, options.family, options.faults) for name in names
+    ]
     workers = executors.workers(executors.LOCAL, options.jobs or 0, len(listed))
     found: list[planted_work.Found] = []
     begun, complete = time.monotonic(), True
@@ -210,6 +214,7 @@ def _run_planted(options: Options, plant: str, command: str) -> int:
     settings: dict[str, object] = {
         "families": ", ".join(options.family),
         "requests": requests,
+        "faults": "yes" if options.faults else "",
         "planted": plant,
         "seconds": f"{time.monotonic() - begun:.0f}",
     }

@@ -59,11 +59,12 @@ PER_SEQUENCE = 5  # requests: a bug that ends every sequence early plays no more
 @dataclass(frozen=True)
 class PlantedJob:
     """requests: how many have a pass, without checks and with them. families: empty for those that
-    fit."""
+    fit. faults: whether actions may fail beside those faults that a bug names."""
 
     name: str
     requests: int
     families: tuple[str, ...] = ()
+    faults: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,9 @@ def _played(
     """Sequences of each family in turn, until one fails in the way that `ends` them."""
     requests = passes = 0
     for turn in range(max(1, job.requests // PER_SEQUENCE)):
-        family, seed = families[turn % len(families)], _seed(turn, len(families))
-        outcome = _generate(_work(family, level, job.name), seed, follow)
+        family, seed = families[turn % len(families)], turn + 1
+        faults = job.faults and _with_faults(turn, len(families))
+        outcome = _generate(_work(family, level, job.name, faults), seed, follow)
         figures = models().figures(outcome.hand)
         passes += figures.paths["passes"]
         requests += figures.requests
@@ -210,9 +212,9 @@ def _played(
             return
 
 
-def _seed(turn: int, families: int) -> int:
-    """Each family has odd and even seeds, since every other seed has faults."""
-    return turn + 1 + (turn // families if families % 2 == 0 else 0)
+def _with_faults(turn: int, families: int) -> bool:
+    """Whether actions may fail: in every other sequence of each family."""
+    return bool((turn + (turn // families if families % 2 == 0 else 0)) % 2)
 
 
 def _generate(work: PlantedWork, seed: int, follow: Callable[[Any], None] | None) -> play.Outcome:
@@ -228,8 +230,7 @@ def _generate(work: PlantedWork, seed: int, follow: Callable[[Any], None] | None
 
 @dataclass(frozen=True)
 class PlantedWork(FamilyWork):
-    """One sequence of a family with a mistake, and what exposes it. A bug of the core has faults in
-    every other sequence."""
+    """One sequence of a family with a mistake, and the fault that exposes it, if it names one."""
 
     def swarm(self, seed: int) -> Swarm:
         bug: Any = _mistake(self.plant) if self.plant else None
@@ -238,17 +239,19 @@ class PlantedWork(FamilyWork):
             self.model,
             seed,
             weights,
-            bool(self.plant) and not is_definition(self.plant) and seed % 2 == 0,
+            self.faults or (hasattr(bug, "FAULTS") and seed % 2 == 0),
             getattr(bug, "EVICTION", ""),
             getattr(bug, "WANTED", False),
         )
         return kill.beside(found, bug, seed) if bug is not None else found
 
 
-def _work(family: str, level: Level, name: str) -> PlantedWork:
+def _work(family: str, level: Level, name: str, faults: bool = False) -> PlantedWork:
     against = SPEC if level == "every" else AGAINST[-1]
     model = ModelSettings(family)
-    return PlantedWork(OPERATIONS, level=level, plant=name, against=against, model=model)
+    return PlantedWork(
+        OPERATIONS, level=level, plant=name, against=against, model=model, faults=faults
+    )
 
 
 def _mistake(name: str) -> Any:

@@ -25,6 +25,8 @@ from ..fuzzing.work import FoundFailure, Work
 from ..terminal.text import command_line
 
 OPERATIONS = 80  # of a sequence
+LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
+LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
 MOST_FAILURES = 3  # of one job, which ends then
 _NONE = ModelSettings("")
 MOST_JUMPED, FEW_JUMPS = 2, 5  # percent of the comparisons of a family, and a number of them
@@ -73,6 +75,7 @@ class FamilyWork(Work):
 
     model: ModelSettings = _NONE
     faults: bool = False
+    limit_s: float = LIMIT_S
 
     def swarm(self, seed: int) -> Swarm:
         found: Swarm = models().drawn(self.model, seed, weights_of(operations.load()), self.faults)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..errors import UnsupportedModelError
 from .base import Past, Rows, RowsOf, Seen
 
 
@@ -18,6 +19,11 @@ def attention_rows(
 ) -> tuple[Rows, ...]:
     """The rows of a layer's keys and values [1, heads, tokens, elements]."""
     keys, values = layer.keys, layer.values
+    if keys is None:
+        raise UnsupportedModelError(
+            f"cache layer {type(layer).__name__}: expected keys and values after a pass, found "
+            "none; the model does not fill the library's DynamicCache"
+        )
     heads, width = keys.shape[1], keys.shape[-1]
     value_heads, value_width = values.shape[1], values.shape[-1]
     dtype = keys.dtype

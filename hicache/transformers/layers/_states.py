@@ -26,8 +26,8 @@ def put_states(layer: Any, rows: RowsOf, past: Past) -> None:
         layer.lazy_initialization(**{f"{name}_states": state, "state_idx": number})
         getattr(layer, f"{name}_states")[number].copy_(state)
         layer.has_previous_state[number] = True
-    if layer.device is None:
-        layer.device = state.device
+        if layer.device is None:
+            layer.device = state.device
 
 
 def taken_states(layer: Any) -> New:
