@@ -84,11 +84,18 @@ def test_a_family_that_jumps_often_is_not_judged(
     assert family["unstable"] == family["passes"] // every > 5
     said = " ".join(capsys.readouterr().out.split())
     if code:
-        assert re.search(r"llama was not judged: \d+ times in \d+ passes it jumped, more", said)
+        assert re.search(r"llama was not judged: it jumped in \d+ of \d+ passes, more", said)
         assert "--dtype fp32" in said
         assert "gave the logits" not in said
     else:
         assert f"{family['unstable']} times a model itself jumped" in said
+
+
+def test_jumps_of_few_requests_are_the_models_own() -> None:
+    """The passes of a request that has jumped go on from there."""
+    jumped = Counter({"passes": 300, "unstable": 26, "unstable requests": 5})
+    assert Proved("deepseek-v4", paths=jumped).judged
+    assert not Proved("deepseek-v4", paths=jumped + Counter({"unstable requests": 1})).judged
 
 
 def test_a_family_without_a_pass_is_named() -> None:

@@ -86,10 +86,10 @@ def _clean(total: Sum) -> list[str]:
 def _open(total: Sum) -> list[str]:
     """Of the families about which the run says nothing."""
     said = [
-        f"{name} was not judged: {_times(one.paths['unstable']).lower()} in "
-        f"{one.paths['passes']:,} passes it jumped, more than {MOST_JUMPED} %, which can hide a "
-        "fault. Prove it with --dtype fp32; if it jumps there too, its configuration chooses "
-        "between near ties."
+        f"{name} was not judged: it jumped in {one.paths['unstable']:,} of "
+        f"{one.paths['passes']:,} passes, more than {MOST_JUMPED} %, which can hide a fault. "
+        "Prove it with --dtype fp32; if it jumps there too, its configuration chooses between "
+        "near ties."
         for name, one in total.families.items()
         if not one.judged
     ]
