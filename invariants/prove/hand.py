@@ -122,6 +122,7 @@ class ModelHand(Hand):
         self.paths: Counter[str] = Counter()
         self.worst = _Worst()
         self._passed: set[int] = set()  # requests of which a pass ran
+        self._jumped: set[int] = set()  # and of which a comparison was unstable
         self._sequences: dict[int, RunningSequence] = {}
         self._tables: dict[int, tuple[Pages, ...]] = {}
         self._states: dict[int, tuple[StateSlots, ...]] = {}
@@ -267,7 +268,10 @@ class ModelHand(Hand):
         if verdict.kind == "wrong":
             culprit = self._culprit(tokens[:first], *read)
             raise self._deviation(job, tokens, span, logits, where, verdict, culprit)
-        self.paths["unstable"] += verdict.kind == "unstable"
+        if verdict.kind == "unstable":
+            self.paths["unstable"] += 1
+            self.paths["unstable requests"] += job.id not in self._jumped
+            self._jumped.add(job.id)
 
     def _deviation(
         self,

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("transformers", reason="needs the extra transformers")
+
+from invariants.prove.oracle import Oracle, Verdict
 from tests.traces.test_json_docs import compare
 from traces.cli import main
+from traces.fuzzing.files import Files
+from traces.proving.jobs import Sum
+from traces.proving.report import verdict
+from traces.proving.work import Proved
 
 WRONG = "window-is-a-page-short"
 
@@ -46,6 +56,54 @@ def test_families_are_proved_and_a_wrong_definition_is_found(
     said = capsys.readouterr().out
     assert f"12 LOGITS gemma3, with {WRONG} planted" in said
     assert re.search(r"request \d+, (prefill \d+|decode) ", said)
+
+
+def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
+    """One comparison of so many is called unstable."""
+    judge, judged = Oracle.judge, itertools.count(1)
+
+    def jumped(self: Oracle, *given: Any) -> Verdict:
+        found = judge(self, *given)
+        return found if next(judged) % every else replace(found, kind="unstable")
+
+    patch.setattr(Oracle, "judge", jumped)
+
+
+@pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
+def test_a_family_that_jumps_often_is_not_judged(
+    every: int,
+    code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jumping(monkeypatch, every)
+    found = prove(tmp_path, "--family", "llama", "--passes", "400", "--check", "off", code=code)
+    (family,) = found["families"]
+    assert family["judged"] is (code == 0)
+    assert family["unstable"] == family["passes"] // every > 5
+    said = " ".join(capsys.readouterr().out.split())
+    if code:
+        assert re.search(r"llama was not judged: it jumped in \d+ of \d+ passes, more", said)
+        assert "--dtype fp32" in said
+        assert "gave the logits" not in said
+    else:
+        assert f"{family['unstable']} times a model itself jumped" in said
+
+
+def test_jumps_of_few_requests_are_the_models_own() -> None:
+    """The passes of a request that has jumped go on from there."""
+    jumped = Counter({"passes": 300, "unstable": 26, "unstable requests": 5})
+    assert Proved("deepseek-v4", paths=jumped).judged
+    assert not Proved("deepseek-v4", paths=jumped + Counter({"unstable requests": 1})).judged
+
+
+def test_a_family_without_a_pass_is_named() -> None:
+    seen = Proved("llama", 1, 5, 50, Counter(passes=40), 1e-7, 0.1, 1e-6)
+    families = {"llama": seen, "gemma3": Proved("gemma3"), "mamba2": Proved("mamba2")}
+    said = verdict(Sum(families, Files(Path("found"))))
+    assert said[0].startswith("All 40 passes of 1 family gave the logits")
+    assert said[1:] == ["No pass of gemma3, mamba2 was compared: give the run more time."]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """Returns 0, or the exit code of the worst failure."""
+    """Returns 0, the exit code of the worst failure, or 17 if a family was not judged."""
     check_outputs({}, json=options.json)
     check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")

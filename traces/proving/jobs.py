@@ -24,6 +24,7 @@ from .work import Part, Proved, Proving, added
 
 # Of a part, so that something is seen of a long run.
 MOST_REQUESTS, MOST_PASSES = 200, 2000
+NOT_JUDGED = 17  # the exit code if a family jumped so often that its logits say too little
 STRIDE = 1_000_000  # between the first seeds of the parts of a family
 
 
@@ -110,7 +111,9 @@ def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None
             total.error = error
     total.seconds = time.monotonic() - begun
     total.files.restore_missing(total.failures)
-    total.code = total.failures.code() or (INTERRUPTED if total.interrupted else 0)
+    judged = all(one.judged for one in total.families.values())
+    stopped = INTERRUPTED if total.interrupted else 0
+    total.code = total.failures.code() or stopped or (0 if judged else NOT_JUDGED)
 
 
 def _lost(part: Part, open_parts: int, how_ended: str) -> str:

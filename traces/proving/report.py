@@ -7,7 +7,7 @@ from typing import TextIO
 from ..fuzzing.report import next_steps
 from ..terminal.tables import console, pairs, print_sentences, table
 from .jobs import Sum
-from .work import Proved
+from .work import MOST_JUMPED, Proved
 
 FORMAT, VERSION = "hicache-prove", 1
 PATHS = ("device", "host", "storage", "states", "healed", "restarts")  # as a hand counts them
@@ -49,31 +49,55 @@ def show(total: Sum, settings: dict[str, object], stream: TextIO) -> None:
 
 def verdict(total: Sum) -> list[str]:
     """What the run means."""
-    passes = sum(one.paths["passes"] for one in total.families.values())
-    unstable = sum(one.paths["unstable"] for one in total.families.values())
+    failed = [name for name, one in total.families.items() if one.failures]
     failures = sum(len(one.failures) for one in total.families.values())
-    played = [one for one in total.families.values() if one.paths["passes"]]
     why = "interrupted" if total.interrupted else "ended by an error"
     said = [] if total.complete else [f"The run was {why}."]
-    if failures:
-        families = ", ".join(name for name, one in total.families.items() if one.failures)
-        return [
-            *said,
-            f"{failures} sequence{'s' * (failures > 1)} failed ({families}): shrink a tape, then "
-            "explain the smaller one.",
-        ]
+    if failed:
+        said.append(
+            f"{failures} sequence{'s' * (failures > 1)} failed ({', '.join(failed)}): shrink a "
+            "tape, then explain the smaller one."
+        )
+    else:
+        said += _clean(total)
+    return [*said, *_open(total)]
+
+
+def _clean(total: Sum) -> list[str]:
+    """Of the families that were judged, in a run without a failure."""
+    played = [one for one in total.families.values() if one.paths["passes"] and one.judged]
     if not played:
-        return [*said, "No pass was compared."]
+        return []
+    passes = sum(one.paths["passes"] for one in played)
+    unstable = sum(one.paths["unstable"] for one in played)
     worst = max(played, key=lambda one: one.bounds)
-    said.append(
+    said = [
         f"All {passes:,} passes of {_count(played)} gave the logits of a run without a cache: the "
         f"largest difference is {worst.bounds:.2g} times the bound ({worst.family}), where 10 are "
         "allowed."
-    )
+    ]
     if unstable:
         said.append(
             f"{_times(unstable)} a model itself jumped: there, runs without a cache differ as much."
         )
+    return said
+
+
+def _open(total: Sum) -> list[str]:
+    """Of the families about which the run says nothing."""
+    said = [
+        f"{name} was not judged: it jumped in {one.paths['unstable']:,} of "
+        f"{one.paths['passes']:,} passes, more than {MOST_JUMPED} %, which can hide a fault. "
+        "Prove it with --dtype fp32; if it jumps there too, its configuration chooses between "
+        "near ties."
+        for name, one in total.families.items()
+        if not one.judged
+    ]
+    idle = [
+        name for name, one in total.families.items() if not one.paths["passes"] and not one.failures
+    ]
+    if idle:
+        said.append(f"No pass of {', '.join(idle)} was compared: give the run more time.")
     return said
 
 
@@ -108,6 +132,7 @@ def document(total: Sum, settings: dict[str, object], command: str) -> dict[str,
                 "bounds": one.bounds,
                 "unstable": one.paths["unstable"],
                 "unstable_difference": one.unstable,
+                "judged": one.judged,
                 "hits": {name: one.paths[name] for name in PATHS},
                 "busy_seconds": round(one.busy_ns / 1e9, 3),
                 "failures": len(one.failures),

@@ -26,9 +26,10 @@ from ..terminal.text import command_line
 
 OPERATIONS = 80  # of a sequence
 LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
-LIMIT_S = 300.0  # of a sequence: a model that jumps is judged by many cold runs
 MOST_FAILURES = 3  # of one job, which ends then
 _NONE = ModelSettings("")
+# Of a family: percent of the comparisons that may jump, and requests with jumps that always may.
+MOST_JUMPED, FEW_JUMPED = 2, 5
 HEALED = "tombstone healed"  # the name of a state of the fuzzer
 
 
@@ -60,6 +61,14 @@ class Proved:
     unstable: float = 0.0
     busy_ns: int = 0
     failures: tuple[tuple[int, FoundFailure], ...] = ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether so little jumped that it can be taken for the model's own. A request that has
+        jumped goes on from there, so requests count, too."""
+        share = 100 * self.paths["unstable"]
+        few = self.paths["unstable requests"] <= FEW_JUMPED
+        return few or share <= MOST_JUMPED * self.paths["passes"]
 
 
 @dataclass(frozen=True)
