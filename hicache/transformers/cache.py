@@ -14,7 +14,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +28,7 @@ from .errors import ClosedError, UnsupportedArgumentError
 from .live import LiveCache, followed
 from .ongoing import Ongoing
 from .stats import Stats
+from .streaming import Resumed
 
 _CLOSE_S = 30.0
 _open: set[Ongoing] = set()
@@ -101,6 +102,10 @@ class PrefixCache:
     def _generate(self, ids: torch.Tensor, admission: Admission, kwargs: dict[str, Any]) -> Any:
         live = admission.live[0]
         argument = live.described.argument
+        streamer = None
+        if kwargs.get("streamer") is not None:
+            streamer = Resumed(kwargs["streamer"])
+            kwargs = {**kwargs, "streamer": streamer}
         try:
             with ExitStack() as stack:
                 for model, one in zip(self._models, admission.live, strict=True):
@@ -116,6 +121,8 @@ class PrefixCache:
         except LoadFailed:
             self._stats.take_back(admission.hits)
             self._engine.sweep()
+            if streamer is not None:
+                streamer.again()
             return self.model.generate(ids, **kwargs)
         except BaseException:
             self._keep(admission, final=False)
@@ -167,9 +174,10 @@ class PrefixCache:
 
     @property
     def stats(self) -> Stats:
-        """What the cache has done so far: a copy, which prints as a small table."""
+        """What the cache has done so far: a copy, which prints as a small table. A cache that was
+        closed has no bytes in use."""
         found = copy.deepcopy(self._stats)
-        with self._turn():
+        with suppress(ClosedError), self._turn():
             found.bytes = self._engine.used_bytes()
         return found
 

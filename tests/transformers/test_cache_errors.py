@@ -279,6 +279,19 @@ def test_a_pass_that_raises_in_the_middle_keeps_nothing(cache: PrefixCache) -> N
     assert cache.stats.saved_tokens == 0
 
 
+class Given:
+    """A streamer that notes how many tokens it is given at a time."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.lengths.append(value.numel())
+
+    def end(self) -> None:
+        pass
+
+
 def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     broken: list[Callable[..., bool]] = []
     options = DeviceOptions(fault=lambda *asked: bool(broken) and broken[0](*asked))
@@ -288,7 +301,9 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         both(model, cache, prompt(60))
         empty_device(cache)
         broken.append(lambda direction, *_: direction.value == "h2d")
-        both(model, cache, prompt(60))
+        given = Given()
+        both(model, cache, prompt(60), streamer=given)
+        assert given.lengths == [60, *[1] * 9] * 2  # from the model, and from the cache
         stats = cache.stats
         assert (stats.requests, stats.uncached, stats.prompt_tokens) == (2, 0, 120)
         assert (stats.computed_tokens, stats.saved_tokens, stats.waited_s) == (120, 0, 0.0)
@@ -332,6 +347,7 @@ def test_a_closed_cache_says_so(cache: PrefixCache) -> None:
     assert cache.close()
     with refused(ClosedError, "closed"):
         cache.generate(prompt(8))
+    assert not any(cache.stats.bytes.values())
 
 
 def test_the_device_is_where_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:

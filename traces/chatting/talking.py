@@ -18,6 +18,7 @@ from transformers import TextStreamer
 from hicache.transformers import PrefixCache
 
 from ..terminal.signals import Stopped, stoppable
+from ..terminal.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class _Printer(TextStreamer):  # type: ignore[misc]
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         self.text += text
-        print(text, end="\n" if stream_end else "", file=self._out, flush=True)
+        print(printable(text), end="\n" if stream_end else "", file=self._out, flush=True)
 
 
 class Conversation:
