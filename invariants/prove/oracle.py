@@ -14,10 +14,9 @@ they differ. Otherwise the logits are wrong.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,28 +154,35 @@ class Oracle:
         for number, (rows, given) in enumerate(zip(cold, logits, strict=True)):
             found, accepted = difference(rows, given), self.bounds[number].accepted
             if found > accepted:
-                runs = [rows, *(run[start:] for run in self._other_runs(number, tokens))]
-                apart = max(difference(*pair) for pair in itertools.combinations(runs, 2))
+                runs, apart, explained = [rows], 0.0, False
+                for other in self._other_runs(number, tokens):
+                    run = other[start:]
+                    apart = max(apart, *(difference(run, one) for one in runs))
+                    runs.append(run)
+                    explained = apart >= found or difference(run, given) <= accepted
+                    if explained:
+                        break
                 spread = max(spread, apart)
-                if apart < found and all(difference(run, given) > accepted for run in runs):
+                if not explained:
                     kind = "wrong"
         found = difference(cold[worst], logits[worst])
         return Verdict(kind, worst, found, self.bounds[worst].largest, spread)
 
-    def _other_runs(self, number: int, tokens: Sequence[int]) -> list[torch.Tensor]:
-        """Cold runs in other chunks, and with other roundings. The last few prompts are kept: a
-        failure is judged again and again while it is made smaller."""
-        key = (number, _key(tokens))
-        if key not in self._others:
-            model = self.models[number]
-            chunked = [in_chunks(model, tokens, sizes) for sizes in _SIZES]
-            self._others[key] = [
-                *chunked,
-                *(stirred(model, tokens, seed) for seed in range(_STIRRINGS)),
-            ]
-            if len(self._others) > _OTHERS_KEPT:
-                self._others.popitem(last=False)
-        return self._others[key]
+    def _other_runs(self, number: int, tokens: Sequence[int]) -> Iterator[torch.Tensor]:
+        """Cold runs with other roundings, and in other chunks: the cheapest first, and each only
+        when it is asked for. The last few prompts are kept: a failure is judged again and again
+        while it is made smaller."""
+        key, model = (number, _key(tokens)), self.models[number]
+        runs = self._others.setdefault(key, [])
+        if len(self._others) > _OTHERS_KEPT:
+            self._others.popitem(last=False)
+        for at in range(_STIRRINGS + len(_SIZES)):
+            if at == len(runs):
+                if at < _STIRRINGS:
+                    runs.append(stirred(model, tokens, at))
+                else:
+                    runs.append(in_chunks(model, tokens, _SIZES[at - _STIRRINGS]))
+            yield runs[at]
 
     def _run_from(self, key: bytes) -> bytes | None:
         if key in self._runs:
