@@ -291,7 +291,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
         ([], "the following arguments are required: COMMAND"),
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
-        (["base"], "expected one of calibrate, check-device,"),
+        (["base"], "expected one of calibrate, chat, check-device,"),
     ],
 )
 def test_unknown_commands_are_refused_in_one_line(

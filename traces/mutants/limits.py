@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TypeVar
 
 from invariants.mutants.score import Hunt
@@ -21,7 +22,7 @@ from ..terminal.processes import results
 from ..terminal.workers import ignore_signals
 
 SEQUENCE_S = 10.0  # far more than the longest sequence takes; a longer one counts as endless
-MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 4 << 30  # beside what the process had when it was forked
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -55,4 +56,11 @@ def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> It
 def _limited() -> None:
     """A mutant that allocates without end crashes."""
     ignore_signals()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    most = MEMORY_BYTES + _address_space_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _address_space_bytes() -> int:
+    """What this process has now, libraries such as torch included; 0 where nothing says so."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 0
