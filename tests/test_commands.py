@@ -52,6 +52,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"mutants", "--of"}, ("--sample", "1", "--seconds", "1", "--jobs", "1")),
     ({"mutants", "--only"}, ("--jobs", "1")),
     ({"mutants"}, ("--only", PLANTED, "--jobs", "1")),
+    ({"prove", "--planted"}, ("--plant", "values-are-keys", "--family", "llama", "--jobs", "1")),
     ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
