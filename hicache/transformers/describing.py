@@ -22,12 +22,13 @@ from hicache.core.components.base import ComponentSettings
 from hicache.core.config import Config
 from hicache.models.base import ModelDescription, PoolDescription
 
+from .dtypes import DTYPES
 from .errors import UnsupportedModelError
 from .layers.base import FULL, STATE, WINDOW, LayerKind, Rows
 
 LAYERS = "hicache.transformers.layers"
 _PROBE_TOKENS = 4
-_DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ORDER = (FULL, WINDOW, STATE)
 
 
@@ -62,8 +63,7 @@ class DescribedCache:
 class Described:
     """The pools of a model, or of a model and its draft. caches: in this order.
 
-    window_tokens: the widest window; 0 without one. interval_tokens: between states, 0 for each
-    page.
+    window_tokens: the widest window; 0 without one.
     """
 
     model: ModelDescription
@@ -220,10 +220,10 @@ def _pool(
     if prefix and not anchor:
         own = [pool.name for pool in pools.values() if pool.component == one.component]
         anchor = next((name for name in own if not name.startswith(prefix)), "")
-    dtype = _DTYPES.get(one.dtype)
+    dtype = _NAMES.get(one.dtype)
     if dtype is None:
         raise UnsupportedModelError(
-            f"model {type(model).__name__}: expected a cache of {', '.join(_DTYPES.values())}, "
+            f"model {type(model).__name__}: expected a cache of {', '.join(DTYPES)}, "
             f"found {one.name} of {one.dtype}; load the model with one of these types"
         )
     state = one.component == STATE or one.per_page

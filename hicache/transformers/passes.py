@@ -58,11 +58,9 @@ class Passes:
         tokens: Sequence[int],
         action: Prefill,
         arrive: Arrive | None = None,
-        logits_to_keep: int = 0,
     ) -> tuple[torch.Tensor, ...]:
         """Carry out a forward pass of the core. tokens: those of the request, at least up to the
-        pass's end. arrive: called with a layer's number before its rows are read. logits_to_keep:
-        of the last positions of each part between checkpoints; 0 for all.
+        pass's end. arrive: called with a layer's number before its rows are read.
 
         Returns the logits of each model, [positions, vocabulary].
         """
@@ -70,7 +68,7 @@ class Passes:
         checkpoints = dict(slots.checkpoints) if slots is not None else {}
         span = Span(action.start_token, action.end_token, self._described.page_size)
         run = _Pass(self, sequence, span, action.tables, slots, arrive)
-        return run.computed(tokens, checkpoints, logits_to_keep)
+        return run.computed(tokens, checkpoints)
 
     def decode(
         self,
@@ -90,7 +88,7 @@ class Passes:
             page = slots.checkpoint_slots[end // slots.interval % 2]
             checkpoints = {end: page} if page >= 0 else {}
         span = Span(end - 1, end, self._described.page_size)
-        return _Pass(self, sequence, span, tables, slots, arrive).computed(tokens, checkpoints, 0)
+        return _Pass(self, sequence, span, tables, slots, arrive).computed(tokens, checkpoints)
 
 
 class _Pass:
@@ -114,7 +112,7 @@ class _Pass:
         self._pages = RequestPages(passes._rows, positional, tables, slots, passes._device)
 
     def computed(
-        self, tokens: Sequence[int], checkpoints: Mapping[int, int], logits_to_keep: int
+        self, tokens: Sequence[int], checkpoints: Mapping[int, int]
     ) -> tuple[torch.Tensor, ...]:
         """Runs every model, and writes what it computed. checkpoints: pages by depth."""
         first, end, size = self._span
@@ -129,7 +127,7 @@ class _Pass:
                 shape(self._caches[at], cache, first, tail, self._device)
             ids = torch.tensor([tokens[first:end]], dtype=torch.long, device=self._device)
             with torch.inference_mode():
-                logits.append(self._forward(at, model, cache, ids, checkpoints, logits_to_keep))
+                logits.append(self._forward(at, model, cache, ids, checkpoints))
                 self._write(at, cache)
             layers = zip(self._caches[at].layers, cache.layers, strict=True)
             kept.append([described.kind.tail(layer) for described, layer in layers])
@@ -143,18 +141,16 @@ class _Pass:
         cache: PagedCache,
         ids: torch.Tensor,
         checkpoints: Mapping[int, int],
-        logits_to_keep: int,
     ) -> torch.Tensor:
         """Runs the model from checkpoint to checkpoint, and stores the states there."""
         first, end, _ = self._span
         found: list[torch.Tensor] = []
         begin = first
         argument = self._caches[at].argument
-        most = {"logits_to_keep": logits_to_keep} if logits_to_keep else {}
         for stop in sorted({*checkpoints, end}):
             if stop > begin:
                 part = ids[:, begin - first : stop - first]
-                out = model(part, **{argument: cache}, use_cache=True, **most)
+                out = model(part, **{argument: cache}, use_cache=True)
                 found.append(out.logits[0])
             if stop in checkpoints:
                 self._store_states(at, cache, checkpoints[stop])

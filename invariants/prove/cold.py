@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from .families.base import cache_argument
+from hicache.transformers.describing import argument_of
 
 _STIRRED = 4.0  # roundings
 
@@ -32,7 +32,7 @@ def in_chunks(
 ) -> torch.Tensor:
     """The same in passes of `sizes` tokens, which repeat. cache: what earlier tokens left."""
     cache = DynamicCache(config=model.config) if cache is None else cache
-    past = {cache_argument(model): cache}
+    past = {argument_of(model): cache}
     rows, start = [], 0
     with torch.inference_mode():
         for size in itertools.cycle(sizes):

@@ -18,12 +18,12 @@ from hicache.core.types import Pages, Tier
 from hicache.memory.arena import Arena
 from hicache.memory.pools import Pool
 from hicache.transformers.describing import Described
+from hicache.transformers.dtypes import DTYPES
 from hicache.transformers.passes import Passes
 
 from .subjects import Subject
 
 FAR = 1e-2  # of the largest element of a page: rounding is far below
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Culprit(NamedTuple):
@@ -91,4 +91,4 @@ def _differing(
 def _rows(pool: Pool, page: int, rows: int) -> torch.Tensor:
     """The first rows of a page in all layers."""
     raw = np.ascontiguousarray(pool.view[:, page, :, :rows])
-    return torch.from_numpy(raw).view(_DTYPES[pool.plan.pool.dtype]).float()
+    return torch.from_numpy(raw).view(DTYPES[pool.plan.pool.dtype]).float()

@@ -15,6 +15,7 @@ from hicache.core.components import swa
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.transformers.describing import Described, describe
+from hicache.transformers.dtypes import DTYPES
 from invariants.fuzz.executors import ModelSettings
 
 from .families import base as families
@@ -75,7 +76,7 @@ def subject(settings: ModelSettings) -> Subject:
     check(settings)
     torch.set_num_threads(1)
     models = families.build_all(
-        settings.family, dtype=families.DTYPES[settings.dtype], attention=settings.attention
+        settings.family, dtype=DTYPES[settings.dtype], attention=settings.attention
     )
     draft = models[1] if len(models) > 1 else None
     sizes = tuple(size for size in PAGE_SIZES if _can_have(size, models[0], draft))
@@ -90,7 +91,7 @@ def check(settings: ModelSettings) -> None:
             f"family: expected one of {', '.join(known)}, found {settings.family[:40]!a}"
         )
     for name, value, legal in (
-        ("dtype", settings.dtype, tuple(families.DTYPES)),
+        ("dtype", settings.dtype, tuple(DTYPES)),
         ("attention", settings.attention, families.attentions(settings.family)),
     ):
         if value not in legal:

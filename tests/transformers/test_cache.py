@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from hicache.transformers import PrefixCache
+from hicache.transformers.dtypes import DTYPES
 from hicache.transformers.engine import Engine
 from invariants.prove.families import base, llama
 from invariants.watch import Watch
@@ -97,7 +98,7 @@ def test_every_invariant_holds_while_small_pools_evict(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_other_types_and_attentions(dtype: str, attention: str) -> None:
-    model = base.build("llama", dtype=base.DTYPES[dtype], attention=attention)
+    model = base.build("llama", dtype=DTYPES[dtype], attention=attention)
     with PrefixCache(model, **SIZES) as cache:
         first = cache.generate(prompt(60), max_new_tokens=5, do_sample=False)
         assert torch.equal(cache.generate(prompt(60), max_new_tokens=5, do_sample=False), first)

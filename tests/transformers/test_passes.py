@@ -10,6 +10,7 @@ import torch
 
 from hicache.core.types import Tier
 from hicache.transformers.describing import describe
+from hicache.transformers.dtypes import DTYPES
 from hicache.transformers.layers.base import WINDOW
 from hicache.transformers.rows import PagedRows
 from invariants.prove.families import base, gemma3
@@ -71,7 +72,7 @@ def test_every_pool_matters(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next", "deepseek-v4"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_half_precision(name: str, dtype: str) -> None:
-    rig = rig_of(name, dtype=base.DTYPES[dtype])
+    rig = rig_of(name, dtype=DTYPES[dtype])
     whole = rig.cold()
     rig.prefill(0, 64)
     found = apart(rig.again(64), whole[64:])

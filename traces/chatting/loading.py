@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from hicache.core.errors import CallerError
+from hicache.transformers.dtypes import DTYPES
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WEIGHTS = "*.safetensors"
 
 
@@ -36,7 +36,7 @@ def load(folder: str, dtype: str, attention: str) -> tuple[Any, Any]:
         # a folder might name kernels, which the library would download and run
         config._attn_implementation = None if attention == "auto" else attention
         config._experts_implementation = None
-        chosen = {"config": config, "dtype": _DTYPES.get(dtype, "auto")}
+        chosen = {"config": config, "dtype": DTYPES.get(dtype, "auto")}
         model = AutoModelForCausalLM.from_pretrained(path, use_safetensors=True, **local, **chosen)
     except Exception as error:  # of many kinds, whatever is wrong in the folder
         text = " ".join(str(error).split())

@@ -14,13 +14,11 @@ FAMILIES: tuple[str, ...] = ("qwen3-next", "nemotron-h", "falcon-h1", "mamba2")
 _forward = passes._Pass._forward
 
 
-def _early(
-    self: Any, at: int, model: Any, cache: Any, ids: Any, checkpoints: Any, keep: int
-) -> Any:
+def _early(self: Any, at: int, model: Any, cache: Any, ids: Any, checkpoints: Any) -> Any:
     depths = sorted(checkpoints)
     sooner = [max(self._span.first, depth - self._span.page_size) for depth in depths]
     moved = {new: checkpoints[depth] for new, depth in zip(sooner, depths, strict=True)}
-    return _forward(self, at, model, cache, ids, moved, keep)
+    return _forward(self, at, model, cache, ids, moved)
 
 
 def plant(patch: Patch) -> None:

@@ -14,8 +14,8 @@ FAMILIES: tuple[str, ...] = ("qwen3-next", "nemotron-h", "falcon-h1", "mamba2")
 _forward = passes._Pass._forward
 
 
-def _late(self: Any, at: int, model: Any, cache: Any, ids: Any, checkpoints: Any, keep: int) -> Any:
-    logits = _forward(self, at, model, cache, ids, {}, keep)
+def _late(self: Any, at: int, model: Any, cache: Any, ids: Any, checkpoints: Any) -> Any:
+    logits = _forward(self, at, model, cache, ids, {})
     for page in checkpoints.values():
         self._store_states(at, cache, page)
     return logits

@@ -12,7 +12,6 @@ nearly constant, and a wrong page would pass for rounding. The vocabulary is sma
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,6 @@ from hicache.core import registry
 
 FAMILIES = "invariants.prove.families"
 VOCABULARY = 97
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ATTENTIONS = ("eager", "sdpa")
 
 
@@ -83,12 +81,6 @@ def built(
         if prepare is not None:
             prepare(model)
     return model.eval()
-
-
-def cache_argument(model: PreTrainedModel) -> str:
-    """The name under which the model's `forward` takes a cache."""
-    parameters = inspect.signature(model.forward).parameters
-    return "past_key_values" if "past_key_values" in parameters else "cache_params"
 
 
 def _configurations(name: str) -> Any:

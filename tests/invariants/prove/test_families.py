@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hicache.core import registry
+from hicache.transformers.dtypes import DTYPES
 from invariants.prove import cold
 from invariants.prove.families import base
 
@@ -57,7 +58,7 @@ def test_every_dtype_and_implementation_of_attention_runs(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tokens = drawn(9, 40)
-    for label, dtype in base.DTYPES.items():
+    for label, dtype in DTYPES.items():
         eager, *others = (
             cold.in_chunks(base.build(name, dtype=dtype, attention=one), tokens, (16, 1))
             for one in base.attentions(name)
