@@ -106,7 +106,7 @@ class Book:
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
-        self.storage = StorageBook(config, kinds)
+        self.storage = StorageBook(config, kinds, self.pages[self.width :])
         self.wants = WantBook(self.pages, kinds, self.nodes)
         self.nodes.ages.costs = (config.recompute_token_cost, config.recompute_position_cost)
         self.operations = 0
@@ -228,7 +228,7 @@ class Book:
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
-        self.storage.write(self.tickets.fresh, self.pages[self.width :])
+        self.storage.write(self.tickets.fresh)
         self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
         self._advance_clock(outcomes)
         self.wants.hear(event, list(outcomes))

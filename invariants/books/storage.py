@@ -41,7 +41,7 @@ from hicache.core.events import (
 from hicache.core.types import FlightId, RequestId
 
 from .kinds import Kind
-from .pages import PageBook
+from .pages import NODE, PageBook
 from .tags import NO_TAGS, Tags, digests_of
 from .tickets import Ticket
 
@@ -69,7 +69,8 @@ class Prefetch:
 class StorageBook:
     """What the checks know of storage."""
 
-    def __init__(self, config: Config, kinds: Sequence[Kind]) -> None:
+    def __init__(self, config: Config, kinds: Sequence[Kind], host: Sequence[PageBook]) -> None:
+        self.host = host
         self.kinds = {kind.name: kind.at for kind in kinds}
         self.attached = config.storage
         self.flushed: set[FlightId] = set()  # lookups and fetches that were in flight at a flush
@@ -195,8 +196,10 @@ class StorageBook:
             left = event.pages
             for piece in action.pieces:
                 at = self.kinds.get(piece.component, 0)
-                for digest in piece.digests[: max(0, left)]:
-                    self.distrusted.pop(digest, None)
+                owners = self.host[at].owner[piece.pages].tolist()
+                for digest, owner in zip(piece.digests[: max(0, left)], owners, strict=False):
+                    if owner & 3 == NODE:  # of a node that has left, nothing is known any more
+                        self.distrusted.pop(digest, None)
                     if self.attached:
                         self.acknowledged.add((at, digest))
                 left -= len(piece.pages)
@@ -301,14 +304,14 @@ class StorageBook:
         """Tokens that are looked up or fetched."""
         return sum(len(one.digests) for one in self.prefetches.values()) * page_size
 
-    def write(self, tickets: Sequence[Ticket], host: Sequence[PageBook]) -> None:
+    def write(self, tickets: Sequence[Ticket]) -> None:
         """Files what storage will have under the digests of stores: the content of each page."""
         for ticket in tickets:
             if type(ticket.action) is not Store:
                 continue
             for piece in ticket.action.pieces:
                 at = self.kinds.get(piece.component, 0)
-                contents = host[at].content[piece.pages].tolist()
+                contents = self.host[at].content[piece.pages].tolist()
                 for digest, tag in zip(piece.digests, contents, strict=False):
                     self.written[at, digest] = tag
 
