@@ -1,4 +1,5 @@
-"""A coarse clock is warned about, and `--spread` divides the time between its instants."""
+"""A coarse clock is warned about, and `--spread` divides the time between its instants. Sessions
+that begin together are spaced, unless the user says when they begin."""
 
 from __future__ import annotations
 
@@ -11,11 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces.cli import main
+from tests.conversation import beside
+from traces.cli import main, parse
 from traces.formats._jobs import Jobs
+from traces.formats._open import open_trace
+from traces.replaying.load.trace import loaded
+from traces.replaying.options import ReplayOptions
 from traces.reporting.timestamps import warnings
 
-from .rig import mooncake, write
+from .rig import HEADER, mooncake, native, read, write
 
 S = 1_000_000_000
 
@@ -87,3 +92,108 @@ def test_many_requests_of_one_instant_before_a_long_pause_stay_in_order() -> Non
     some = jobs(*[0] * 3000, 10_000_000)
     some.spread()
     assert (np.diff(some.arrivals_ns) > 0).all()
+
+
+def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
+    """Sessions that all begin at 0: the first requests, then the others in turn."""
+    found, last = Jobs(), list(range(len(counts)))
+    for number in last:
+        found.add(0, 100, 10, session=number)
+    for turn in range(max(counts)):
+        for number, count in enumerate(counts):
+            if turn < count:
+                pause = pauses_s[(turn + number) % len(pauses_s)]
+                found.add(pause * S, 100, 10, last[number], number)
+                last[number] = len(found) - 1
+    return found
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=9),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+)
+def test_sessions_that_begin_together_begin_evenly_over_the_longest(
+    counts: list[int], pauses_s: list[int]
+) -> None:
+    some, before = sessions(counts, pauses_s), sessions(counts, pauses_s)
+    some.space()
+    longest = max(
+        sum(pauses_s[(turn + number) % len(pauses_s)] for turn in range(count))
+        for number, count in enumerate(counts)
+    )
+    begins = some.arrivals_ns[some.afters < 0]
+    assert begins.tolist() == [longest * S * n // len(counts) for n in range(len(counts))]
+    follows = before.afters >= 0
+    assert (some.arrivals_ns[follows] == before.arrivals_ns[follows]).all()
+    assert before.begin_together
+    assert some.begin_together is (longest == 0)
+
+
+def test_pauses_beyond_any_trace_do_not_overflow() -> None:
+    some = sessions([9, 9], [4 * 10**9])
+    some.space()
+    assert (np.diff(some.arrivals_ns[:2]) > 0).all()
+
+
+TALKS = [
+    native((f"s{n}", 300), output=("x", 4), session=f"{n}", timestamp=0) for n in range(12)
+] + [native((f"s{n}", 300), output=("y", 4), after=n, delay=24_000) for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("given", "apart_s"),
+    [
+        ("", 2),
+        ("--spread", 2),
+        ("--no-spread", 0),
+        ("--arrivals at-once", 0),
+        ("--concurrency 99", 0),
+        ("--arrivals uniform --request-rate 1", 1),
+        ("--mode hits", 0),
+    ],
+)
+def test_sessions_are_spaced_unless_the_user_says_when_they_begin(given: str, apart_s: int) -> None:
+    trace = read(HEADER, *TALKS)
+    _, options = parse(["replay", *given.split()])
+    assert isinstance(options, ReplayOptions)
+    found = loaded(options, trace)
+    assert set(np.diff(found.jobs.arrivals_ns[:12]).tolist()) == {apart_s * S}
+    assert bool(found.notes) is (given in ("", "--spread"))
+    assert not trace.notes
+    assert not trace.jobs.arrivals_ns[:12].any(), "the trace stays as it is"
+
+
+def test_sessions_without_pauses_have_no_length_to_be_spaced_over() -> None:
+    trace = read(HEADER, *({**one, "delay": 0} if "delay" in one else one for one in TALKS))
+    _, options = parse(["replay"])
+    assert isinstance(options, ReplayOptions)
+    assert loaded(options, trace) is trace
+
+
+@pytest.mark.parametrize("given", [[], ["--no-spread"]])
+@pytest.mark.parametrize("command", ["replay", "sweep", "size"])
+def test_the_terminal_says_how_sessions_begin(
+    command: str, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = write(tmp_path / "trace.jsonl", HEADER, *TALKS)
+    more = {
+        "replay": [],
+        "sweep": ["--jobs", "1", "--host-ratio", "1"],
+        "size": ["--host-bytes", "0", "--jobs", "1", "--output", str(tmp_path / "size.html")],
+    }
+    assert main([command, str(trace), *more[command], *given]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "12 sessions of 24 requests begin at" in told
+    assert ("They are played as if they began 2.0 s apart" in told) is not given
+    assert ("contain the queue of their first requests" in told) is bool(given)
+
+
+def test_the_sessions_of_coding_agents_are_spaced() -> None:
+    trace = open_trace(str(beside("weka")))
+    _, options = parse(["replay"])
+    assert isinstance(options, ReplayOptions)
+    found = loaded(options, trace)
+    assert found.notes[-1].startswith("15 sessions of 255 requests begin at one instant")
+    begins = found.jobs.arrivals_ns[found.jobs.afters < 0]
+    assert len(begins) == 15
+    assert np.diff(begins).min() > 400 * S

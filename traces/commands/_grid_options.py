@@ -60,7 +60,9 @@ def grid_of(given: dict[str, Any]) -> Grid:
                 axes.append(Axis(name, tuple(values)))
             base[name] = values[0].value
         else:
-            if values is True or (name in ONE_VALUE and values):
+            if name == "spread" and values is False:
+                fixed[name] = ("--no-spread",)
+            elif values is True or (name in ONE_VALUE and values):
                 words = () if values is True else (str(values),)
                 fixed[name] = flag(name), *words
             base[name] = values

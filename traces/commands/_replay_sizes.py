@@ -65,7 +65,15 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         action="store_true",
         default=None,
         help="requests of one instant arrive evenly until the next instant, for traces with a "
-        "coarse clock",
+        "coarse clock (default: only sessions that all begin at one instant, over the length of "
+        "the longest)",
+    )
+    add(
+        "--no-spread",
+        dest="spread",
+        action="store_false",
+        default=None,
+        help="requests of one instant arrive together, also the first ones of sessions",
     )
     add(
         "--skip-too-large",

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from sim.sending import SenderOptions
 from sim.workload import Job
 
+_LONGEST_NS = 1 << 62
+
 
 class Jobs(Sequence[Job]):
     """The requests in order. Whoever needs one property of all requests reads its column.
@@ -112,6 +114,29 @@ class Jobs(Sequence[Job]):
         turn = np.arange(len(timed)) - first[which]
         step, rest = np.divmod(room, counts)  # turn * room could exceed 64 bits
         arrivals[timed] = instants[which] + turn * step[which] + turn * rest[which] // counts[which]
+
+    def space(self) -> None:
+        """Sessions that all begin at one instant now begin evenly, in their order, over the length
+        of the longest one: the pauses of its requests. Those that wait for another request keep
+        their delays."""
+        timed = np.flatnonzero(self.afters < 0)
+        step, rest = divmod(self._longest_ns(), len(timed))
+        turn = np.arange(len(timed))
+        self.arrivals_ns[timed] += turn * step + turn * rest // len(timed)
+
+    @property
+    def begin_together(self) -> bool:
+        """Whether there are several requests that wait for no other, and all have one time."""
+        times = self.arrivals_ns[self.afters < 0]
+        return len(times) > 1 and bool((times == times[0]).all())
+
+    def _longest_ns(self) -> int:
+        """The most time from a request that waits for no other to one that follows it, if none took
+        time to serve; at most the longest time of a trace."""
+        since: dict[int, int] = {}  # by number
+        for number, after, pause in zip(self._order(), self._after, self._arrival_ns, strict=True):
+            since[number] = min(since[after] + pause, _LONGEST_NS) if after >= 0 else 0
+        return max(since.values(), default=0)
 
     @property
     def numbers(self) -> NDArray[np.int32]:

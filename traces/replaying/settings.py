@@ -41,6 +41,7 @@ from .fleet.settings import as_options as fleet_as_options
 from .fleet.settings import resolve as resolve_fleet
 from .load.options import LoadSettings, settings_of
 from .load.slo import Slo
+from .load.trace import LoadedTrace
 from .options import (
     HARDWARE,
     LOAD_THRESHOLD,
@@ -290,7 +291,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         times=options.times or times.DEFAULT,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
-        spread=bool(options.spread),
+        spread=bool(options.spread or (isinstance(trace, LoadedTrace) and trace.spaced)),
         core=core,
         engine=engine,
         pools=sizes,

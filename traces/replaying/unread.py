@@ -68,7 +68,8 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     for names, need, found, do in _unread(options, components, has_host):
         used = _given(options, names)
         if used:
-            said = f"{flag(used[0])}: expected {need}, found {found}; {do}, or leave it out"
+            name = _written(options, used[0])
+            said = f"{name}: expected {need}, found {found}; {do}, or leave it out"
             raise Unread(said, used[0])
 
 
@@ -123,6 +124,11 @@ def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:
 def _given(options: ReplayOptions, names: Sequence[str]) -> list[str]:
     """The options of these that were given."""
     return [name for name in names if getattr(options, name) is not None]
+
+
+def _written(options: ReplayOptions, name: str) -> str:
+    """The option as the user wrote it: one that says no has `no` before it."""
+    return flag(f"no_{name}" if getattr(options, name) is False else name)
 
 
 def flag(name: str) -> str:

@@ -69,6 +69,12 @@ def _too_fast(jobs: Jobs) -> list[str]:
 def _recorded(jobs: Jobs, speed: Fraction) -> list[str]:
     indices = np.flatnonzero(jobs.afters < 0)
     times = jobs.arrivals_ns[indices]
+    if jobs.begin_together and len(times) < len(jobs):
+        return [
+            f"{len(times):,} sessions of {len(jobs):,} requests begin at the same time. Unless "
+            "they are spaced (--spread, or --request-rate with a rate of yours), times to first "
+            "token contain the queue of their first requests."
+        ]
     if len(times) < _LEAST_REQUESTS:
         return []
     tokens = int(jobs.input_lengths[indices].sum(dtype=np.int64))

@@ -42,7 +42,8 @@ def show(
     """Prints the study and writes the files that were asked for, each whole or not at all."""
     outcomes = [outcome_of(point) for point in found.points]
     assumed = assumptions(found)
-    warnings = timestamps.warnings(found.trace.jobs, found.settings.speed)
+    jobs, settings = found.trace.jobs, found.settings
+    warnings = [*found.trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)]
     document = _report(found, prices, command, assumed, warnings)
     told = document["verdict"]["sentences"]
     with ignore_broken_pipe():
@@ -50,6 +51,8 @@ def show(
         print_outcomes(title, outcomes, out, ranked=False)
         if document["curve"]:
             print_curve(document["curve"], out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
         print_sentences("What was assumed", assumed, out)
         print_sentences("Verdict", told, out)
     files: list[tuple[str, Iterable[str]]] = []

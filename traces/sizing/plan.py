@@ -28,7 +28,7 @@ from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-FEWEST_SIZES, MOST_SIZES = 4, 6
+MOST_SIZES = 6
 NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
@@ -48,12 +48,20 @@ class Ladder:
     knee: int
 
 
-def ladder(curve: Curve, page_bytes: int, device_pages: int, given: Sequence[int] | None) -> Ladder:
-    """page_bytes: of all ranks. given: sizes of the user, which may have 0."""
+def ladder(
+    curve: Curve,
+    page_bytes: int,
+    device_pages: int,
+    given: Sequence[int] | None,
+    exclusive: bool = False,
+) -> Ladder:
+    """page_bytes: of all ranks. given: sizes of the user, which may have 0. exclusive: whether host
+    memory adds to the device; otherwise less of it than the device has holds nothing more."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
-        top = enough_pages(curve) * page_bytes
-        sizes = _between(device_pages * page_bytes, max(top, page_bytes), page_bytes)
+        top = enough_pages(curve)
+        low = 1 if exclusive else device_pages
+        sizes = _between(low * page_bytes, max(low, top) * page_bytes)
     if not sizes:
         return Ladder((), 0)
 
@@ -78,14 +86,14 @@ def enough_pages(curve: Curve) -> int:
     return low
 
 
-def _between(low: int, high: int, least: int) -> tuple[int, ...]:
-    """Powers of two from at least `low` to at least `high`, evenly chosen, with smaller ones where
-    these are few. None is below `least`."""
+def _between(low: int, high: int) -> tuple[int, ...]:
+    """Powers of two from at least `low` to at least `high`, evenly chosen: one or more."""
     scales = (10**6, 10**9, 10**12, 10**15)
-    known = [size for scale in scales for power in range(10) if (size := scale << power) >= least]
-    top = next((place for place, size in enumerate(known) if size >= high), len(known) - 1)
-    first = next((place for place, size in enumerate(known) if size >= low), top)
-    places = range(max(0, min(first, top + 1 - FEWEST_SIZES)), top + 1)
+    known = [scale << power for scale in scales for power in range(10)]
+    last = len(known) - 1
+    top = next((place for place, size in enumerate(known) if size >= high), last)
+    first = next((place for place, size in enumerate(known) if size >= low), last)
+    places = range(first, top + 1)
     step = max(1.0, (len(places) - 1) / (MOST_SIZES - 1))
     chosen = {places[round(index * step)] for index in range(min(MOST_SIZES, len(places)))}
     return tuple(known[place] for place in sorted(chosen))

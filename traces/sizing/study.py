@@ -86,7 +86,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
         )
         each = page_bytes // paged.page_size
         curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))
-        steps = plan.ladder(curves.lru, page_bytes, device, asked.sizes)
+        steps = plan.ladder(curves.lru, page_bytes, device, asked.sizes, base.exclusive)
     tried = pilot(bare, traces) if _open_loop(base) else None
     speed = base.speed or (tried.served if tried else Fraction(1))
     chosen = plan.points(base, steps, speed) if curves else plan.points_of_lengths(base, speed)

@@ -34,7 +34,8 @@ KIND = "point"
 # the options that decide which requests there are, and when they arrive
 _READ = ("trace", "format", "limit", "block_size", "tokenizer", "sample")
 _LOADED = (
-    *("arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "seed", "spread"),
+    *("mode", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "seed"),
+    "spread",
 )
 
 

@@ -7,6 +7,8 @@ simulator does the rest (sim/arrivals).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hicache.core.errors import CallerError
@@ -38,7 +40,33 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
         jobs = _thinking(trace, jobs, options.think_time)
     if options.arrivals is not None or options.request_rate is not None:
         jobs = _arriving(trace, jobs, options)
-    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by)
+    spaced = ""
+    if _are_spaced(options, jobs):
+        jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
+        jobs.space()
+        spaced = _spaced(jobs)
+    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by, spaced)
+
+
+def _are_spaced(options: LoadOptions, jobs: Jobs) -> bool:
+    """Whether sessions that begin together begin evenly instead: always, unless the user says when
+    they begin, or nothing says how long they are."""
+    told = options.arrivals, options.request_rate, options.concurrency
+    if options.mode != "timed" or any(one is not None for one in told) or jobs.sender is not None:
+        return False
+    if options.spread is False or not jobs.begin_together:
+        return False
+    return bool(jobs.arrivals_ns[jobs.afters >= 0].any())
+
+
+def _spaced(jobs: Jobs) -> str:
+    times = jobs.arrivals_ns[jobs.afters < 0]
+    apart_s = float(times[-1] - times[0]) / (len(times) - 1) / NS_PER_S
+    return (
+        f"{len(times):,} sessions of {len(jobs):,} requests begin at one instant of the trace. "
+        f"They are played as if they began {apart_s:,.1f} s apart, evenly over the pauses of the "
+        "longest one; --no-spread lets them begin together, --request-rate at a rate of yours."
+    )
 
 
 def _check_sender(options: LoadOptions, trace: Trace) -> None:
@@ -118,9 +146,16 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
 
 class LoadedTrace(TraceWithJobs):
     """A trace with other times. chained: requests that --closed-loop lets follow another one, as
-    told_by says: sessions or prompts."""
+    told_by says: sessions or prompts. spaced: that sessions which begin together begin evenly."""
 
-    def __init__(self, trace: Trace, jobs: Jobs, chained: int, told_by: str) -> None:
+    def __init__(
+        self, trace: Trace, jobs: Jobs, chained: int, told_by: str, spaced: str = ""
+    ) -> None:
         super().__init__(trace, jobs)
         self.chained = chained
         self.told_by = told_by
+        self.spaced = spaced
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return (*super().notes, self.spaced) if self.spaced else super().notes
