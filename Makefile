@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+LEFT_OUT := $(VENV)/left-out
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: help replay compiled check lint invariants test fuzz prove mutants bench gpu-check clean
@@ -28,6 +29,7 @@ compiled: $(VENV)/.full
 	@$(BIN)/python -m hicache.compiled.building
 
 check: lint invariants test fuzz prove
+	@cat $(LEFT_OUT)
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
@@ -38,7 +40,7 @@ invariants: $(VENV)/.full
 	$(BIN)/hicache replay --limit 120 --check every
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out $(LEFT_OUT)
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64

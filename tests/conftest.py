@@ -1,11 +1,61 @@
-"""Order of the tests: the longest go first, so that every core has work until the end."""
+"""What the whole suite needs: its order, room for its files, signals as on a terminal, and the
+list of what was left out."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from .left_out import LeftOut
+
 LONG = ("test_every_command_in_a_block_runs", "test_the_same_runs_pass_without_a_bug")
+ROOM_BYTES = 1_000_000_000  # the files of a run on two cores take a third of it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Says in one line that the files of tests have no room, before hundreds of tests say it."""
+    folder = os.environ.get("TMPDIR", "/tmp")
+    if hasattr(config, "workerinput") or not os.path.isdir(folder):
+        return
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise pytest.UsageError(
+            f"the tests need {ROOM_BYTES // 10**6:,} MB for their files, and {folder} has "
+            f"{free // 10**6:,} MB left; make room, or name another folder in TMPDIR"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest go first, so that every core has work until the end."""
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    said = LeftOut.of(terminalreporter.stats.get("skipped", [])).lines()
+    terminalreporter.write_line("\n".join(said))
+    if file := config.getoption("--left-out"):
+        Path(file).write_text("\n".join(said) + "\n")
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Ctrl-C and the end of a terminal act as usual, here and in processes that the test starts.
+
+    A command that begins with both ignored (nohup, or `&` in a script) leaves them so, and its
+    tests would wait in vain."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

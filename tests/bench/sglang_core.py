@@ -33,7 +33,7 @@ _FULL = 0
 
 def extension() -> Any:
     """The extension module. Skips the test where there is none."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", exc_type=ImportError)
     named = Path(os.environ.get(VARIABLE, "."))
     found = (
         [named] if named.suffix == ".so" else sorted(named.rglob("rust_tree_core/mem_cache.*.so"))
@@ -53,7 +53,7 @@ class SglangCore:
     """A tree core with a pool of tokens. hits: tokens that prompts found."""
 
     def __init__(self, tokens: int, page_size: int) -> None:
-        self._torch, self._core = pytest.importorskip("torch"), extension()
+        self._torch, self._core = pytest.importorskip("torch", exc_type=ImportError), extension()
         settings = self._core.TreeCoreInitParamsBinding(
             eviction_policy="lru", page_size=page_size, device="cpu"
         )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.storage.address import BACKENDS, open_storage, parse
 from hicache.storage.base import Storage, StorageOptions, Value
+from tests.needs import missing
 from traces.servers.base import SERVERS, Server
 
 PATIENT_S = 10.0  # where an answer is expected
@@ -41,20 +39,18 @@ class Rig:
         return open_storage(parse(self.address), options)
 
 
-def missing(reason: str) -> None:
-    """In CI a store that cannot be started is a failure, elsewhere it is left out."""
-    if os.environ.get("CI") == "true" or os.environ.get("HICACHE_REAL_STORES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def usable(scheme: str) -> None:
+    """Leaves the test out if the client of these stores, or a library that it needs, is missing."""
+    try:
+        registry.load(BACKENDS, scheme)
+    except ImportError as error:
+        missing(f"{scheme}: {error}; pip install 'hicache[{scheme}]'")
 
 
 @contextmanager
 def started(scheme: str, folder: Path, size_bytes: int = ROOM) -> Iterator[Rig]:
     """A store of its own, with a server of its own."""
-    try:
-        registry.load(BACKENDS, scheme)
-    except ImportError as error:
-        missing(f"{scheme}: {error}; pip install 'hicache[{scheme}]'")
+    usable(scheme)
     if scheme in LOCAL:
         yield Rig(scheme, f"{scheme}:{folder / 'store'}", None, size_bytes)
         return

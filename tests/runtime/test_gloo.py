@@ -12,8 +12,8 @@ import pytest
 from hicache.core.errors import CallerError
 from tests.patience import PATIENCE_S
 
-pytest.importorskip("torch.distributed")
-gloo_group = pytest.importorskip("hicache.runtime.gloo_group")
+pytest.importorskip("torch.distributed", exc_type=ImportError)
+gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportError)
 
 
 @pytest.fixture(scope="module")

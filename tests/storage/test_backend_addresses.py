@@ -11,10 +11,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import StorageOptions
 from hicache.storage.location import locate
-
-# Clients that are not installed have a message of their own (tests/storage/test_address).
-for _client in ("redis", "obstore", "mooncake.store"):
-    pytest.importorskip(_client)
+from tests.contract.rigs_stores import usable
 
 
 @pytest.fixture
@@ -35,6 +32,7 @@ def silent() -> Iterator[str]:
 
 
 def refusal(address: str, options: StorageOptions | None = None) -> str:
+    usable(parse(address).scheme)  # without, the message is another one (see test_address)
     with pytest.raises(CallerError) as error:
         open_storage(parse(address), options or StorageOptions(timeout_s=0.2))
     text = str(error.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("obstore")
+pytest.importorskip("obstore", exc_type=ImportError)
 
 from hicache.storage.backends.s3 import _status
 from hicache.storage.base import Status

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import tokenizers
 import torch
@@ -105,6 +105,7 @@ def test_a_conversation_skips_what_was_said(
         compare("hicache chat", [document])
 
 
+@pytest.mark.usefixtures("signals")
 def test_ctrl_c_ends_an_answer_and_not_the_conversation(
     folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +127,7 @@ def test_ctrl_c_ends_an_answer_and_not_the_conversation(
     assert " 6 tokens in " in lines[1]
 
 
+@pytest.mark.usefixtures("signals")
 def test_ctrl_c_at_a_question_ends_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def typed(_: str) -> str:
         signal.raise_signal(signal.SIGINT)

@@ -42,7 +42,7 @@ NAMES = {"fifo": "fifo", "lru": "lru", "optimum": "optimal"}  # ours and theirs
 def theirs() -> ModuleType:
     """The package kvcache_sim, version 0.1.3. Skips the test without it."""
     reason = "kvcache-simulator 0.1.3 is not installed: pip install kvcache-simulator==0.1.3"
-    pytest.importorskip("kvcache_sim", reason=reason)
+    pytest.importorskip("kvcache_sim", reason=reason, exc_type=ImportError)
     if importlib.metadata.version("kvcache-simulator") != "0.1.3":
         pytest.skip(reason)
     for name in ("trace", "plan", "policies", "cpp_backend"):

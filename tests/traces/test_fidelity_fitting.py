@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy")
+pytest.importorskip("scipy", exc_type=ImportError)
 
 import sim.engine_profiles as engine_profiles
 from hicache.core.errors import CallerError

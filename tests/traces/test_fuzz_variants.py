@@ -162,9 +162,9 @@ def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(
 @pytest.mark.parametrize("seed", [1, 4])
 def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CUDA, on an accelerator that acts at once; the seeds choose plain copies."""
-    pytest.importorskip("torch")
-    at_once = pytest.importorskip("tests.devices.at_once")
-    cuda = pytest.importorskip("hicache.devices.cuda")
+    pytest.importorskip("torch", exc_type=ImportError)
+    at_once = pytest.importorskip("tests.devices.at_once", exc_type=ImportError)
+    cuda = pytest.importorskip("hicache.devices.cuda", exc_type=ImportError)
     monkeypatch.setattr(
         cuda, "CudaDevice", partial(cuda.CudaDevice, accelerator=at_once.AtOnce(late=True))
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 from invariants.prove.oracle import Oracle, Verdict
 from tests.traces.test_json_docs import compare

@@ -21,6 +21,7 @@ from traces.cli import main
 
 from .test_shrink_command import FAILING
 
+pytestmark = pytest.mark.usefixtures("signals")
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
 HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--sequences", "1000000")

@@ -32,6 +32,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # -- the first code of the command
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("module", ["traces.cli", "argparse", "numpy", "rich"])
 @pytest.mark.parametrize("package", ["hicache", "traces"])
 def test_an_interrupt_while_modules_load_is_quiet(module: str, package: str) -> None:
@@ -60,6 +61,7 @@ runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hicache: interrupted\n")
 
 
+@pytest.mark.usefixtures("signals")
 def test_an_ignored_interrupt_stays_ignored() -> None:
     code = """
 import signal

@@ -15,7 +15,7 @@ import pytest
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
-from tests.contract.rigs_stores import missing
+from tests.needs import missing
 from traces.cli import main
 from traces.servers import base
 
@@ -49,6 +49,7 @@ def open_until_it_fails(address: str) -> None:
                 raise
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("how", ["signal", "stop", "kill"])
 def test_a_server_ends_with_its_command(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -114,7 +114,7 @@ def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
-    pytest.importorskip("ray", reason="ray is not installed")
+    pytest.importorskip("ray", reason="ray is not installed", exc_type=ImportError)
     # Ray listens on every address of the machine, so it gets a network of its own
     alone = ["unshare", "-rn", "bash", "-c", 'ip link set lo up && exec "$@"', "-"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:

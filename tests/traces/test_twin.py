@@ -112,8 +112,8 @@ def test_failed_copies_are_replayed_from_the_recording() -> None:
 
 def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
-    cuda = pytest.importorskip("hicache.devices.cuda")
-    accelerator = pytest.importorskip("tests.devices.at_once").AtOnce()
+    cuda = pytest.importorskip("hicache.devices.cuda", exc_type=ImportError)
+    accelerator = pytest.importorskip("tests.devices.at_once", exc_type=ImportError).AtOnce()
     make = partial(cuda.CudaDevice, accelerator=accelerator)
     workload = shared_prefixes(7, 40, longest=60)
     options = DeviceOptions(layout="page_first_direct", io_backend="direct")
@@ -257,7 +257,7 @@ def test_options(
 def test_missing_cuda_is_reported_in_one_line(
     profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", exc_type=ImportError)
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     capsys.readouterr()

@@ -129,6 +129,7 @@ if __name__ == "__main__":
     assert said in told
 
 
+@pytest.mark.usefixtures("signals")
 def test_an_interrupt_while_workers_start_is_quiet() -> None:
     """The workers of the pool wait in their first import, and the whole group gets the signal."""
     Path("sitecustomize.py").write_text(
@@ -153,6 +154,7 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
     [

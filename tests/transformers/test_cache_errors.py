@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
 from transformers import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
 

@@ -39,6 +39,7 @@ def test_an_error_leaves_ctrl_c_as_it_was() -> None:
         signal.signal(signal.SIGINT, known)
 
 
+@pytest.mark.usefixtures("signals")
 def test_ctrl_c_waits_for_the_end_of_a_decision() -> None:
     steps: list[str] = []
 
