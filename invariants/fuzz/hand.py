@@ -12,7 +12,7 @@ a completion and its reply. All events are legal by the contract, except those o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hicache.core.actions import (
     Action,
@@ -119,6 +119,10 @@ class Hand:
     def observe_last(self, observer: Observer) -> None:
         """Adds an observer behind all others."""
         self._driver.observers = (*self._driver.observers, observer)
+
+    @property
+    def observers(self) -> Sequence[Observer]:
+        return self._driver.observers
 
     def feed(self, event: Event) -> list[Outcome]:
         """Feeds one event to the core under the checks; its actions get the acts of the current

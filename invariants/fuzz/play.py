@@ -1,7 +1,7 @@
 """Plays one sequence from its first entry to an empty core, and reports a failure.
 
 Phases: play the entries; heal (without faults, every accepted request must end in a bounded number
-of rounds); let go (abort, answer and evict everything; every pool must be free again).
+of rounds); drain (nothing may be left, see drain).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hicache.core import registry
 from hicache.core.actions import Refused
 from hicache.core.errors import About, CallerError
-from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished, UnpinWanted
-from hicache.core.ledger import Pool
-from hicache.core.types import PageState, Tier
+from hicache.core.events import AdmitWanted, ContinueWanted, Finished
+from hicache.core.radix import lru
 from hicache.runtime.group import RankError
 from invariants.base import (
     CRASH,
@@ -36,9 +36,9 @@ from ..source_lines import SourceLine, raised
 from . import hosted, twins
 from .against import Against, NotSpecifiedError
 from .content import WrongContent
+from .drain import drain
 from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
-from .knobs import often_swept
 from .ops.base import Operation, check
 from .plain import Stuck
 from .ranks.hand import hand_of
@@ -46,7 +46,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
-IDLE_ROUNDS = 8  # rounds of evictions in a row that free nothing
+SWEPT = 2  # entries
 MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
@@ -76,6 +76,18 @@ class Outcome:
     tape: Tape
     failure: Failure | None
     hand: Hand
+
+
+@contextmanager
+def often_swept() -> Iterator[None]:
+    """Sweeps stale entries out of eviction queues at sizes that a short sequence reaches. This may
+    change when work is done, but never a decision."""
+    before = lru.LEAST_SWEPT
+    lru.LEAST_SWEPT = SWEPT
+    try:
+        yield
+    finally:
+        lru.LEAST_SWEPT = before
 
 
 @often_swept()
@@ -242,7 +254,7 @@ def end(hand: Hand) -> None:
     heal(hand)
     hand.watch.finish(hand.core.view)
     hand.at_rest()
-    let_go(hand)
+    drain(hand)
     hand.at_rest()
     hand.watch.finish(hand.core.view)
 
@@ -279,35 +291,6 @@ def _admit(hand: Hand, job: Job, most: int) -> None:
     outcomes = hand.feed(AdmitWanted(job.id, most))
     if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
         hand.abort(job)
-
-
-def let_go(hand: Hand) -> None:
-    """Gives up every pin and evicts everything. Raises Stuck if a pool is not free then."""
-    for pin in tuple(hand.core.view.pins):
-        hand.feed(UnpinWanted(pin))
-    names = hand.config.components
-    for tier in (Tier.DEVICE, Tier.HOST):
-        pools = [hand.core.view.pool(tier, at) for at in range(len(names))]
-        idle = 0
-        while idle < IDLE_ROUNDS and any(pool.evictable for pool in pools):
-            free = [pool.free for pool in pools]
-            for at, name in enumerate(names):
-                hand.feed(EvictWanted(tier, name, pools[at].capacity))
-                hand.settle()
-            # a long path that is written back goes node by node, from its end
-            idle = 0 if [pool.free for pool in pools] != free else idle + 1
-        left = {pool.component: pool.capacity - pool.free for pool in pools}
-        if any(left.values()):
-            raise Stuck(
-                f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}",
-                *_not_free(pools),
-            )
-
-
-def _not_free(pools: Sequence[Pool]) -> Iterator[About]:
-    for pool in pools:
-        for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
-            yield About("page", page, int(pool.tier), pool.component)
 
 
 def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:

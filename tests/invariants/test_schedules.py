@@ -18,6 +18,7 @@ from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 from invariants.fuzz import exhaustive, play, twins, variants
+from invariants.fuzz.drain import drain
 from invariants.fuzz.faults.ballast import leave
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
@@ -251,7 +252,7 @@ def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes()
         hand.feed(Finished(number, hand.key(hand.jobs[number], len(prompt)), len(prompt)))
         del hand.jobs[number]
     assert len(list(hand.core.view.nodes())) >= room
-    play.let_go(hand)
+    drain(hand)
     assert hand.core.view.pool(Tier.HOST, 0).free == room
 
 

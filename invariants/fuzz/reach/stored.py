@@ -39,6 +39,7 @@ class Stored:
         self._answered: Flight | None = None
         self._pages = 0  # that the answered action asked for
         self._parts = 0  # legs of the answered action
+        self._gone = False  # whether a node of the answered action has left the tree
         self._kinds: dict[int, FlightKind] = {}
         self._begun: dict[int, int] = {}  # legs by store, when it began
         self._fetched: set[int] = set()  # requests for which something was fetched
@@ -53,6 +54,7 @@ class Stored:
             stored = sum(len(leg.source) for leg in flight.legs)
             self._pages = stored if flight.kind is FlightKind.STORE else len(flight.digests)
             self._parts = len(flight.legs)
+            self._gone = any(leg.node is None for leg in flight.legs)
 
     def after(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if isinstance(event, REPLIES) and self._answered is not None:
@@ -83,7 +85,7 @@ class Stored:
         if isinstance(event, StoreDone):
             more = self._begun.pop(event.flight, 1 << 30)
             seen["store of a node that was split"] += self._parts > more
-            seen["store of a node that is gone"] += any(leg.node is None for leg in flight.legs)
+            seen["store of a node that is gone"] += self._gone
 
     def _outcome(self, event: Event, item: Outcome, view: CoreView) -> None:
         seen, name = self.seen, type(event).__name__
