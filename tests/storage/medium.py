@@ -18,7 +18,8 @@ from random import Random
 from typing import Any
 
 from hicache.storage.backends._file_data import Data
-from hicache.storage.backends._file_index import Index, create
+from hicache.storage.backends._file_index import Index
+from hicache.storage.backends._file_schema import create
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import StorageOptions
 
@@ -93,6 +94,7 @@ class _Data(Data):
         self.medium = medium
 
     def create(self, segment: int, size_bytes: int) -> None:
+        self.made.append(segment)
         self.medium.files[segment] = bytearray(size_bytes)
         self.medium.safe[segment] = bytes(size_bytes)
         self.medium.loose_files.add(segment)
@@ -105,6 +107,12 @@ class _Data(Data):
         medium.loose_files.discard(segment)
         medium.loose = [one for one in medium.loose if one[0] != segment]
         medium.step("delete")
+
+    def room(self) -> int:
+        return 1 << 40
+
+    def has(self, segment: int) -> bool:
+        return segment in self.medium.files
 
     def segments(self) -> list[int]:
         return list(self.medium.files)
@@ -155,6 +163,8 @@ class _Connection(sqlite3.Connection):
 class _Opened:
     """Stands for the open folder (`_file_folder`)."""
 
+    unwritable = ""
+
     def __init__(self, medium: Medium, size_bytes: int, left: bytes | None) -> None:
         self.data = _Data(medium)
         base = sqlite3.connect(
@@ -171,6 +181,9 @@ class _Opened:
 
     def is_there(self) -> bool:
         return True
+
+    def may_be_written(self) -> bool:
+        return False
 
     def close(self) -> None:
         self.index.close()

@@ -7,6 +7,7 @@ next batch, and there are never more than a few.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,16 +18,26 @@ _MOST_BUFFERS = 1024  # IOV_MAX of Linux
 
 
 class Data:
-    """The segments of one folder. Every call raises OSError for what the system refuses."""
+    """The segments of one folder. Every call raises OSError for what the system refuses. spare: the
+    bytes of the disk that segments leave to the index."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, spare: int = 0, writable: bool = True) -> None:
         self.folder = folder
+        self.made: list[int] = []  # in the transaction under way
+        self._spare = spare
+        self._flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
         self._lock = threading.Lock()
         self._open: dict[int, list[int]] = {}  # segment: file and number of its users, oldest first
+
+    def room(self) -> int:
+        """How many bytes segments may take beside what they have. A quota may allow less."""
+        disk = os.statvfs(self.folder)
+        return disk.f_bavail * disk.f_frsize - self._spare if disk.f_blocks else sys.maxsize
 
     def create(self, segment: int, size_bytes: int) -> None:
         """Reserve a new segment whole. Nothing is left of it if that fails."""
         path = self._path(segment)
+        self.made.append(segment)
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             try:
@@ -43,6 +54,10 @@ class Data:
             if kept is not None and not kept[1]:
                 os.close(self._open.pop(segment)[0])
         self._path(segment).unlink(missing_ok=True)
+
+    def has(self, segment: int) -> bool:
+        """Whether the segment has a file."""
+        return self._path(segment).exists()
 
     def segments(self) -> list[int]:
         """The segments that have a file."""
@@ -94,7 +109,7 @@ class Data:
         with self._lock:
             kept = self._open.pop(segment, None)
             if kept is None:
-                kept = [os.open(self._path(segment), os.O_RDWR | os.O_CLOEXEC), 0]
+                kept = [os.open(self._path(segment), self._flags), 0]
             kept[1] += 1
             self._open[segment] = kept  # the newest
         try:

@@ -10,43 +10,27 @@ Does not touch the bytes of values, but reserves and deletes segments through `D
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import xxhash
 
-from ..base import Entry
+from ..base import Entry, Status
+from ..reasons import tell
 from . import _file_room as room
+from ._file_changes import REFUSED, Changes, failed, status_of
 from ._file_data import Data
+from ._file_reserve import Reserve
+from ._file_schema import NOW
 
-VERSION = 1
 SLOT_STEP = 4096  # slots begin at multiples of it
 _AT_ONCE = 500  # keys in one query
 _MOST_TOUCHED = 4096
-_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"  # the store's own clock, for ages of entries
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS meta (tick INTEGER NOT NULL);
-INSERT INTO meta SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta);
-CREATE TABLE IF NOT EXISTS segments (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, slot_bytes INTEGER NOT NULL, slots INTEGER NOT NULL,
-  used INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE IF NOT EXISTS slots (
-  segment INTEGER NOT NULL, slot INTEGER NOT NULL, slot_bytes INTEGER NOT NULL, key TEXT,
-  family INTEGER, length INTEGER, generation INTEGER, used INTEGER, used_at INTEGER, owner INTEGER,
-  PRIMARY KEY (segment, slot)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS by_key ON slots (key) WHERE key IS NOT NULL;
-CREATE INDEX IF NOT EXISTS by_use ON slots (slot_bytes, used) WHERE key IS NOT NULL;
-CREATE INDEX IF NOT EXISTS by_family ON slots (family) WHERE key IS NOT NULL;
-CREATE INDEX IF NOT EXISTS reserved ON slots (owner) WHERE owner IS NOT NULL;
-CREATE INDEX IF NOT EXISTS free ON slots (slot_bytes) WHERE key IS NULL AND owner IS NULL;
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
+_SHORT = {
+    room.Growth.LIMIT: "the store has reached its size",
+    room.Growth.DISK: "the disk is full",
+}
 
 
 class Slot(NamedTuple):
@@ -79,10 +63,11 @@ def family_of(key: str) -> int:
 
 class Index:
     """The index of one open store. base: a connection that may be used from any thread. alive:
-    whether the store with this owner's number is still open.
+    whether the store with this owner's number is still open. reserve: where a disk that is full
+    still has room for the index; None: it has none.
 
-    Every call raises sqlite3.Error and OSError for what the system refuses, and has then changed
-    nothing."""
+    A call raises sqlite3.Error and OSError for what the system refuses, and has then changed
+    nothing. Where the disk has no room for the change of a whole batch, parts of it are tried."""
 
     def __init__(
         self,
@@ -91,33 +76,17 @@ class Index:
         size_bytes: int,
         owner: int,
         alive: Callable[[int], bool],
+        reserve: Reserve | None = None,
     ) -> None:
         self._base = base
+        self._changes = Changes(base, data, reserve)
+        self._lock = self._changes.lock
         self._data = data
         self._size_bytes = size_bytes
         self._owner = owner
         self._alive = alive
-        self._lock = threading.RLock()
-        self._changes = 0
         self._touched: dict[Slot, int] = {}  # what was used, the last use last: its generation
-        self.evicted = 0
-
-    @contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: no other process changes the index or the segments meanwhile."""
-        with self._lock:
-            self._base.execute("BEGIN IMMEDIATE")
-            self._gone: list[int] = []
-            try:
-                yield self._base
-                self._base.execute("COMMIT")
-            except BaseException:
-                if self._base.in_transaction:
-                    self._base.execute("ROLLBACK")
-                raise
-            self._changes += 1
-            for segment in self._gone:  # only now does nobody look there
-                self._data.delete(segment)
+        self._unreleased: list[Slot] = []
 
     def find(self, keys: Sequence[str]) -> tuple[dict[str, Row], tuple[int, int]]:
         """The rows of the keys that are stored, and a stamp for `moved`."""
@@ -149,13 +118,15 @@ class Index:
             for row in rows:
                 self._touched.pop(row.slot, None)
                 self._touched[row.slot] = row.generation
-            full = len(self._touched) > _MOST_TOUCHED
-        if full:
-            with self.change():
-                self._store_touched()
+            if len(self._touched) <= _MOST_TOUCHED:
+                return
+            with suppress(*REFUSED), self._settling():
+                return
+            for slot in list(self._touched)[:-_MOST_TOUCHED]:
+                del self._touched[slot]
 
-    def reserve(self, sizes: Sequence[int], keys: Sequence[str]) -> list[Slot | None]:
-        """A slot for each value, of at least that many bytes; None where there is no room.
+    def reserve(self, sizes: Sequence[int], keys: Sequence[str]) -> list[Slot | Status]:
+        """A slot for each value, of at least that many bytes, or what becomes of it without one.
 
         keys: what the slots are for. The text of a context is used whenever a page of it is."""
         needs = [-(-size // SLOT_STEP) * SLOT_STEP or SLOT_STEP for size in sizes]
@@ -163,65 +134,31 @@ class Index:
             [f"{context}/context" for context in {key.partition("/")[0] for key in keys}]
         )
         self.touch(list(texts.values()))
-        with self.change() as base:
-            self._store_touched()
-            taken: dict[int, list[Slot]] = {}
-            for need in set(needs):
-                count = needs.count(need)
-                free = self._free(need, count)
-                while len(free) < count and self._make_room(need, count - len(free)):
-                    free = self._free(need, count)
-                taken[need] = free[::-1]
-                base.executemany(
-                    "UPDATE slots SET owner = ? WHERE segment = ? AND slot = ?",
-                    [(self._owner, slot.segment, slot.number) for slot in free],
-                )
-            return [taken[need].pop() if taken[need] else None for need in needs]
+        return self._changes.in_parts(self._reserve, needs, status_of)
 
-    def publish(self, written: Sequence[tuple[Slot, str, int]]) -> list[bool]:
-        """Let each slot, with a value of this length, be what the key means. False for a slot that
-        is no longer reserved for this store."""
-        with self.change() as base:
-            there = set(self.find([key for _, key, _ in written])[0])
-            tick = self._ticks(len(written))
-            kept = []
-            for number, (slot, key, length) in enumerate(written, tick):
-                if key in there:
-                    room.free(base, "key = ?", (key,))
-                there.add(key)
-                done = base.execute(
-                    "UPDATE slots SET key = ?, family = ?, length = ?, generation = ?, used = ?,"
-                    f" used_at = {_NOW}, owner = NULL WHERE segment = ? AND slot = ? AND owner = ?",
-                    (key, family_of(key), length, number, number, *slot[:2], self._owner),
-                )
-                kept.append(done.rowcount == 1)
-            room.use_segments(base, [slot.segment for slot, _, _ in written], tick)
-        return kept
+    def publish(self, written: Sequence[tuple[Slot, str, int]]) -> list[Status]:
+        """Let each slot, with a value of this length, be what the key means. `FAILED` for a slot
+        that is no longer reserved for this store, or whose segment has no file any more."""
+        return self._changes.in_parts(self._publish, written, status_of)
 
     def release(self, slots: Sequence[Slot]) -> None:
-        """Give reserved slots back."""
-        with self.change() as base:
-            base.executemany(
-                "UPDATE slots SET owner = NULL WHERE segment = ? AND slot = ? AND owner = ?",
-                [(slot.segment, slot.number, self._owner) for slot in slots],
-            )
+        """Give reserved slots back, now or with the next change."""
+        with self._lock:
+            self._unreleased += slots
+            with suppress(*REFUSED), self._settling():
+                pass
 
-    def delete(self, keys: Sequence[str]) -> list[bool]:
-        """Whether each key was stored. Segments without values go."""
-        rows, _ = self.find(keys)
-        if not rows:
-            return [False] * len(keys)
-        with self.change() as base:
-            found = [bool(room.free(base, "key = ?", (key,))) for key in keys]
-            for segment in {row.slot.segment for row in rows.values()}:
-                if room.is_empty(base, segment):
-                    self._drop(segment)
-        return found
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        """Delete each key. Segments without values go."""
+        if not self.find(keys)[0]:
+            return [Status.MISSING] * len(keys)
+        return self._changes.in_parts(self._delete, keys, failed)
 
     def lost(self, segment: int) -> None:
-        """Forget a segment whose file is gone."""
-        with self.change():
-            self._drop(segment)
+        """Forget a segment whose file is gone, now or when it is asked for again."""
+        with suppress(*REFUSED), self._changes.change():
+            if not self._data.has(segment):
+                self._changes.drop(segment, "lost")
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         last = ""
@@ -245,35 +182,37 @@ class Index:
             values, stored = self._base.execute(
                 "SELECT COUNT(*), COALESCE(SUM(length), 0) FROM slots WHERE key IS NOT NULL"
             ).fetchone()
+            totals = dict(self._base.execute("SELECT name, value FROM totals"))
             return {
                 "values": values,
                 "bytes": stored,
                 "disk_bytes": room.reserved_bytes(self._base),
-                "evicted": self.evicted,
+                "evicted": totals.get("evicted", 0),
+                "lost": totals.get("lost", 0),
             }
 
     def clean(self) -> None:
         """Undo what killed processes left, and drop the coldest segments while there are more bytes
         than the store may use."""
-        with self.change() as base:
+        with self._changes.change() as base:
             room.release_dead(base, self._alive)
             known = {row[0] for row in base.execute("SELECT id FROM segments")}
             there = set(self._data.segments())
-            self._gone += there - known
+            self._changes.gone += there - known
             for segment in known - there:
-                self._drop(segment)
+                self._changes.drop(segment, "lost")
             while self._size_bytes and room.reserved_bytes(base) > self._size_bytes:
                 coldest = room.coldest_segment(base)
                 if coldest is None:
                     return
-                self._drop(coldest.segment)
+                self._changes.drop(coldest.number)
 
     def close(self) -> None:
         with self._lock:
             try:
-                if self._touched:
-                    with self.change():
-                        self._store_touched()
+                if self._touched or self._unreleased:
+                    with self._settling():
+                        pass
             finally:
                 self._base.close()
 
@@ -285,42 +224,129 @@ class Index:
         )
         return [Slot(segment, slot, size) for segment, slot in rows]
 
-    def _make_room(self, need: int, count: int) -> bool:
-        """Free or add slots of this size. False: nothing more can go."""
+    def _reserve(self, needs: Sequence[int]) -> list[Slot | Status]:
+        """Where a segment has to go for its room on the disk, its end comes first."""
+        given_up = 0  # bytes
+        while True:
+            with self._settling() as base:
+                found: dict[int, list[Slot]] = {}
+                ended = 0
+                for need in set(needs):
+                    count = needs.count(need)
+                    free = self._free(need, count)
+                    while len(free) < count and self._make_room(need, count - len(free), given_up):
+                        free = self._free(need, count)
+                    if given_up < need * (count - len(free)):
+                        ended += self._give_up_for(need)
+                    found[need] = free[::-1]
+                    self._own(base, free, self._owner)
+                if not ended:
+                    return [found[need].pop() if found[need] else Status.FULL for need in needs]
+                for free in found.values():
+                    self._own(base, free, None)
+            given_up += ended
+
+    def _own(self, base: sqlite3.Connection, slots: Sequence[Slot], owner: int | None) -> None:
+        base.executemany(
+            "UPDATE slots SET owner = ? WHERE segment = ? AND slot = ? AND key IS NULL",
+            [(owner, *slot[:2]) for slot in slots],
+        )
+
+    def _publish(self, written: Sequence[tuple[Slot, str, int]]) -> list[Status]:
+        with self._changes.change() as base:
+            there = set(self.find([key for _, key, _ in written])[0])
+            mine = set(
+                base.execute("SELECT segment, slot FROM slots WHERE owner = ?", (self._owner,))
+            )
+            whole = {one for one in {slot.segment for slot, _, _ in written} if self._data.has(one)}
+            kept = [slot[:2] in mine and slot.segment in whole for slot, _, _ in written]
+            good = [one for one, keep in zip(written, kept, strict=True) if keep]
+            tick = self._ticks(len(good))
+            for number, (slot, key, length) in enumerate(good, tick):
+                if key in there:
+                    room.free(base, "key = ?", (key,))
+                there.add(key)
+                base.execute(
+                    "UPDATE slots SET key = ?, family = ?, length = ?, generation = ?, used = ?,"
+                    f" used_at = {NOW}, owner = NULL WHERE segment = ? AND slot = ?",
+                    (key, family_of(key), length, number, number, *slot[:2]),
+                )
+            room.use_segments(base, [slot.segment for slot, _, _ in good], tick)
+        return [Status.DONE if keep else Status.FAILED for keep in kept]
+
+    def _delete(self, keys: Sequence[str]) -> list[Status]:
+        rows, _ = self.find(keys)
+        with self._settling() as base:
+            found = [room.free(base, "key = ?", (key,)) for key in keys]
+            for segment in {row.slot.segment for row in rows.values()}:
+                if room.is_empty(base, segment):
+                    self._changes.drop(segment)
+        return [Status.DONE if one else Status.MISSING for one in found]
+
+    def _make_room(self, need: int, count: int, given_up: int) -> bool:
+        """Free or add slots of this size. False: nothing more can go. given_up: bytes of the disk
+        that a segment left to this."""
         base = self._base
-        if self._size_bytes and need > self._size_bytes:
+        if not self._fits(need):
+            tell(f"a value of {need:,} bytes does not fit into the store")
             return False
-        grown = room.grow(base, self._data, need, self._size_bytes)
+        grown = room.grow(base, self._data, need, self._size_bytes, given_up)
         if grown is room.Growth.ADDED or room.release_dead(base, self._alive):
             return True
-        coldest, used = room.coldest_segment(base, other_than=need), room.oldest(base, need)
-        if coldest is not None and (used is None or coldest.used < used):
-            self._drop(coldest.segment)
-            if grown is room.Growth.DISK:
-                self._data.delete(coldest.segment)  # the disk has to have the room at once
+        colder = room.colder_segment(base, need)
+        if colder is not None and grown is room.Growth.LIMIT:
+            self._changes.drop(colder)
             return True
+        if colder is not None and given_up < need * count and self._fits(need):
+            return False  # see `_give_up_for`
         freed = room.evict(base, need, count)
-        self.evicted += freed
+        room.tally(base, "evicted", freed)
+        if not freed:
+            tell(f"{_SHORT[grown]}, and nothing that is stored may go")
         return freed > 0
 
-    def _drop(self, segment: int) -> None:
-        self.evicted += room.drop(self._base, segment)
-        self._gone.append(segment)
+    def _fits(self, need: int) -> bool:
+        """Whether a value may be stored at all, whatever has to go for it."""
+        if self._size_bytes:
+            return need <= self._size_bytes
+        return need <= room.reserved_bytes(self._base) + self._data.room()
 
-    def _store_touched(self) -> None:
-        if not self._touched:
-            return
-        touched, self._touched = self._touched, {}
-        tick = self._ticks(len(touched))
-        self._base.executemany(
-            f"UPDATE slots SET used = ?, used_at = {_NOW}"
+    def _give_up_for(self, need: int) -> int:
+        """Drop the segment whose values are all colder than those in slots of this size; its bytes,
+        which the disk has when the transaction ends."""
+        colder = room.colder_segment(self._base, need)
+        if colder is None or not self._fits(need):
+            return 0
+        size = room.reserved_bytes(self._base, colder)
+        self._changes.drop(colder)
+        return size
+
+    @contextmanager
+    def _settling(self) -> Iterator[sqlite3.Connection]:
+        """A change that also files what waits for one. It waits on if that fails."""
+        with self._lock:
+            with self._changes.change() as base:
+                base.executemany(
+                    "UPDATE slots SET owner = NULL WHERE segment = ? AND slot = ? AND owner = ?",
+                    [(*slot[:2], self._owner) for slot in self._unreleased],
+                )
+                if self._touched:
+                    self._file_uses(base)
+                yield base
+            self._unreleased.clear()
+            self._touched.clear()
+
+    def _file_uses(self, base: sqlite3.Connection) -> None:
+        tick = self._ticks(len(self._touched))
+        base.executemany(
+            f"UPDATE slots SET used = ?, used_at = {NOW}"
             " WHERE segment = ? AND slot = ? AND generation = ?",
             [
                 (number, slot.segment, slot.number, generation)
-                for number, (slot, generation) in enumerate(touched.items(), tick)
+                for number, (slot, generation) in enumerate(self._touched.items(), tick)
             ],
         )
-        room.use_segments(self._base, [slot.segment for slot in touched], tick)
+        room.use_segments(base, [slot.segment for slot in self._touched], tick)
 
     def _ticks(self, count: int) -> int:
         """The first of as many new numbers, each higher than all before."""
@@ -331,9 +357,4 @@ class Index:
     def _stamp(self) -> tuple[int, int]:
         """Another one when anything may have changed, here or in another process."""
         version: int = self._base.execute("PRAGMA data_version").fetchone()[0]
-        return version, self._changes
-
-
-def create(base: sqlite3.Connection) -> None:
-    """Make the tables, if they are not there."""
-    base.executescript(_SCHEMA)
+        return version, self._changes.count

@@ -18,13 +18,12 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ._file_changes import REFUSED, failed, status_of
 from ._file_data import Data
 from ._file_folder import MANIFEST, Opened
 from ._file_index import Index, Row, Slot
 
 SUMMARY = "file:DIR, a folder on a local disk"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_REFUSED = (OSError, sqlite3.Error)
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
@@ -48,7 +47,7 @@ class FileStore(Storage):
     def lookup(self, keys: Sequence[str]) -> list[bool]:
         try:
             rows, _ = self._use().index.find(keys)
-        except _REFUSED:
+        except REFUSED:
             return [False] * len(keys)
         return [key in rows for key in keys]
 
@@ -64,26 +63,25 @@ class FileStore(Storage):
         try:
             opened = self._use()
             return read_values(opened.index, opened.data, keys, values, check)
-        except _REFUSED:
-            return [Status.FAILED] * len(keys)
+        except REFUSED as error:
+            return [failed(error)] * len(keys)
 
     def write_sealed(
         self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
     ) -> list[Status]:
         try:
-            opened = self._use()
+            opened = self._use(writing=True)
             return write_values(
                 opened.index, opened.data, keys, values, seal, self._options.durable
             )
-        except _REFUSED as error:
-            return [_status(error)] * len(keys)
+        except REFUSED as error:
+            return [status_of(error)] * len(keys)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
         try:
-            there = self._use().index.delete(keys)
-        except _REFUSED:
-            return [Status.FAILED] * len(keys)
-        return [Status.DONE if one else Status.MISSING for one in there]
+            return self._use(writing=True).index.delete(keys)
+        except REFUSED as error:
+            return [failed(error)] * len(keys)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         try:
@@ -94,7 +92,7 @@ class FileStore(Storage):
     def stats(self) -> dict[str, int | float | str]:
         try:
             return {**self._use().index.stats()}
-        except _REFUSED:
+        except REFUSED:
             return {}
 
     def close(self) -> None:
@@ -104,15 +102,21 @@ class FileStore(Storage):
         if opened is not None:
             _close(opened)
 
-    def _use(self) -> Opened:
-        """The open folder. Raises OSError if there is none."""
+    def _use(self, writing: bool = False) -> Opened:
+        """The open folder. What was opened for reading alone is opened again for the first write
+        that may work. Raises OSError if there is none, or if it cannot be written."""
         opened = self._opened
-        if opened is not None and opened.is_there():
-            return opened
+        if opened is None or not opened.is_there() or (writing and opened.may_be_written()):
+            opened = self._again(opened)
+        if writing and opened.unwritable:
+            raise OSError(errno.ENOSPC if opened.full else errno.EROFS, opened.unwritable)
+        return opened
+
+    def _again(self, before: Opened | None) -> Opened:
         with self._lock:
             if self._closed:
                 raise OSError(errno.EBADF, "the store is closed")
-            if self._opened is None or not self._opened.is_there():
+            if self._opened is None or self._opened is before:
                 gone, self._opened = self._opened, None
                 if gone is not None:
                     _close(gone)
@@ -162,8 +166,8 @@ def write_values(
     """Write each value into a reserved slot; what is written gets its key, all in one step."""
     lengths = [sum(buffer.nbytes for buffer in value) for value in values]
     slots = index.reserve(lengths, keys)
-    found = [Status.FULL] * len(keys)
-    unused = {slot: at for at, slot in enumerate(slots) if slot is not None}
+    found = [Status.FULL if isinstance(slot, Slot) else slot for slot in slots]
+    unused = {slot: at for at, slot in enumerate(slots) if isinstance(slot, Slot)}
     try:
         for slot, at in unused.items():
             seal(at)
@@ -174,9 +178,10 @@ def write_values(
             data.sync_folder()
         ready = [slot for slot, at in unused.items() if found[at] is Status.DONE]
         done = index.publish([(slot, keys[unused[slot]], lengths[unused[slot]]) for slot in ready])
-        for slot, kept in zip(ready, done, strict=True):
-            at = unused.pop(slot)
-            found[at] = Status.DONE if kept else Status.FAILED
+        for slot, status in zip(ready, done, strict=True):
+            found[unused[slot]] = status
+            if status is Status.DONE:
+                del unused[slot]
     finally:
         if unused:
             index.release(list(unused))
@@ -193,8 +198,8 @@ def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
     except FileNotFoundError:
         index.lost(row.slot.segment)
         return Status.MISSING
-    except OSError:
-        return Status.FAILED
+    except OSError as error:
+        return failed(error)
     return Status.DONE if whole else Status.CORRUPT
 
 
@@ -205,18 +210,10 @@ def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
         index.lost(slot.segment)
         return Status.FAILED
     except OSError as error:
-        return _status(error)
+        return status_of(error)
     return Status.DONE
 
 
-def _status(error: OSError | sqlite3.Error) -> Status:
-    if isinstance(error, sqlite3.Error):
-        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    else:
-        full = error.errno in _FULL
-    return Status.FULL if full else Status.FAILED
-
-
 def _close(opened: Opened) -> None:
-    with suppress(*_REFUSED):  # what was read last is not remembered
+    with suppress(*REFUSED):  # what was read last is not remembered
         opened.close()
