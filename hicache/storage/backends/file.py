@@ -18,6 +18,7 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..reasons import tell
 from ._file_data import Data
 from ._file_folder import MANIFEST, Opened
 from ._file_index import Index, Row, Slot
@@ -45,11 +46,12 @@ class FileStore(Storage):
             raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         try:
             rows, _ = self._use().index.find(keys)
-        except _REFUSED:
-            return [False] * len(keys)
+        except _REFUSED as error:
+            tell(error)
+            return [None] * len(keys)
         return [key in rows for key in keys]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
@@ -64,7 +66,8 @@ class FileStore(Storage):
         try:
             opened = self._use()
             return read_values(opened.index, opened.data, keys, values, check)
-        except _REFUSED:
+        except _REFUSED as error:
+            tell(error)
             return [Status.FAILED] * len(keys)
 
     def write_sealed(
@@ -81,7 +84,8 @@ class FileStore(Storage):
     def delete(self, keys: Sequence[str]) -> list[Status]:
         try:
             there = self._use().index.delete(keys)
-        except _REFUSED:
+        except _REFUSED as error:
+            tell(error)
             return [Status.FAILED] * len(keys)
         return [Status.DONE if one else Status.MISSING for one in there]
 
@@ -193,7 +197,8 @@ def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
     except FileNotFoundError:
         index.lost(row.slot.segment)
         return Status.MISSING
-    except OSError:
+    except OSError as error:
+        tell(error)
         return Status.FAILED
     return Status.DONE if whole else Status.CORRUPT
 
@@ -210,6 +215,7 @@ def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
 
 
 def _status(error: OSError | sqlite3.Error) -> Status:
+    tell(error)
     if isinstance(error, sqlite3.Error):
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     else:
