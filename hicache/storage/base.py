@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -27,7 +27,7 @@ class Status(StrEnum):
     MISSING = "missing"  # there is no such key
     CORRUPT = "corrupt"  # the key's value is not what was written: another length or other bytes
     FULL = "full"  # the store has no room
-    FAILED = "failed"  # the store could not be asked, or did not answer in time
+    FAILED = "failed"  # the store could not be asked, refused, or did not answer in time
 
 
 class Entry(NamedTuple):
@@ -52,6 +52,36 @@ class StorageOptions:
     create: bool = True
 
 
+@dataclass(slots=True)
+class Losses:
+    """What a store did not do since it was opened, in values, and what that cost.
+
+    lookups_unanswered  keys of which the store did not say whether they are there.
+    reads_failed, reads_missing, reads_corrupt  values that were asked for and did not arrive.
+    writes_refused      values that were not acknowledged: no room, refused, or no answer, after
+                        which they may be there all the same.
+    deletes_failed      values that may be there still.
+    outages, write_outages  how often it stopped answering, and how often only taking writes.
+    late                answers that came after their call had been given up, and were ignored.
+    waited_s            seconds in calls that failed.
+    """
+
+    lookups_unanswered: int = 0
+    reads_failed: int = 0
+    reads_missing: int = 0
+    reads_corrupt: int = 0
+    writes_refused: int = 0
+    deletes_failed: int = 0
+    outages: int = 0
+    write_outages: int = 0
+    late: int = 0
+    waited_s: float = 0.0
+
+    def __add__(self, other: Losses) -> Losses:
+        names = [one.name for one in fields(Losses)]
+        return Losses(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """`scheme:rest`, as in file:DIR, redis://HOST:PORT/0 or s3://BUCKET?endpoint=URL. `text` is the
@@ -67,12 +97,14 @@ class Address:
 
 class Storage(ABC):
     """One open store. Several threads may call it at a time. No call but `entries` raises for what
-    a store does: each value gets a `Status`. `open_storage` raises CallerError for what a person
-    can mend: an unreachable server, a directory of another format."""
+    a store does: each value gets a `Status`, and `reasons.tell` gets why one failed. `open_storage`
+    raises CallerError for what a person can mend: an unreachable server, a directory of another
+    format."""
 
     @abstractmethod
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
-        """Whether each key is there. A hint: a value may be gone when it is read."""
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        """Whether each key is there; None: the store did not say. A hint: a value may be gone when
+        it is read."""
 
     @abstractmethod
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
@@ -108,6 +140,11 @@ class Storage(ABC):
         """Look after the store although nobody calls it: one whose calls hang counts as out.
         Returns how often it was out and came back. Optional; 0 here. Never blocks."""
         return 0
+
+    @property
+    def losses(self) -> Losses:
+        """What it did not do so far, where that is counted (see `breaker`)."""
+        return Losses()
 
     def read_checked(
         self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]

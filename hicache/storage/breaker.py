@@ -1,39 +1,69 @@
-"""A store that is dead or hangs costs little: its calls are answered `FAILED` without asking it.
+"""A store that is dead, hangs or refuses costs little, and says so: once, and why.
 
-A wrapper over any store. After several failed calls in a row, or while one call has been under way
-for too long, the store counts as out: nothing is asked, but one small read now and then, to see
-whether it is back. The pauses between these probes double. There is one notice when the store goes
-out and one when it is back, however many calls fail between.
+A wrapper over any store. It is *out* after several look-ups or reads in a row that failed, or that
+took too long together, or while a call has been under way for too long. Then nothing is asked. A
+*probe* on a thread of its own repeats the smallest part of what failed, to see whether the store is
+back; nobody waits for it. A store that only refuses writes goes on serving reads. Then the write
+that comes after a pause is the probe. Pauses double, also from one outage to the next, as long as
+the store does not stay.
 
-Does not end a call that is under way: the buffers of a read belong to the store until it answers.
+There is one notice for each change of health, with the first reason that the store gave (`reasons`)
+and however many calls fail. What was not answered, read or stored is counted (`losses`). Does not
+end a call that is under way: the buffers of a read belong to the store until it answers.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import TypeVar
 
-from .base import Entry, Status, Storage, Value
+from .base import Entry, Losses, Status, Storage, Value
+from .health import Health
+from .reasons import listening
 
-_PROBE = "probe"  # no page has this key
+A = TypeVar("A", bool | None, Status)
+_LOST = (Status.FAILED, Status.FULL)
+_HUNG_PROBES = 4  # threads that may be lost in them
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerOptions:
-    """failures: calls in a row that must fail. slow_s: a call that takes longer has failed.
+    """failures: calls in a row that must fail. patience_s: seconds that failed calls in a row may
+    take together; one that takes as long is enough. slow_s: a call that takes longer has failed.
     first_pause_s, longest_pause_s: between probes."""
 
     failures: int = 5
+    patience_s: float = 0.9
     slow_s: float = 5.0
     first_pause_s: float = 1.0
     longest_pause_s: float = 60.0
 
 
+class _Kind(Enum):
+    LOOKUP, READ, WRITE, DELETE, PROBE = range(5)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call of the store. probe: of what its answer decides. late: it was judged already."""
+
+    kind: _Kind
+    keys: Sequence[str]
+    value_bytes: int  # of the first value
+    began_s: float
+    probe: bool = False
+    late: bool = False
+    heard: list[str] = field(default_factory=list)
+
+
 class Breaker(Storage):
     """A store that is asked only while it answers. now: seconds of a clock that never goes back.
-    notice: gets a sentence when the store goes out and when it is back."""
+    notice: gets a sentence for each change of health. start: runs a probe, by default on a thread.
+    """
 
     def __init__(
         self,
@@ -42,62 +72,68 @@ class Breaker(Storage):
         now: Callable[[], float],
         notice: Callable[[str], None],
         options: BreakerOptions | None = None,
+        start: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.store = store
-        self._name = name
-        self._now = now
-        self._notice = notice
+        self._name, self._now, self._notice = name, now, notice
         self._options = options or BreakerOptions()
+        self._start = start or _on_a_thread
         self._lock = threading.Lock()
-        self._failures = 0  # in a row
-        self._begun: dict[int, float] = {}  # calls under way: when they began
-        self._calls = 0
-        self._out_since: float | None = None
-        self._probe_at = 0.0
-        self._probing = False
-        self._pause = self._options.first_pause_s
-        self.outages = 0
+        self._begun: list[_Call] = []  # under way
+        self._closed = False
+        self._losses = Losses()
+        pauses = self._options.first_pause_s, self._options.longest_pause_s
+        self._reads = {kind: Health(*pauses) for kind in (_Kind.LOOKUP, _Kind.READ)}
+        self._writes = Health(*pauses)
+        self._whole = Health(*pauses)  # whether it answers at all
+        self._suspect: _Call | None = None  # what a probe is to repeat
+        self._hung_probes = 0
         self.refused = 0  # calls that the store was not asked
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
-        if not self._may_ask():
-            return [False] * len(keys)
-        with self._watched() as call:
-            found = self.store.lookup(keys)
-            call.failed = None if not any(found) else False
-        return found
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        return self._ask(_Kind.LOOKUP, keys, (), lambda: self.store.lookup(keys), None)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self._asked(lambda: self.store.read(keys, values), len(keys))
+        ask = partial(self.store.read, keys, values)
+        return self._ask(_Kind.READ, keys, values, ask, Status.FAILED)
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-        return self._asked(lambda: self.store.write(keys, values), len(keys))
+        ask = partial(self.store.write, keys, values)
+        return self._ask(_Kind.WRITE, keys, values, ask, Status.FAILED)
 
     def read_checked(
         self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
     ) -> list[Status]:
-        return self._asked(lambda: self.store.read_checked(keys, values, check), len(keys))
+        ask = partial(self.store.read_checked, keys, values, check)
+        return self._ask(_Kind.READ, keys, values, ask, Status.FAILED)
 
     def write_sealed(
         self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
     ) -> list[Status]:
-        return self._asked(lambda: self.store.write_sealed(keys, values, seal), len(keys))
+        ask = partial(self.store.write_sealed, keys, values, seal)
+        return self._ask(_Kind.WRITE, keys, values, ask, Status.FAILED)
 
     def delete(self, keys: Sequence[str]) -> list[Status]:
-        return self._asked(lambda: self.store.delete(keys), len(keys))
+        ask = partial(self.store.delete, keys)
+        return self._ask(_Kind.DELETE, keys, (), ask, Status.FAILED)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
+        if self.out:
+            raise ConnectionError(f"{self._name} does not answer")
         return self.store.entries(prefix)
 
     def stats(self) -> dict[str, int | float | str]:
-        return self.store.stats() | {"outages": self.outages, "calls_refused": self.refused}
+        figures = {} if self.out else self.store.stats()
+        return figures | {"outages": self._losses.outages, "calls_refused": self.refused}
 
     def look(self) -> int:
         with self._lock:
             self._judge_hanging()
-            return self.outages - self.out
+        self._probe_if_due()
+        return self._losses.outages - self.out
 
     def close(self) -> None:
+        self._closed = True
         self.store.close()
 
     def register(self, memory: Sequence[memoryview]) -> None:
@@ -106,95 +142,217 @@ class Breaker(Storage):
     @property
     def out(self) -> bool:
         """Whether the store counts as out."""
-        return self._out_since is not None
+        return self._whole.is_out
 
-    def _asked(self, ask: Callable[[], list[Status]], count: int) -> list[Status]:
-        if not self._may_ask():
-            return [Status.FAILED] * count
-        with self._watched() as call:
-            found = ask()
-            call.failed = bool(found) and all(status is Status.FAILED for status in found)
-        return found
-
-    def _may_ask(self) -> bool:
-        """Whether to ask the store. Probes it first if it is out and the pause is over."""
+    @property
+    def losses(self) -> Losses:
         with self._lock:
-            now = self._judge_hanging()
-            if self._out_since is None:
-                return True
-            if now < self._probe_at or self._probing:
+            return replace(self._losses)
+
+    def _ask(
+        self,
+        kind: _Kind,
+        keys: Sequence[str],
+        values: Sequence[Value],
+        ask: Callable[[], list[A]],
+        failed: A,
+    ) -> list[A]:
+        """The answers of the store, or as many failures if it is not asked."""
+        if not keys:
+            return []
+        with self._lock:
+            self._judge_hanging()
+        self._probe_if_due()
+        size = sum(buffer.nbytes for buffer in values[0]) if values else 0
+        with self._lock:
+            call = _Call(kind, keys, size, self._now())
+            if not self._may_ask(call):
                 self.refused += 1
-                return False
-            self._probing = True
+                self._count(kind, [failed] * len(keys))
+                return [failed] * len(keys)
+            self._begun.append(call)
+        answers = [failed] * len(keys)  # if it raises
         try:
-            with self._watched(probe=True) as call:
-                answer = self.store.read([_PROBE], [(memoryview(bytearray(1)),)])
-                call.failed = answer == [Status.FAILED]
+            with listening() as call.heard:
+                answers = ask()
         finally:
-            self._probing = False
+            self._ended(call, answers)
+        return answers
+
+    def _may_ask(self, call: _Call) -> bool:
+        if self.out:
+            return False
+        if call.kind is _Kind.WRITE and self._writes.is_out:
+            call.probe = self._writes.begin_probe(call.began_s)
+            return call.probe
+        return True
+
+    def _ended(self, call: _Call, answers: Sequence[bool | Status | None]) -> None:
         with self._lock:
-            if self._out_since is not None:
-                self.refused += 1
-            return self._out_since is None
+            if call.late:
+                self._losses.late += 1
+                return
+            self._begun.remove(call)
+            seconds = self._now() - call.began_s
+            slow = seconds > self._options.slow_s
+            self._judge(call, answers, seconds, self._too_long() if slow else "")
+        self._probe_if_due()
 
-    def _judge_hanging(self) -> float:
-        """Go out if a call has been under way for too long. Returns the time."""
-        now, slow_s = self._now(), self._options.slow_s
-        hanging = [number for number, began in self._begun.items() if now - began > slow_s]
-        for number in hanging:
-            del self._begun[number]  # it is judged, and does not count again
-        if hanging:
-            self._go_out(f"a call has taken more than {slow_s:g} s")
-        return now
+    def _judge(
+        self, call: _Call, answers: Sequence[bool | Status | None], seconds: float, slow: str
+    ) -> None:
+        """What a call says about the store. slow: the reason if it took too long."""
+        self._count(call.kind, answers)
+        wrong = [one for one in answers if one is None or one in _LOST]
+        if wrong or slow:
+            self._losses.waited_s += seconds
+        if self._closed:
+            return  # closing makes calls fail
+        health = self._writes if call.kind is _Kind.WRITE else self._reads.get(call.kind)
+        if health is None:
+            if slow:
+                self._suspect = self._suspect or call
+        elif not wrong and not slow:
+            health.answered()
+            if call.probe:
+                self._writes_again()
+        else:
+            waited = 0.0 if wrong and set(wrong) == {Status.FULL} else seconds
+            health.failed(waited, whole=bool(slow) or len(wrong) == len(answers))
+            if call.probe:
+                health.failed_probe(self._now())
+            elif slow or health.is_over(self._options.failures, self._options.patience_s):
+                self._gone(call, slow or (call.heard or [_in_words(wrong[0])])[0])
 
-    @contextmanager
-    def _watched(self, probe: bool = False) -> Iterator[_Call]:
-        """Time a call and judge it by its outcome. A lookup that finds nothing says nothing."""
-        call = _Call()
-        with self._lock:
-            self._calls += 1
-            number, began = self._calls, self._now()
-            self._begun[number] = began
-        try:
-            yield call
-        finally:
-            with self._lock:
-                self._begun.pop(number, None)
-                slow = self._now() - began > self._options.slow_s
-                if slow or call.failed:
-                    self._failed(probe)
-                elif call.failed is False:
-                    self._answered()
+    def _gone(self, call: _Call, why: str) -> None:
+        """Calls of this kind fail: the store is out, or takes no writes."""
+        if call.kind is not _Kind.WRITE:
+            self._go_out(call, why)
+        elif not self._writes.is_out and not self.out:
+            self._writes.go_out(self._now(), why)
+            self._suspect = self._suspect or call  # it may be dead: a probe shows which
 
-    def _failed(self, probe: bool) -> None:
-        self._failures += 1
-        if probe:
-            self._pause = min(self._pause * 2, self._options.longest_pause_s)
-            self._probe_at = self._now() + self._pause
-        elif self._out_since is None and self._failures >= self._options.failures:
-            self._go_out(f"{self._failures} calls in a row failed")
-
-    def _answered(self) -> None:
-        self._failures = 0
-        if self._out_since is not None:
-            away = self._now() - self._out_since
-            self._out_since = None
-            self._notice(f"storage: {self._name} answers again, after {away:.1f} s")
-
-    def _go_out(self, why: str) -> None:
-        if self._out_since is not None:
-            return  # one notice for each outage
-        self.outages += 1
-        self._out_since = self._now()
-        self._pause = self._options.first_pause_s
-        self._probe_at = self._out_since + self._pause
+    def _go_out(self, call: _Call, why: str) -> None:
+        if self.out:
+            return
+        now = self._now()
+        self._losses.outages += 1
+        self._whole.go_out(now, why)
+        self._suspect = replace(call, keys=call.keys[:1])
+        self._writes.forget()  # it is found out anew
         self._notice(
             f"storage: {self._name} does not answer ({why}); going on without it, and asking "
             "again now and then"
         )
 
+    def _back(self) -> None:
+        away = self._whole.back(self._now())
+        self._suspect = None
+        for health in self._reads.values():
+            health.answered()
+        self._notice(f"storage: {self._name} answers again, after {away:.1f} s")
 
-class _Call:
-    """failed: None if the outcome says nothing about the store; so far it counts as failed."""
+    def _refuses(self) -> None:
+        """It answers, and takes no writes."""
+        self._losses.write_outages += 1
+        self._writes.told = True
+        self._notice(
+            f"storage: {self._name} takes no writes ({self._writes.why}); what it has is read, and "
+            "new pages are not kept"
+        )
 
-    failed: bool | None = True
+    def _writes_again(self) -> None:
+        told = self._writes.told
+        away = self._writes.back(self._now())
+        if told:
+            self._notice(f"storage: {self._name} takes writes again, after {away:.1f} s")
+
+    def _judge_hanging(self) -> None:
+        """Give up on calls that have been under way for too long."""
+        now = self._now()
+        for call in [one for one in self._begun if now - one.began_s > self._options.slow_s]:
+            self._begun.remove(call)
+            call.late = True
+            failed: Status | None = None if call.kind is _Kind.LOOKUP else Status.FAILED
+            if call.kind is _Kind.PROBE:
+                self._hung_probes += 1
+                self._probed(call, self._too_long())
+            else:
+                self._judge(call, [failed] * len(call.keys), now - call.began_s, self._too_long())
+
+    def _too_long(self) -> str:
+        return f"a call has taken more than {self._options.slow_s:g} s"
+
+    def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
+        losses = self._losses
+        if kind is _Kind.LOOKUP:
+            losses.lookups_unanswered += sum(one is None for one in answers)
+        elif kind is _Kind.READ:
+            losses.reads_failed += sum(one in _LOST for one in answers)
+            losses.reads_missing += sum(one is Status.MISSING for one in answers)
+            losses.reads_corrupt += sum(one is Status.CORRUPT for one in answers)
+        elif kind is _Kind.WRITE:
+            losses.writes_refused += sum(one is not Status.DONE for one in answers)
+        elif kind is _Kind.DELETE:
+            losses.deletes_failed += sum(one in _LOST for one in answers)
+
+    # -- probes
+
+    def _probe_if_due(self) -> None:
+        """Begin a probe if something is to be found out and the pause is over."""
+        with self._lock:
+            due = self._suspect is not None and not self._closed
+            due = due and self._hung_probes < _HUNG_PROBES
+            due = due and self._whole.begin_probe(self._now())
+        if due:
+            self._start(self._probe)
+
+    def _probe(self) -> None:
+        """Look up or read the first value of the call that failed, into memory of its own."""
+        with self._lock:
+            what = self._suspect
+            if what is None:  # it was found out meanwhile
+                self._whole.end_probe()
+                return
+            call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, self._now())
+            self._begun.append(call)
+        with listening() as heard:
+            try:
+                if what.kind is _Kind.READ:
+                    buffer = memoryview(bytearray(call.value_bytes))
+                    failed = self.store.read(call.keys, [(buffer,)]) == [Status.FAILED]
+                else:
+                    failed = self.store.lookup(call.keys) == [None]
+                why = (heard or [_in_words(None)])[0] if failed else ""
+            except Exception as error:  # a defect of the backend; there is nobody else to tell
+                why = repr(error)
+        with self._lock:
+            if call.late:
+                self._hung_probes -= 1
+                return
+            self._begun.remove(call)
+            slow = self._now() - call.began_s > self._options.slow_s
+            self._probed(call, why or (self._too_long() if slow else ""))
+
+    def _probed(self, call: _Call, why: str) -> None:
+        """why: the reason if it failed."""
+        if why and self.out:
+            self._whole.failed_probe(self._now())
+            return
+        self._whole.end_probe()
+        if self.out:
+            self._back()
+            return
+        self._suspect = None
+        if why:
+            self._go_out(call, why)
+        elif self._writes.is_out and not self._writes.told:
+            self._refuses()
+
+
+def _on_a_thread(job: Callable[[], None]) -> None:
+    threading.Thread(target=job, name="storage-probe", daemon=True).start()
+
+
+def _in_words(status: bool | Status | None) -> str:
+    return "no room" if status is Status.FULL else "no answer"

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 class GivenUp(Exception):
     """The call did not end in time, or the store was closed."""
+
+    def __str__(self) -> str:
+        return "no answer in time"
 
 
 class Call:
@@ -87,12 +91,13 @@ class Workers(Generic[R]):
         """The result of the job, or what it raised. Raises GivenUp."""
         call = Call()
         worker = self._take(call, timeout_s)
+        context = copy_context()  # a job may tell its caller why it failed
         results: list[T] = []
         errors: list[Exception] = []
 
         def work() -> None:
             try:
-                results.append(job(worker.resource(self._make), call))
+                results.append(context.run(job, worker.resource(self._make), call))
             except Exception as error:
                 errors.append(error)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 import xxhash
 
-from .base import Entry, Status, Storage, Value
+from .base import Entry, Losses, Status, Storage, Value
 
 HEADER_BYTES = 64
 VERSION = 1  # of the header
@@ -51,7 +51,7 @@ class Verified(Storage):
         self._lock = threading.Lock()
         self._slots = _Slots()
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return self.store.lookup(keys)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
@@ -90,6 +90,10 @@ class Verified(Storage):
 
     def look(self) -> int:
         return self.store.look()
+
+    @property
+    def losses(self) -> Losses:
+        return self.store.losses
 
     def close(self) -> None:
         self.store.close()

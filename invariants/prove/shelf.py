@@ -41,7 +41,7 @@ class Gate(Storage):
         self.store = store
         self.hidden: frozenset[str] = frozenset()
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         found = self.store.lookup(keys)
         return [there and key not in self.hidden for key, there in zip(keys, found, strict=True)]
 

@@ -17,19 +17,22 @@ from hicache.storage.base import Status
 from .contents import Contents
 
 
-def looked_up(contents: Contents, components: Sequence[str], action: Lookup) -> int:
-    """The answer to a lookup. components: in the order of the configuration."""
+def looked_up(contents: Contents, components: Sequence[str], action: Lookup) -> tuple[int, bool]:
+    """The answer to a lookup, and whether the store has answered. components: in the order of the
+    configuration."""
     asked = len(action.digests)
-    there = []
+    there: list[tuple[int, list[bool | None]]] = []
     for place, (name, trailing) in enumerate(zip(components, action.trailing_pages, strict=True)):
         known = action.known_pages if place == 0 else 0
-        found = [True] * known + contents.lookup(name, action.digests[known:])
+        found: list[bool | None] = [True] * known
+        found += contents.lookup(name, action.digests[known:])
         there.append((trailing, found))
+    answered = not any(one is None for _, found in there for one in found)
     for pages in range(asked, 0, -1):
         first = [max(0, pages - trailing) if trailing else 0 for trailing, _ in there]
         if all(all(found[start:pages]) for start, (_, found) in zip(first, there, strict=True)):
-            return pages
-    return 0
+            return pages, answered
+    return 0, answered
 
 
 def arrived(action: Fetch, statuses: Sequence[Sequence[Status]]) -> int:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import product
 from typing import TypeAlias
 
-from hicache.storage.base import Status
+from hicache.storage.base import Losses, Status
 
 Name: TypeAlias = tuple[str, bytes]  # component, digest of the page
 
@@ -36,8 +36,8 @@ class Contents(ABC):
     """Values by component and digest. A batch has a status for each of its digests."""
 
     @abstractmethod
-    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
-        """Whether each value is there, or is said to be."""
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
+        """Whether each value is there, or is said to be; None: there was no answer."""
 
     @abstractmethod
     def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:
@@ -54,6 +54,11 @@ class Contents(ABC):
     def fate(self, component: str, digest: bytes) -> Fate:
         """What became of a value that is not there."""
         return Fate.NEVER
+
+    @property
+    def losses(self) -> Losses:
+        """What a real store did not do so far. Those of a simulated one are its executor's."""
+        return Losses()
 
     def close(self) -> None:  # noqa: B027
         """End what is open. Without effect here."""
@@ -78,7 +83,7 @@ class Medium(Contents):
         """The values, the least recently used first."""
         return iter(self._values)
 
-    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
         return [(component, digest) in self._values for digest in digests]
 
     def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:

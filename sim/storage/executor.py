@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.core.types import FlightId
-from hicache.storage.base import Status
+from hicache.storage.base import Losses, Status
 
-from .answers import arrived, durable, looked_up, pieces_within
+from .answers import arrived, durable, looked_up, pieces_within, values
 from .contents import Contents
 from .page_bytes import PageBytes
 
@@ -24,11 +24,12 @@ from .page_bytes import PageBytes
 @dataclass(slots=True)
 class Moved:
     """What a store did: values by component and status, in each direction. short: by flight, the
-    status of the first value that did not arrive."""
+    status of the first value that did not arrive. losses: of actions that it did not answer."""
 
     read: dict[str, Counter[Status]] = field(default_factory=dict)
     written: dict[str, Counter[Status]] = field(default_factory=dict)
     short: dict[FlightId, Status] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Losses)
 
 
 class StoreExecutor:
@@ -77,8 +78,19 @@ class StoreExecutor:
             self._replies.append(reply)
             self.listener()
 
-    def _fail(self, action: StorageAction) -> None:
+    def _lose(self, action: StorageAction) -> None:
         """The answer of a store that is not there."""
+        losses = self.moved.losses
+        if type(action) is Lookup:
+            losses.lookups_unanswered += len(action.digests)
+        elif type(action) is Fetch:
+            losses.reads_failed += values(action)
+        elif type(action) is Store:
+            losses.writes_refused += values(action)
+        self._fail(action)
+
+    def _fail(self, action: StorageAction) -> None:
+        """Answer an action of which nothing is done."""
         flight = action.flight
         if type(action) is Lookup:
             self._answer(flight, LookupDone(flight))
@@ -91,13 +103,15 @@ class StoreExecutor:
         self.moved.short[flight] = Status.FAILED
 
     def _looked_up(self, action: Lookup) -> None:
-        pages = looked_up(self.contents, self._components, action)
+        pages, answered = looked_up(self.contents, self._components, action)
+        if not answered:
+            self.moved.short[action.flight] = Status.FAILED
         self._answer(action.flight, LookupDone(action.flight, pages))
 
-    def _fetched(self, action: Fetch, values: int) -> None:
-        """values: how many have moved."""
+    def _fetched(self, action: Fetch, moved: int) -> None:
+        """moved: how many values."""
         found: list[list[Status]] = []
-        for piece, taken in pieces_within(action.pieces, values):
+        for piece, taken in pieces_within(action.pieces, moved):
             statuses = self.contents.read(piece.component, piece.digests[:taken])
             self.page_bytes.fill(piece, statuses)
             self.moved.read.setdefault(piece.component, Counter()).update(statuses)
@@ -107,10 +121,10 @@ class StoreExecutor:
                 self.moved.short.setdefault(action.flight, wrong)
         self._answer(action.flight, FetchDone(action.flight, arrived(action, found)))
 
-    def _stored(self, action: Store, values: int) -> None:
-        """values: how many have moved."""
+    def _stored(self, action: Store, moved: int) -> None:
+        """moved: how many values."""
         found: list[Status] = []
-        for piece, taken in pieces_within(action.pieces, values):
+        for piece, taken in pieces_within(action.pieces, moved):
             self.page_bytes.check(piece)
             statuses = self.contents.write(piece.component, piece.digests[:taken])
             self.moved.written.setdefault(piece.component, Counter()).update(statuses)

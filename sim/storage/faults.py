@@ -24,20 +24,12 @@ class Faulty(Contents):
         self._operations = 0
         self._spoiled: dict[Name, Fate] = {}
 
-    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
-        there = self._there(component, digests, self._contents.lookup(component, digests))
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
+        found = self._contents.lookup(component, digests)
+        lost = [self._spoiled.get((component, digest)) is Fate.LOST for digest in digests]
         return [
-            found or self._happens("lying", self._options.lying, digest)
-            for found, digest in zip(there, digests, strict=True)
-        ]
-
-    def _there(
-        self, component: str, digests: Sequence[bytes], found: Sequence[bool]
-    ) -> Sequence[bool]:
-        spoiled = self._spoiled
-        return [
-            one and spoiled.get((component, digest)) is not Fate.LOST
-            for one, digest in zip(found, digests, strict=True)
+            (there and not gone) or self._happens("lying", self._options.lying, digest)
+            for there, gone, digest in zip(found, lost, digests, strict=True)
         ]
 
     def read(self, component: str, digests: Sequence[bytes]) -> list[Status]:

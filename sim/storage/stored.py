@@ -15,7 +15,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.storage.base import Status, Storage
+from hicache.storage.base import Losses, Status, Storage
 from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
 
@@ -100,8 +100,8 @@ class StoredContents(Contents):
         found = document_of(bytes(buffer), context) if status == [Status.DONE] else None
         return found or {}
 
-    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
-        found = [True] * len(digests)
+    def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool | None]:
+        found: list[bool | None] = [True] * len(digests)
         for keys in self._keys(component, digests):
             found = [a and b for a, b in zip(found, self._store.lookup(keys), strict=True)]
         return found
@@ -140,6 +140,10 @@ class StoredContents(Contents):
 
     def fate(self, component: str, digest: bytes) -> Fate:
         return Fate.EVICTED if (component, digest) in self._written else Fate.NEVER
+
+    @property
+    def losses(self) -> Losses:
+        return self._store.losses
 
     def close(self) -> None:
         self._store.close()

@@ -57,7 +57,9 @@ class TimedStore(StoreExecutor):
         action = self._open.get(flight)
         if action is None or type(action) is Delete:
             return
-        if self._hung.pop(flight, None) is not None or type(action) is Lookup:
+        if self._hung.pop(flight, None) is not None:
+            self._lose(action)
+        elif type(action) is Lookup:
             self._fail(action)
         elif not self.reads.cut(flight):
             self.writes.cut(flight)
@@ -112,10 +114,10 @@ class TimedStore(StoreExecutor):
                 self._clock.after(self._options.back_at_ns - now_ns, lambda: self._woken(action))
             return False
         if self._options.is_dead(now_ns):
-            self._fail(action)
+            self._lose(action)
             return False
         return True
 
     def _woken(self, action: StorageAction) -> None:
         if self._hung.pop(action.flight, None) is not None:
-            self._fail(action)
+            self._lose(action)

@@ -82,7 +82,7 @@ def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path
         assert set(batches[0]) == {Status.DONE}
         assert set(batches[-1]) <= {Status.DONE, Status.FAILED, Status.FULL}
         assert set(check(store, keys, values)) == {Status.FAILED}
-        assert store.lookup(keys) == [False] * 64
+        assert store.lookup(keys) == [None] * 64
         rig.server.processes[:] = again(rig, scheme, tmp_path).processes
         eventually(lambda: Status.FAILED not in check(store, keys, values))
         eventually(lambda: store.write(keys, values) == [Status.DONE] * 64)

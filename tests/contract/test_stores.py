@@ -136,7 +136,7 @@ def test_use_after_close_fails_and_closing_twice_does_not(rig: Rig, tmp_path: Pa
     assert store.write([key], [value]) == [Status.DONE]
     store.close()
     store.close()
-    assert store.lookup([key]) == [False]
+    assert store.lookup([key]) == [None]
     assert store.read([key], [value]) == [Status.FAILED]
     assert store.write([key], [value]) == store.delete([key]) == [Status.FAILED]
 

@@ -14,9 +14,10 @@ class MemoryStore(Storage):
         self.answer: Status | None = None  # what every read and write says instead
         self.calls = 0
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         self.calls += 1
-        return [self.answer is None and key in self.values for key in keys]
+        failed = self.answer is Status.FAILED
+        return [None if failed else self.answer is None and key in self.values for key in keys]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         self.calls += 1

@@ -1,18 +1,22 @@
-"""A dead or hanging store: few calls, one notice for each outage, and a way back."""
+"""A store that is dead, hangs or refuses: few calls, one notice for each change, and a way back."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 import pytest
 
 from hicache.storage.base import Status, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.reasons import tell
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 
-OPTIONS = BreakerOptions(failures=3, slow_s=2.0, first_pause_s=1.0, longest_pause_s=4.0)
+OPTIONS = BreakerOptions(
+    failures=3, patience_s=0.9, slow_s=2.0, first_pause_s=1.0, longest_pause_s=4.0
+)
 
 
 class Clock:
@@ -23,15 +27,35 @@ class Clock:
         return self.s
 
 
+class Refusing(MemoryStore):
+    """A store that takes no writes as long as `refuses` says so."""
+
+    refuses: Status | None = None
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        if self.refuses is None:
+            return super().write(keys, values)
+        self.calls += 1
+        tell("NOREPLICAS Not enough good replicas to write.")
+        return [self.refuses for _ in keys]
+
+
 class Rig:
+    """A breaker whose probes run at once."""
+
     def __init__(self, medium: MemoryStore | None = None) -> None:
         self.medium = medium or MemoryStore()
         self.clock = Clock()
         self.notices: list[str] = []
-        self.store = Breaker(self.medium, "file:x", self.clock, self.notices.append, OPTIONS)
+        self.store = Breaker(
+            self.medium, "file:x", self.clock, self.notices.append, OPTIONS, lambda job: job()
+        )
 
     def write(self) -> Status:
         return self.store.write(["key"], [(memoryview(b"v"),)])[0]
+
+    def read(self) -> Status:
+        return self.store.read(["key"], [(memoryview(bytearray(1)),)])[0]
 
     def kill(self) -> None:
         self.medium.answer = Status.FAILED
@@ -47,65 +71,173 @@ def rig() -> Rig:
 
 def test_a_store_that_answers_is_always_asked(rig: Rig) -> None:
     assert rig.write() is Status.DONE
-    assert rig.store.lookup(["key", "none"]) == [True, False]
-    for answer in (Status.FULL, Status.MISSING, Status.CORRUPT):
+    for _ in range(10):
+        assert rig.store.lookup(["key", "none"]) == [True, False]
+    for answer in (Status.MISSING, Status.CORRUPT):
         rig.medium.answer = answer
-        assert [rig.write() for _ in range(10)] == [answer] * 10
+        assert [rig.read() for _ in range(10)] == [answer] * 10
     assert rig.notices == []
+    losses = rig.store.losses
+    assert (losses.reads_missing, losses.reads_corrupt, losses.reads_failed) == (10, 10, 0)
 
 
-def test_a_dead_store_is_no_longer_asked_and_told_once(rig: Rig) -> None:
+def test_look_ups_alone_notice_a_dead_store(rig: Rig) -> None:
+    rig.kill()
+    assert [rig.store.lookup(["a", "b"]) for _ in range(50)] == [[None, None]] * 50
+    assert rig.medium.calls == 3
+    assert rig.notices == [
+        "storage: file:x does not answer (no answer); going on without it, and asking again now "
+        "and then"
+    ]
+    assert rig.store.losses.lookups_unanswered == 100
+    assert rig.store.stats()["calls_refused"] == 47
+
+
+def test_one_call_that_times_out_is_enough() -> None:
+    """So a store that hangs costs its caller the time-out once."""
+
+    class Silent(MemoryStore):
+        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+            self.calls += 1
+            clock.s += 1.0
+            return [None for _ in keys]
+
+    rig = Rig(Silent())
+    clock = rig.clock
+    for _ in range(12):
+        rig.store.lookup(["key"])
+    assert rig.medium.calls == 1
+    assert clock.s == 1.0
+    assert rig.store.losses.waited_s == 1.0
+    assert len(rig.notices) == 1
+
+
+def test_a_dead_store_is_one_change_whoever_finds_it_out(rig: Rig) -> None:
+    """Writes fail first: a look-up shows that it does not answer at all."""
     rig.kill()
     for _ in range(100):
         assert rig.write() is Status.FAILED
-        assert rig.store.lookup(["key"]) == [False]
-    assert rig.medium.calls == 5  # three writes and the lookups between them
+        assert rig.store.lookup(["key"]) == [None]
     assert len(rig.notices) == 1
-    assert "file:x does not answer (3 calls in a row failed)" in rig.notices[0]
-    assert rig.store.stats()["calls_refused"] == 195
+    assert "file:x does not answer (" in rig.notices[0]
+    assert rig.store.losses.writes_refused == rig.store.losses.lookups_unanswered == 100
+    assert (rig.store.losses.outages, rig.store.losses.write_outages) == (1, 0)
+
+
+@pytest.mark.parametrize("refusal", [Status.FAILED, Status.FULL])
+def test_a_store_that_takes_no_writes_goes_on_serving_reads(refusal: Status) -> None:
+    rig = Rig(medium := Refusing())
+    assert rig.write() is Status.DONE
+    medium.refuses = refusal
+    for tenth in range(200):
+        rig.clock.s = tenth / 10
+        assert rig.write() in (refusal, Status.FAILED)
+        assert rig.store.lookup(["key", "none"]) == [True, False]
+        assert rig.read() is Status.DONE
+    assert rig.notices == [
+        "storage: file:x takes no writes (NOREPLICAS Not enough good replicas to write.); what it "
+        "has is read, and new pages are not kept"
+    ]
+    assert medium.calls == 1 + 400 + 1 + 3 + 6, "and one look-up that showed that it answers"
+    assert rig.store.losses.writes_refused == 200
+    assert rig.store.losses.write_outages == 1
+    assert not rig.store.out
+    medium.refuses = None
+    rig.clock.s += 4.0
+    assert rig.write() is Status.DONE
+    assert rig.notices[1:] == ["storage: file:x takes writes again, after 23.7 s"]
 
 
 def test_failures_that_are_not_in_a_row_do_not_count(rig: Rig) -> None:
     for _ in range(5):
         rig.kill()
-        assert [rig.write(), rig.write()] == [Status.FAILED] * 2
+        assert [rig.read(), rig.read()] == [Status.FAILED] * 2
+        assert rig.store.lookup(["a"]) == rig.store.lookup(["a"]) == [None]
         rig.revive()
-        assert rig.write() is Status.DONE
+        assert rig.read() is Status.MISSING
+        assert rig.store.lookup(["a"]) == [False]
     assert not rig.store.out
+
+
+def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
+    """As where one process knows the keys and another one, which is dead, has the values."""
+
+    class Forgetful(MemoryStore):
+        def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+            self.calls += 1
+            return [Status.FAILED for _ in keys]
+
+    rig = Rig(Forgetful())
+    rig.write()
+    for _ in range(10):
+        assert rig.store.lookup(["key"]) in ([True], [None])
+        rig.read()
+    rig.clock.s = 1.0
+    assert rig.store.lookup(["key"]) == [None], "the probe reads, and that fails as before"
+    assert len(rig.notices) == 1
 
 
 def test_probes_come_at_doubling_pauses(rig: Rig) -> None:
     rig.kill()
     for _ in range(3):
-        rig.write()
+        rig.read()
     probes = []
     for tenth in range(200):
         rig.clock.s = tenth / 10
         before = rig.medium.calls
-        rig.write()
+        rig.read()
         if rig.medium.calls > before:
             probes.append(rig.clock.s)
     assert probes == [1.0, 3.0, 7.0, 11.0, 15.0, 19.0]
     assert len(rig.notices) == 1
 
 
-def test_a_store_that_is_back_is_used_again_and_told_once(rig: Rig) -> None:
-    for outage in range(1, 4):
+def test_nobody_waits_for_a_probe() -> None:
+    rig = Rig()
+    jobs: list[Callable[[], None]] = []
+    store = Breaker(rig.medium, "x", rig.clock, rig.notices.append, OPTIONS, jobs.append)
+    rig.kill()
+    for _ in range(3):
+        store.lookup(["key"])
+    rig.revive()
+    rig.clock.s = 1.0
+    calls = rig.medium.calls
+    for _ in range(20):
+        assert store.lookup(["key"]) == [None]
+    assert rig.medium.calls == calls
+    assert len(jobs) == 1
+    jobs.pop()()
+    assert store.lookup(["key"]) == [False]
+    assert [one.split(" after")[0] for one in rig.notices[1:]] == ["storage: x answers again,"]
+
+
+def test_a_store_that_flaps_is_asked_ever_more_rarely(rig: Rig) -> None:
+    waited = []
+    for outage in range(1, 6):
         rig.kill()
         for _ in range(10):
-            rig.write()
+            rig.read()
         rig.revive()
-        assert rig.write() is Status.FAILED, "the pause is not over"
-        rig.clock.s += 1.0
-        assert rig.write() is Status.DONE
+        began = rig.clock.s
+        while rig.read() is Status.FAILED:
+            rig.clock.s += 0.5
+        waited.append(rig.clock.s - began)
         assert len(rig.notices) == 2 * outage
-        assert rig.notices[-1] == "storage: file:x answers again, after 1.0 s"
-    assert rig.store.stats()["outages"] == 3
+        assert rig.notices[-1] == f"storage: file:x answers again, after {waited[-1]:.1f} s"
+    assert waited == [1.0, 2.0, 4.0, 4.0, 4.0]
+    assert rig.store.stats()["outages"] == 5
+    rig.clock.s += 4.5
+    rig.kill()
+    for _ in range(10):
+        rig.read()
+    rig.clock.s += 1.0
+    rig.revive()
+    assert rig.read() is Status.MISSING, "it had stayed for a while, so the pause is short again"
 
 
 def test_slow_calls_are_failures(rig: Rig) -> None:
     class Slow(MemoryStore):
-        def lookup(self, keys: Sequence[str]) -> list[bool]:
+        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
             clock.s += 2.1
             return [False for _ in keys]
 
@@ -114,13 +246,17 @@ def test_slow_calls_are_failures(rig: Rig) -> None:
     for _ in range(10):
         rig.store.lookup(["key"])
     assert rig.store.out
-    assert clock.s == pytest.approx(3 * 2.1)
+    assert "a call has taken more than 2 s" in rig.notices[0]
+    assert len(rig.notices) == 1
 
 
 def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     class Hanging(MemoryStore):
+        hung = False
+
         def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
-            if keys == ["hang"]:
+            if not self.hung:
+                self.hung = True
                 begun.set()
                 go_on.wait(20)
             return super().read(keys, values)
@@ -134,6 +270,9 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     thread.start()
     assert begun.wait(20)
     assert rig.write() is Status.DONE
+    rig.clock.s = 2.0
+    assert Verified(rig.store).look() == 0
+    assert rig.notices == [], "at the limit it is in time"
     rig.clock.s = 2.1
     assert Verified(rig.store).look() == 0
     assert len(rig.notices) == 1, "although nobody calls it"
@@ -148,16 +287,42 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     assert answers == [Status.MISSING]
     assert rig.write() is Status.DONE
     assert len(rig.notices) == 2
+    assert rig.store.losses.late == 1
+    assert rig.store.losses.reads_failed == 1, "it was given up, and is not counted twice"
 
 
 def test_a_store_that_raises_has_failed(rig: Rig) -> None:
     class Broken(MemoryStore):
-        def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
             raise RuntimeError("a defect of the backend")
 
     rig = Rig(Broken())
     for _ in range(3):
         with pytest.raises(RuntimeError):
-            rig.write()
-    assert rig.write() is Status.FAILED
+            rig.store.lookup(["key"])
+    assert rig.store.lookup(["key"]) == [None]
     assert rig.store.out
+    rig.clock.s = 1.0
+    assert rig.store.lookup(["key"]) == [None], "its probe raises too"
+
+
+def test_a_delete_reaches_a_store_that_takes_no_writes() -> None:
+    """A full store needs it."""
+    rig = Rig(medium := Refusing())
+    rig.write()
+    medium.refuses = Status.FULL
+    for _ in range(5):
+        rig.write()
+    assert rig.store.delete(["key", "none"]) == [Status.DONE, Status.MISSING]
+
+
+def test_closing_is_no_outage(rig: Rig) -> None:
+    rig.store.close()
+    rig.kill()
+    for _ in range(9):
+        rig.read()
+        rig.write()
+    assert rig.notices == []
+    assert asdict(rig.store.losses) | {"reads_failed": 0, "writes_refused": 0} == asdict(
+        rig.store.losses.__class__()
+    )

@@ -95,7 +95,7 @@ class _Presence:
         there = [True] * len(digests)
         for keys in self._work.pages.keys(self._component, digests):
             found = self._work.ask(partial(self._work.store.lookup, keys))
-            there = [one and other for one, other in zip(there, found, strict=True)]
+            there = [one and bool(other) for one, other in zip(there, found, strict=True)]
         self._found |= dict(enumerate(there, first))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..reasons import tell
 from ._file_changes import REFUSED, failed, status_of
 from ._file_data import Data
 from ._file_folder import MANIFEST, Opened
@@ -44,11 +45,12 @@ class FileStore(Storage):
             raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         try:
             rows, _ = self._use().index.find(keys)
-        except REFUSED:
-            return [False] * len(keys)
+        except REFUSED as error:
+            tell(error)
+            return [None] * len(keys)
         return [key in rows for key in keys]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:

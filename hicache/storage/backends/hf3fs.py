@@ -25,6 +25,7 @@ from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
 from ..engines.base import ENGINES, Engine, Kind, Lane, Piece
 from ..location import locate
+from ..reasons import tell
 from ..slots import Extents, Journal, Reserved, Slots, head_of
 
 SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
@@ -125,8 +126,8 @@ class Hf3fs(Storage):
         self._gone: list[str] = []  # values without slots, which the journal does not know yet
         self._closed = False
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
-        return [not self._closed and known for known in self._slots.known(keys)]
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        return [None if self._closed else known for known in self._slots.known(keys)]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
@@ -206,7 +207,8 @@ class Hf3fs(Storage):
     def _run(self, job: Callable[[Lane, Call], T], otherwise: T) -> T:
         try:
             return self._workers.run(job, self._timeout_s)
-        except (GivenUp, OSError):
+        except (GivenUp, OSError) as error:
+            tell(error)
             return otherwise
 
     def _read(
@@ -291,6 +293,8 @@ class Hf3fs(Storage):
             if one is not None and code:
                 self._slots.give_back(one.value)
             failed = Status.FULL if code in (errno.ENOSPC, errno.EDQUOT) else Status.FAILED
+            if code:
+                tell(os.strerror(code))
             result.append(failed if code else Status.DONE)
         return result
 

@@ -38,6 +38,7 @@ from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import Registered, Staging, address_of, batches, scatter, size_of
 from ..calls import Call, GivenUp, Workers
 from ..location import Location, locate, probe, refuse_options
+from ..reasons import tell
 
 SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
 
@@ -53,6 +54,13 @@ _CODES = {
     -704: Status.MISSING,
 }
 _TRANSFER_FAILED = -800
+_UNANSWERED = -901  # the client's own code for a master that does not answer
+_WORDS = {
+    -200: "no room",
+    _TRANSFER_FAILED: "the process that holds the value does not answer",
+    -900: "the master does not answer",
+    _UNANSWERED: "the master does not answer",
+}
 _SETUP_S = 10.0
 _METRICS = 9003  # Mooncake's own default
 _CLOSE_S = 2.0
@@ -116,18 +124,15 @@ class Mooncake(Storage):
         self._closed = False
         atexit.register(self._leave)
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
-        def job(stage: Staging, call: Call) -> list[bool]:
-            found: list[bool] = []
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        def job(stage: Staging, call: Call) -> list[int]:
+            found: list[int] = []
             for start in range(0, len(keys), _KEYS):
-                found += [
-                    code == 1
-                    for code in self._client.batch_is_exist(list(keys[start : start + _KEYS]))
-                ]
+                found += self._client.batch_is_exist(list(keys[start : start + _KEYS]))
                 call.step()
             return found
 
-        return self._run(job, [False] * len(keys))
+        return [_is_there(code) for code in self._run(job, [_UNANSWERED] * len(keys))]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         statuses = [Status.FAILED] * len(keys)
@@ -159,6 +164,9 @@ class Mooncake(Storage):
             for group in batches(values, _WRITTEN):
                 wanted = [keys[index] for index in group]
                 known = self._client.batch_is_exist(wanted)
+                if all(code < 0 for code in known):
+                    _lost(known[0])
+                    break  # nobody answers: asking again would cost another time-out
                 old = [key for key, code in zip(wanted, known, strict=True) if code == 1]
                 if old:
                     self._client.batch_remove(old, True)
@@ -170,8 +178,7 @@ class Mooncake(Storage):
                 )
                 with call.delivering():
                     for index, code in zip(group, codes, strict=True):
-                        failed = _CODES.get(code, Status.FAILED)
-                        statuses[index] = Status.DONE if code == 0 else failed
+                        statuses[index] = Status.DONE if code == 0 else _lost(code)
                 _went_on(call, codes)
             return statuses
 
@@ -180,7 +187,7 @@ class Mooncake(Storage):
     def delete(self, keys: Sequence[str]) -> list[Status]:
         def job(stage: Staging, call: Call) -> list[Status]:
             codes = self._client.batch_remove(list(keys), True) if keys else []
-            return [Status.DONE if code == 0 else _CODES.get(code, Status.FAILED) for code in codes]
+            return [Status.DONE if code == 0 else _lost(code) for code in codes]
 
         return self._run(job, [Status.FAILED] * len(keys))
 
@@ -234,7 +241,8 @@ class Mooncake(Storage):
         """The result of a job, or `otherwise` if it is given up. wait: it never is."""
         try:
             return self._workers.run(job, None if wait else self._timeout_s)
-        except GivenUp:
+        except GivenUp as error:
+            tell(error)
             return otherwise
 
     def _staging(self) -> Staging:
@@ -276,9 +284,10 @@ class Mooncake(Storage):
         """Of a read. A value of another length fails like a broken connection, or is cut."""
         if code == size:
             return Status.DONE
-        if code == _TRANSFER_FAILED and self._client.get_size(key) not in (size, code):
-            return Status.CORRUPT
-        return Status.CORRUPT if code >= 0 else _CODES.get(code, Status.FAILED)
+        if code == _TRANSFER_FAILED:
+            found = self._client.get_size(key)
+            code = code if found == size else found
+        return Status.CORRUPT if code >= 0 else _lost(code)
 
     def _sizes(self, keys: Sequence[str], stage: Staging, call: Call) -> list[int]:
         sizes: list[int] = []
@@ -293,6 +302,22 @@ class Mooncake(Storage):
         url = f"http://{self._where.host}:{port}/{page}"
         with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
             return str(answer.read().decode())
+
+
+def _is_there(code: int) -> bool | None:
+    """None: there is no answer."""
+    if code < 0:
+        _lost(code)
+        return None
+    return code == 1
+
+
+def _lost(code: int) -> Status:
+    """The status of a code that is an error. Tells why."""
+    status = _CODES.get(code, Status.FAILED)
+    if status is not Status.MISSING:
+        tell(_WORDS.get(code, f"Mooncake's code {code}"))
+    return status
 
 
 def _starts(start: int, sizes: Sequence[int]) -> list[int]:

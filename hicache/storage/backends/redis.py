@@ -17,8 +17,14 @@ from typing import Any
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as NoConnection
-from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
@@ -27,6 +33,7 @@ from hicache.core.errors import CallerError
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import batches, scatter, size_of
 from ..location import Location, locate, probe, refuse_options
+from ..reasons import tell
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 
@@ -57,11 +64,21 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     try:
         client.ping()
     except RedisError as error:
-        raise CallerError(
-            f"storage: expected a Redis server at redis://{where.server}/{database} that lets us "
-            f"in, found: {error}; check the user, the password and the database"
-        ) from error
+        client.close()
+        raise CallerError(_refusal(f"redis://{where.server}/{database}", error, options)) from error
     return RedisStorage(client, where)
+
+
+def _refusal(server: str, error: RedisError, options: StorageOptions) -> str:
+    """Why a server cannot be used, and what to do."""
+    if isinstance(error, NoAnswer):
+        why = f"no answer in {options.timeout_s:g} s"
+        return f"storage: {server} accepts connections and gives {why}; is it a Redis that runs?"
+    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
+        return f"storage: {server} does not let us in ({error}); check the user and the password"
+    if isinstance(error, NoConnection):
+        return f"storage: {server} ended the connection ({error}); is it a Redis server?"
+    return f"storage: {server} refuses to answer ({error}); check the server and the database"
 
 
 class RedisStorage(Storage):
@@ -71,9 +88,9 @@ class RedisStorage(Storage):
         self._client, self._where = client, where
         self._closed = False
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         answers = self._all(keys, lambda pipeline, key: pipeline.exists(key))
-        return [answer == 1 for answer in answers]
+        return [None if _failed(answer) else answer == 1 for answer in answers]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         result: list[Status] = []
@@ -102,9 +119,7 @@ class RedisStorage(Storage):
     def delete(self, keys: Sequence[str]) -> list[Status]:
         answers = self._all(keys, lambda pipeline, key: pipeline.delete(key))
         names = {1: Status.DONE, 0: Status.MISSING}
-        return [
-            Status.FAILED if isinstance(answer, Exception) else names[answer] for answer in answers
-        ]
+        return [Status.FAILED if _failed(answer) else names[answer] for answer in answers]
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Raises OSError if the server does not answer."""
@@ -176,6 +191,20 @@ def _lost(answers: Sequence[Any]) -> bool:
     return bool(answers) and isinstance(answers[-1], NoConnection | NoAnswer | OSError)
 
 
+def _failed(answer: Any) -> bool:
+    """Whether there is no answer. Tells why."""
+    if isinstance(answer, Exception):
+        tell(_in_words(answer))
+    return isinstance(answer, Exception)
+
+
+def _in_words(error: Exception) -> str:
+    """Why there is no answer."""
+    if isinstance(error, NoAnswer):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
 def _filled(statuses: list[Status], count: int) -> list[Status]:
     return statuses + [Status.FAILED] * (count - len(statuses))
 
@@ -183,7 +212,7 @@ def _filled(statuses: list[Status], count: int) -> list[Status]:
 def _landed(answer: Any, value: Value) -> Status:
     if answer is None:
         return Status.MISSING
-    if isinstance(answer, Exception):
+    if _failed(answer):
         return Status.FAILED
     if len(answer) != size_of(value):
         return Status.CORRUPT
@@ -192,6 +221,8 @@ def _landed(answer: Any, value: Value) -> Status:
 
 
 def _written(answer: Any) -> Status:
+    if not _failed(answer):
+        return Status.DONE if answer is True else Status.FAILED
     if isinstance(answer, ResponseError) and str(answer).startswith(("OOM", "command not allowed")):
         return Status.FULL
-    return Status.DONE if answer is True else Status.FAILED
+    return Status.FAILED

@@ -27,6 +27,7 @@ from hicache.core.errors import CallerError
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import scatter, size_of
 from ..location import Location, locate, refuse_options
+from ..reasons import tell
 
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
 
@@ -124,12 +125,13 @@ class S3(Storage):
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3", daemon=True)
         self._thread.start()
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         async def head(index: int) -> bool:
             await obstore.head_async(self._store, self._prefix + keys[index])
             return True
 
-        return [answer is True for answer in self._batch(len(keys), head)]
+        answers = self._batch(len(keys), head)
+        return [_is_there(answer) for answer in answers]
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         async def get(index: int) -> Status:
@@ -228,10 +230,21 @@ class S3(Storage):
         self._loop.stop()
 
 
+def _is_there(answer: bool | Exception) -> bool | None:
+    """None: there is no answer."""
+    if isinstance(answer, FileNotFoundError):
+        return False
+    if isinstance(answer, Exception):
+        tell(_reason(answer))
+        return None
+    return answer
+
+
 def _status(answer: Status | Exception) -> Status:
     if isinstance(answer, FileNotFoundError):
         return Status.MISSING
     if isinstance(answer, Exception):
+        tell(_reason(answer))
         full = _FULL.search(str(answer))
         return Status.FULL if full else Status.FAILED
     return answer

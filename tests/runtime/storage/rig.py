@@ -66,7 +66,7 @@ class Gated(MemoryStore):
         self.keys: list[str] = []  # that were read or written
         self.closed = False
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         self._pass("lookup")
         return super().lookup(keys)
 

@@ -242,7 +242,7 @@ class Lying(MemoryStore):
         super().__init__()
         self.how = how
 
-    def lookup(self, keys: Sequence[str]) -> list[bool]:
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return [True] * len(keys)
 
     def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:

@@ -14,7 +14,8 @@ The lost tokens of a request have one reason: why the last tier, storage, did no
 Besides those above, and the ends of a prefetch (`too_short`, `budget`, `no_host_pages`, `late`,
 `flushed`, `detached`):
 
-    short_read, corrupt, failed  storage said that it has the page, and did not deliver it
+    short_read, corrupt, failed  storage said that it has the page, and did not deliver it; failed
+                                 also if it did not say whether it has it
     evicted_from_storage, lost_in_storage, deleted  it was stored, and is gone
     evicted_while_waiting        it was cached when the request arrived, or its prefetch brought it,
                                  and it was evicted before the request was admitted
@@ -67,8 +68,8 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a store can say. short: why a fetch was cut short, by flight. fate: of a value that is
-    not there, by component and digest."""
+    """What a store can say. short: why a lookup or fetch was cut short, by flight. fate: of a value
+    that is not there, by component and digest."""
 
     short: Callable[[int], Status | None] = lambda flight: None
     fate: Callable[[str, bytes], Fate] = lambda component, digest: Fate.NEVER
@@ -134,10 +135,12 @@ def _reason(
     if told.reason == "short":
         status = asked.short(prefetch.fetch.flight) if prefetch.fetch is not None else None
         return _SHORT.get(status, "failed") if status is not None else "failed"
+    lookup = prefetch.lookup
+    if lookup is not None and asked.short(lookup.flight) is not None:
+        return "failed"  # nobody knows what it has
     cap = _cap(fates, Tier.STORAGE, BACKBONE, page)
     if cap == THERE:  # the lookup failed, or the core does not trust the page any more
         cap = "failed"
-    lookup = prefetch.lookup
     if lookup is not None and lookup.first_page <= hit < lookup.first_page + len(lookup.digests):
         fate = asked.fate(backbone, lookup.digests[hit - lookup.first_page])
         return _FATES.get(fate, cap)
