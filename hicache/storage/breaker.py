@@ -124,13 +124,13 @@ class Breaker(Storage):
 
     def stats(self) -> dict[str, int | float | str]:
         figures = {} if self.out else self.store.stats()
-        return figures | {"outages": self._losses.outages, "calls_refused": self.refused}
+        return figures | {"outages": self.outages, "calls_refused": self.refused}
 
     def look(self) -> int:
         with self._lock:
             self._judge_hanging()
         self._probe_if_due()
-        return self._losses.outages - self.out
+        return self.outages - self.out
 
     def close(self) -> None:
         self._closed = True
@@ -143,6 +143,11 @@ class Breaker(Storage):
     def out(self) -> bool:
         """Whether the store counts as out."""
         return self._whole.is_out
+
+    @property
+    def outages(self) -> int:
+        """How often it went out."""
+        return self._losses.outages
 
     @property
     def losses(self) -> Losses:

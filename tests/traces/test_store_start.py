@@ -17,7 +17,7 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from tests.needs import missing
 from traces.cli import main
-from traces.servers import base
+from traces.servers import base, redis
 
 
 def begun(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
@@ -102,3 +102,42 @@ def test_a_program_that_does_not_listen_is_told_with_its_last_line(tmp_path: Pat
             tmp_path / "log",
             base.free_ports(1)[0],
         )
+
+
+LISTENERS = """
+import socket
+for family, host in ((2, "127.0.0.1"), (2, "0.0.0.0"), (10, "::1"), (10, "::")):
+    try:
+        one = socket.create_server((host, 0), family=family)
+    except OSError:  # no IPv6 here
+        continue
+    print(host, one.getsockname()[1])
+    globals()[host] = one
+print("all", 0, flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
+def test_ports_that_listen_beyond_this_machine_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of Mooncake do, whatever is asked of it."""
+    command = [sys.executable, "-c", LISTENERS]
+    found: dict[str, int] = {}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        while "all" not in found:
+            host, port = process.stdout.readline().decode().split()
+            found[host] = int(port)
+        server = base.Server("redis://127.0.0.1:1/0", [process])
+        beyond = sorted(port for host, port in found.items() if host in ("0.0.0.0", "::"))
+        assert server.open_ports() == beyond
+        process.kill()
+    monkeypatch.setattr(redis, "launch", lambda port, folder, size_bytes: server)
+    monkeypatch.setattr(base.Server, "open_ports", lambda self: beyond)
+    assert main(["store", "start", "redis"]) == 2, "its process has ended"
+    said = " and ".join(map(str, beyond))
+    assert f"listens on 127.0.0.1, and on all interfaces at its data ports {said}." in (
+        capsys.readouterr().out
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hicache.core.types import NO_PAGES, Pages
+from hicache.storage.base import Losses
 from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
@@ -163,13 +164,14 @@ class ComponentUse:
 @dataclass(frozen=True, slots=True)
 class StorageUse:
     """read, written: values that moved whole, in bytes of all ranks. read_ends, written_ends:
-    values by what became of them."""
+    values by what became of them. losses: what the store did not do."""
 
     prefetches: Prefetches
     read: Transfer
     written: Transfer
     read_ends: Mapping[str, int]
     written_ends: Mapping[str, int]
+    losses: Losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def use_of(
         _transfer(settings, moved.written, writes),
         _ends(moved.read),
         _ends(moved.written),
+        moved.losses + store.contents.losses,
     )
 
 
@@ -63,8 +64,8 @@ def use_of_all(
     stores: Sequence[StoreExecutor],
     parts: Sequence[TimedResult] = (),
 ) -> StorageUse | None:
-    """What several replicas moved together; None without storage. parts: their results, if there
-    was a clock."""
+    """What several replicas moved together to and from the one store that they share; None without
+    storage. parts: their results, if there was a clock."""
     if not stores:
         return None
     each = [
@@ -77,6 +78,7 @@ def use_of_all(
         _sum([one.written for one in each]),
         sum((Counter(one.read_ends) for one in each), Counter[str]()),
         sum((Counter(one.written_ends) for one in each), Counter[str]()),
+        sum((store.moved.losses for store in stores), stores[0].contents.losses),
     )
 
 

@@ -19,6 +19,7 @@ from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
+from . import losses
 from .advice import NEGLIGIBLE, device_pool, host_memory
 from .fleet import fleet_sentences
 from .overload import Load, eased
@@ -91,7 +92,8 @@ def _of_served(
         return ["No request was served, so there is nothing to conclude."]
     load = load or _NO_LOAD
     if not share.ceiling:
-        return [NOTHING_REPEATS, *_load(options, settings, run, load), *_slower(settings, load)]
+        told = [NOTHING_REPEATS, *losses.sentences(run)]
+        return [*told, *_load(options, settings, run, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
     sentences = [_memory(settings, run, share), *storage_served(share, run)]

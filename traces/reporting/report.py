@@ -24,6 +24,7 @@ from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .error_bars import expected_of
 from .fleet import fleet_tables
+from .losses import losses_table
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
 from .slo import limits_table
@@ -56,6 +57,8 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(prefetches)
     if (lost := lost_table(run)) is not None:
         out.print(lost)
+    if (losses := losses_table(run)) is not None:
+        out.print(losses)
     out.print(_transfers(settings, run))
     if (orders := order_table(settings, run)) is not None:
         out.print(orders)

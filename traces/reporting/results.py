@@ -148,6 +148,7 @@ def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]
             }
             for way, moved, ends in ways
         },
+        "losses": asdict(use.losses),
         "lost_tokens": {
             reason: {"requests": requests, "tokens": tokens}
             for reason, (requests, tokens) in lost_by_reason(run).items()

@@ -14,11 +14,12 @@ from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent, table
 from ..terminal.text import name as shown
+from . import losses
 from .amounts import gigabytes
 
 _ENDS = {
     WHOLE: "brought what it asked for",
-    "miss": "storage had fewer pages",
+    "miss": "storage had fewer pages, or did not say",
     "too_short": "fewer tokens than the threshold",
     "budget": "too many tokens under way",
     "no_host_pages": "no room on host",
@@ -43,7 +44,7 @@ _REASONS = {
     "detached": "storage was detached",
     "short_read": "storage said that it has it, and did not",
     "corrupt": "storage had it, and it did not verify",
-    "failed": "storage failed",
+    "failed": "storage failed or did not answer",
     "evicted_from_storage": "evicted from storage (--storage-size)",
     "lost_in_storage": "storage took it and lost it",
     "deleted": "deleted from storage",
@@ -134,7 +135,11 @@ def transfer_rows(run: Run) -> list[tuple[str, str, str, str]]:
 
 
 def served(share: Share, run: Run) -> list[str]:
-    """The sentence about storage; empty without one."""
+    """The sentences about storage; empty without one."""
+    return [*_served(share, run), *losses.sentences(run)]
+
+
+def _served(share: Share, run: Run) -> list[str]:
     use = run.storage
     if use is None:
         return []
@@ -143,6 +148,8 @@ def served(share: Share, run: Run) -> list[str]:
             f"Storage served {share.storage:,} prompt tokens that neither the device nor host "
             f"memory held ({percent(share.rate(share.storage), 1)} of all)."
         ]
+    if use.losses.lookups_unanswered or use.losses.reads_failed:
+        return ["Storage served nothing, and it failed."]
     written = use.written_ends.get("done", 0)
     if not written:
         return ["Storage served nothing, and nothing was written to it."]

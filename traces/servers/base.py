@@ -6,6 +6,7 @@ Each file of this folder has SUMMARY, one line, and `launch(port, folder, size_b
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ from hicache.core.errors import CallerError
 SERVERS = "traces.servers"
 HOST = "127.0.0.1"
 _START_S = 20.0
+_LISTENS = "0A"  # as /proc/net/tcp has it
+_LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 _STOP_S = 10.0
 
 
@@ -39,6 +42,25 @@ class Server:
 
     def alive(self) -> bool:
         return all(process.poll() is None for process in self.processes)
+
+    def open_ports(self) -> list[int]:
+        """The ports at which its processes listen beyond this machine, where the system tells."""
+        return sorted(port for one in self.processes for port in _open_ports(one.pid))
+
+
+def _open_ports(process: int) -> set[int]:
+    folder = Path(f"/proc/{process}")
+    own, found = set(), set()
+    with suppress(OSError):
+        for file in (folder / "fd").iterdir():
+            own.add(os.readlink(file).removeprefix("socket:[").removesuffix("]"))
+        for name in ("tcp", "tcp6"):
+            for line in (folder / "net" / name).read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                address, port = local.split(":")
+                if state == _LISTENS and rest[5] in own and address not in _LOOPBACK:
+                    found.add(int(port, 16))
+    return found
 
 
 class Kind(Protocol):

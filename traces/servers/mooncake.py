@@ -1,6 +1,7 @@
 """A Mooncake master, and a client that holds the values.
 
-Mooncake's data ports (12300 to 17000) listen on all interfaces, and no setting changes that.
+The two data ports of each Mooncake client (12300 to 17000) listen on all interfaces. No setting
+changes that; MC_TCP_BIND_ADDRESS was tried.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from typing import cast
 from hicache.core import registry
 from hicache.core.errors import CallerError
 
-from ..servers.base import SERVERS, Kind
+from ..servers.base import SERVERS, Kind, Server
 from ..terminal.leftovers import folders, temporary_folder
 from ..terminal.options import OptionRecord, between
 
-SUMMARY = "start a store on 127.0.0.1 to try it out: mooncake, redis or s3"
+SUMMARY = "start a store on this machine to try it out: mooncake, redis or s3"
 
 _SIZE = 512 << 20  # bytes of values
 _LOOK_S = 0.2
@@ -58,7 +58,7 @@ def _serve(name: str, port: int) -> int:
         server = kind.launch(port, folder, _SIZE)
         try:
             (folder / f"serves-{name}").touch()
-            print(f"{name} listens on 127.0.0.1. Its address, for --storage:")
+            print(f"{name} listens on 127.0.0.1{_beyond(server)}. Its address, for --storage:")
             print(f"  '{server.address}'")
             print(f"Ctrl-C ends it, or: hicache store start {name} --stop", flush=True)
             while server.alive():
@@ -69,6 +69,12 @@ def _serve(name: str, port: int) -> int:
         finally:
             server.stop()
     raise CallerError(f"storage: expected {name} to go on, found that its process ended")
+
+
+def _beyond(server: Server) -> str:
+    """Where else it listens, in words."""
+    ports = " and ".join(str(port) for port in server.open_ports())
+    return f", and on all interfaces at its data ports {ports}" if ports else ""
 
 
 def _stop(name: str) -> int:

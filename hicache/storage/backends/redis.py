@@ -202,7 +202,8 @@ def _in_words(error: Exception) -> str:
     """Why there is no answer."""
     if isinstance(error, NoAnswer):
         return "no answer in time"
-    return str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
+    return re.sub(r"^Error -?\d+ connecting to \S+\. (.*)\.$", r"\1", text)
 
 
 def _filled(statuses: list[Status], count: int) -> list[Status]:

@@ -136,9 +136,11 @@ def _reason(
         status = asked.short(prefetch.fetch.flight) if prefetch.fetch is not None else None
         return _SHORT.get(status, "failed") if status is not None else "failed"
     lookup = prefetch.lookup
+    cap = _cap(fates, Tier.STORAGE, BACKBONE, page)
+    if cap == STORE_FAILED:
+        return cap
     if lookup is not None and asked.short(lookup.flight) is not None:
         return "failed"  # nobody knows what it has
-    cap = _cap(fates, Tier.STORAGE, BACKBONE, page)
     if cap == THERE:  # the lookup failed, or the core does not trust the page any more
         cap = "failed"
     if lookup is not None and lookup.first_page <= hit < lookup.first_page + len(lookup.digests):

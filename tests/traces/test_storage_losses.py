@@ -1,0 +1,119 @@
+"""A real store that dies, hangs or refuses under a replay: what the user is told, and how often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.storage.base import Address, Status, Storage, StorageOptions, Value
+from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.verified import Verified
+from tests.storage.memory_store import MemoryStore
+from traces.cli import main
+from traces.replaying import storage
+
+OPTIONS = ["--mode", "hits", "--device-pages", "60", "--host-pages", "60"]
+WARM = ["--prefetch-threshold", "0", "--storage", "file:pages"]
+
+
+class Dying(MemoryStore):
+    """It answers nothing from a look-up on, or takes no writes. looks: calls so far."""
+
+    dies_at = -1
+    refuses = False
+    looks = 0
+
+    def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+        self.looks += 1
+        if self.looks == self.dies_at:
+            self.answer = Status.FAILED
+        return super().lookup(keys)
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        if self.refuses:
+            return [Status.FULL] * len(keys)
+        return super().write(keys, values)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Dying:
+    """What `--storage file:pages` opens, again and again."""
+    found = Dying()
+
+    def opened(
+        address: Address,
+        options: StorageOptions,
+        now: Callable[[], float],
+        notice: Callable[[str], None],
+    ) -> Storage:
+        never = replace(BreakerOptions(), first_pause_s=1e9)
+        return Verified(Breaker(found, address.text, now, notice, never))
+
+    monkeypatch.setattr(storage, "open_store", opened)
+    return found
+
+
+@pytest.fixture
+def replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], tuple[dict[str, Any], str, str]]:
+    """Replays a trace: its JSON, its report, and what it says to standard error."""
+    turns, report = str(tmp_path / "turns.jsonl"), tmp_path / "report.json"
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", turns]) == 0
+    capsys.readouterr()
+
+    def run() -> tuple[dict[str, Any], str, str]:
+        assert main(["replay", turns, *OPTIONS, *WARM, "--json", str(report)]) == 0
+        told = capsys.readouterr()
+        return json.loads(report.read_text()), " ".join(told.out.split()), told.err
+
+    return run
+
+
+Replayed = Callable[[], tuple[dict[str, Any], str, str]]
+
+
+def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Replayed) -> None:
+    replayed()
+    warm, out, err = replayed()
+    assert warm["storage"]["losses"]["lookups_unanswered"] == 0
+    assert "Not done by storage" not in out
+    assert err == ""
+    store.dies_at = store.looks + 10
+    dead, out, err = replayed()
+    assert dead["whole"]["hit_tokens"]["storage"] < warm["whole"]["hit_tokens"]["storage"]
+    losses = dead["storage"]["losses"]
+    assert losses["outages"] == 1
+    assert losses["lookups_unanswered"] > 0
+    assert err.splitlines() == [
+        "hicache: storage: file:pages does not answer (no answer); going on without it, and asking "
+        "again now and then"
+    ]
+    assert f"look-ups without an answer {losses['lookups_unanswered']:,}" in out
+    assert "Storage did not say whether it has" in out
+    assert "(it was out once): what it might have served was computed" in out
+    assert set(dead["storage"]["lost_tokens"]) >= {"failed"}
+
+
+def test_a_store_that_takes_nothing_serves_what_it_has(store: Dying, replayed: Replayed) -> None:
+    replayed()
+    warm, _, _ = replayed()
+    for key in list(store.values)[::2]:
+        if not key.endswith("/context"):
+            del store.values[key]
+    store.refuses = True
+    full, out, err = replayed()
+    losses = full["storage"]["losses"]
+    assert full["whole"]["hit_tokens"]["storage"] > 0
+    assert warm["whole"]["hit_tokens"]["storage"] > 0
+    assert (losses["outages"], losses["write_outages"]) == (0, 1)
+    assert losses["lookups_unanswered"] == losses["reads_failed"] == 0
+    assert losses["writes_refused"] > 0
+    assert len(err.splitlines()) == 1
+    assert "takes no writes (no room); what it has is read" in err
+    assert "later runs lack what it did not take" in out
