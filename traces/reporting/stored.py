@@ -133,7 +133,7 @@ def transfer_rows(run: Run) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def served(share: Share, run: Run) -> list[str]:
+def served(share: Share, settings: Settings, run: Run) -> list[str]:
     """The sentence about storage; empty without one."""
     use = run.storage
     if use is None:
@@ -151,8 +151,11 @@ def served(share: Share, run: Run) -> list[str]:
     found = sum(one.found_pages for one in use.prefetches.ended.values())
     if found:
         return ["Storage served nothing: what it had came too late, or found no room on host."]
+    assert settings.storage is not None
+    full = ", or had made room (--storage-size)" if settings.storage.options.size_bytes else ""
     return [
-        "Storage served nothing: what requests lacked when they arrived had not been written to it."
+        "Storage served nothing: what requests lacked when they arrived had not been written to "
+        f"it{full}."
     ]
 
 
