@@ -3,8 +3,9 @@
 `fitted.json` beside this file has them; `hicache fidelity --fit` makes it (see docs/fidelity.md).
 A factor counts for the runs that have all of its labels: the generation of the accelerator
 (hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2).
-What no factor names keeps its default. Does not know what the constants mean (see sim/physics and
-sim/engine_profiles).
+What no factor names keeps its default. A reached part of a peak is at most 1, whatever its factors
+say: a kernel does not move more than the data sheet (see `beyond`). Does not know what else the
+constants mean (see sim/physics and sim/engine_profiles).
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
 
 from ..engine_profiles.base import EngineProfile
-from ..physics.constants import RooflineConstants
+from ..physics.constants import RooflineConstants, defaults, families
 
 FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants
 _KEYS = {"constant", "where", "factor", "default", "rows", "groups"}
 _LARGEST = 1000.0
+_PEAK = 1.0
 # Those of an engine profile that a factor may change: its times of the host.
 _TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}
 
@@ -134,8 +136,27 @@ def roofline(
     for name, value in constants.named().items():
         factor = total(name, labels, known)
         if factor != 1.0:
-            changed[name] = value * factor
+            changed[name] = min(value * factor, _PEAK if _is_part(name) else inf)
     return constants.replaced(changed)
+
+
+def beyond(given: Iterable[Factor]) -> list[tuple[str, str, float]]:
+    """Constants that factors put above the peak of the data sheet, at which they are held: their
+    name, the labels of the runs, and the part of the peak that the fit asked for."""
+    known, found = tuple(given), set[tuple[str, str, float]]()
+    for family in families():
+        here = [one for one in known if not ({*families()} - {family}) & {*one.where}]
+        for name, value in defaults(family).named().items():
+            for one in here:
+                labels = frozenset((family, *one.where))
+                part = value * total(name, labels, known)
+                if _is_part(name) and matches(one.constant, name) and part > _PEAK:
+                    found.add((name, ", ".join(sorted(labels)), round(part, 4)))
+    return sorted(found)
+
+
+def _is_part(constant: str) -> bool:
+    return constant.rpartition(".")[2] in ("compute", "memory")
 
 
 def engine(

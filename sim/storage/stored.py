@@ -2,35 +2,51 @@
 
 A page of a simulation has no bytes of its own, so its value stands for it: the digest of the page,
 repeated up to a length in proportion to the page's size. The keys are those of real pages, under a
-context of their own (`revision`), so that no engine takes them for pages of its model. A component
-that has several pools has a value for each. Does not open a store (see hicache/storage/opening) or
+context of their own: its revision names the workload, whose numbers of blocks mean nothing beside
+it, and all of the model, so that no engine takes them for pages of its model. A component that has
+several pools has a value for each. Does not open a store (see hicache/storage/opening) or
 model its time (see timed).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
+from hicache.models import ModelDescription, as_document
 from hicache.storage.base import Losses, Status, Storage
 from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
 
 from .contents import Contents, Fate
 
-REVISION = "simulated"
+REVISION = "simulated"  # begins the revision of every context of a simulation
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
 _MOST_UNITS = 16
 _MOST_ENTRIES = 100_000  # that are looked through for the key of another simulation
 _MOST_FIELDS = 4
+_DIGITS = 32  # of a digest in a revision
+_MOST_TEXT = 32
 
 
-def context_of(model: ModelDescription, page_size: int, rows: str) -> Context:
-    """The context under which a simulation of this model stores its pages."""
-    return Context(model.name, REVISION, page_size, rows, model.pools)
+def context_of(
+    model: ModelDescription, page_size: int, rows: str, workload: str, ranks: int
+) -> Context:
+    """The context under which a simulation of this model stores its pages. workload: a digest of
+    everything that says what the number of a block stands for. ranks: that share a page."""
+    definition = json.dumps(as_document(model), sort_keys=True)
+    fields = {
+        "workload": workload[:_DIGITS],
+        "weights": model.weight_dtype.encode("ascii", "replace").decode()[:_MOST_TEXT],
+        "ranks": ranks,
+        "definition": hashlib.sha256(definition.encode()).hexdigest()[:_DIGITS],
+    }
+    revision = ";".join([REVISION, *(f"{name}={value}" for name, value in fields.items())])
+    return Context(model.name, revision, page_size, rows, model.pools)
 
 
 def scaled(value_bytes: Mapping[str, int]) -> dict[str, int]:
@@ -75,18 +91,18 @@ class StoredContents(Contents):
         self._has_context = False
 
     def check_key(self, name: str) -> None:
-        """Raises CallerError if the store, called `name`, has pages of simulations and none under
-        this key; the error names the fields that differ."""
+        """Raises CallerError if the store, called `name`, has pages of this workload and none under
+        this key; the error names the fields that differ. Those of other workloads lie beside it."""
         if self._store.lookup([context_key(self._digest)])[0]:
             return
-        ours = document_of(self._context.text.encode("ascii"), self._digest)
-        assert ours is not None
+        ours = _flat(document_of(self._context.text.encode("ascii"), self._digest))
         for entry in islice(self._store.entries(""), _MOST_ENTRIES):
             found = take_apart(entry.key)
             if found is None or found.pool:
                 continue
-            theirs = self._document(entry.key, entry.size_bytes - HEADER_BYTES, found.context)
-            if theirs.get("revision") == REVISION:
+            length = entry.size_bytes - HEADER_BYTES
+            theirs = _flat(self._document(entry.key, length, found.context))
+            if theirs.get("workload") == ours["workload"]:
                 raise CallerError(
                     f"--storage: expected pages of {_named(ours)}, found in {name} those of "
                     f"{_named(theirs)} ({_differences(ours, theirs)}); name another place, or give "
@@ -163,6 +179,13 @@ class StoredContents(Contents):
             self._has_context = done == [Status.DONE]
 
 
+def _flat(document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A context with the fields of its revision as fields of its own."""
+    found = dict(document or {})
+    kind, *fields = str(found.pop("revision", "")).split(";")
+    return found | dict(one.partition("=")[::2] for one in fields) if kind == REVISION else found
+
+
 def _named(document: Mapping[str, Any]) -> str:
     return f"{document.get('model')} with pages of {document.get('page_size')} tokens"
 
@@ -170,6 +193,8 @@ def _named(document: Mapping[str, Any]) -> str:
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """The fields of two keys that differ, those of pools with the pool's name."""
     names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    if len(names) > 1 and "definition" in names:
+        names.remove("definition")  # of the whole model, which the others say better
     if "pools" not in names:
         return "different: " + ", ".join(names)
     names.remove("pools")

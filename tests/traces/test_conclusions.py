@@ -365,7 +365,7 @@ def test_the_story_of_the_built_in_workload_follows_its_options(options: str) ->
     assert isinstance(record, ReplayOptions)
     resolved, trace = opened(record)
     settings, paged = resolve(resolved, trace)
-    text = story(trace, paged, settings)
+    text = story(trace, paged, settings.core)
     assert STORIES[options] in text
     assert "checked" not in text
     assert ("history" in text) is ("--limit 5" not in options)

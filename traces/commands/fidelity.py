@@ -11,10 +11,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from sim.fitted import factors as fitted
 from sim.times.base import DEFAULT
 
 from ..executors import base as executors
@@ -36,7 +38,7 @@ from ..sweeping.svg import check_picture
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all, write_whole
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ._options import add_workers
 
 SUMMARY = "predicted times beside published measurements: signed errors, row by row"
@@ -176,6 +178,12 @@ def run(options: Options, command: str) -> int:
     if options.fit is not None:
         _check_alone(options)
         write_whole(options.fit, [fitted_text(read_rows(folder))])
+        if options.fit != "-":
+            for name, labels, part in fitted.beyond(fitted.read(Path(options.fit))):
+                print_error(
+                    f"{name} ({labels}): the fit asks for {part:.3f} of the data sheet; runs are "
+                    "predicted with 1"
+                )
         return 0
     rows = chosen(read_rows(folder), options.grade, options.only)
     if options.sample is not None:

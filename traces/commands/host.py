@@ -108,7 +108,7 @@ def run(options: Options, command: str) -> int:
     need_identity(trace, "hicache host")
     settings, paged = resolve(with_host(replay, options.sizes[-1]), trace)
     if given.trace is None:
-        print_story(story(trace, paged, settings, len(options.sizes)), out)
+        print_story(story(trace, paged, settings.core, len(options.sizes)), out)
     warnings = warn(trace, settings)
     found: list[Point] = []
     complete = False

@@ -145,6 +145,7 @@ class Columns:
     flat: NDArray[np.int32]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+    rows: NDArray[np.int64] | None = None  # the row of each request, where they were sorted
 
     def by_start(self, begun: NDArray[np.int64]) -> Columns:
         """The requests in the order in which they began; those of one instant as they were."""
@@ -156,6 +157,7 @@ class Columns:
             self.flat,
             self.starts[order],
             self.ends[order],
+            order,
         )
 
 
@@ -186,6 +188,11 @@ class BlockTrace:
         columns = self._columns
         return columns.flat[columns.starts[job.index] : columns.ends[job.index]]
 
+    def row(self, job: Job) -> int:
+        """Its place in the file: the same for all that read the beginning of one file."""
+        rows = self._columns.rows
+        return job.index if rows is None else int(rows[job.index])
+
     def paged(self, page_size: int) -> BlockPages:
         size = self.block_size or page_size
         if page_size < 1 or (size % page_size and page_size % size):
@@ -208,7 +215,7 @@ class BlockPages:
         self.jobs = trace.jobs
         self.knows_output = trace.knows_output
         size = trace.block_size or page_size
-        self._blocks = trace.blocks
+        self._blocks, self._row = trace.blocks, trace.row
         self._per_block = size // page_size  # 0 for pages of several blocks
         self._per_page = max(1, page_size // size)
         self._places = np.arange(self._per_block, dtype=np.int64)
@@ -224,7 +231,7 @@ class BlockPages:
         known = min(pages, int(self._whole[job.index]))
         ids = self._pages(job, known)
         if pages > known:
-            unique = -1 - (job.index << 32 | np.arange(known, pages, dtype=np.int64))
+            unique = -1 - (self._row(job) << 32 | np.arange(known, pages, dtype=np.int64))
             ids = np.concatenate((ids, unique))
         return Key.from_page_ids(ids)
 

@@ -5,6 +5,7 @@ Does not parse requests; each format in traces/formats does.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,6 +79,20 @@ def source(path: str, format_name: str, about: About) -> Source:
 def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any) -> Trace:
     """The trace in `lines`. about: fields of `About`."""
     return _sourced(lines.path, lines, iter(()), format_name, About(**about)).trace(limit)
+
+
+def content_digest(path: str) -> str:
+    """The SHA-256 of what a trace says: of its unpacked file, or of the files of its folder in
+    their order. Where it lies, and how it is packed, do not count."""
+    is_folder = os.path.isdir(path)
+    whole = hashlib.sha256()
+    for file in files_of(path) if is_folder else [path]:
+        one = hashlib.sha256()
+        with opened(file) as stream:
+            for line in raw_lines(file, stream):
+                one.update(line)
+        whole.update(one.digest())
+    return whole.hexdigest()
 
 
 def files_of(path: str) -> list[str]:

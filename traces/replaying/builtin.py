@@ -5,10 +5,13 @@ Does not generate the requests; see traces/generators.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.watch import Level
 
@@ -19,7 +22,6 @@ from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
 from .load.trace import loaded
 from .options import ReplayOptions
-from .settings import Settings
 from .streaming.opening import streams
 
 NAME = "built-in multiturn"
@@ -79,10 +81,10 @@ def as_recorded(options: ReplayOptions) -> Trace:
     return trace
 
 
-def story(trace: Trace, paged: Paged, settings: Settings, sizes: int = 1) -> str:
+def story(trace: Trace, paged: Paged, core: Config, sizes: int = 1) -> str:
     """What the built-in workload is with these options, and how much of it each tier holds.
 
-    sizes: of host memory that are replayed; the settings are those of the largest.
+    sizes: of host memory that are replayed; the core is that of the largest.
     """
     depths: list[int] = []
     for job in trace.jobs:
@@ -92,7 +94,7 @@ def story(trace: Trace, paged: Paged, settings: Settings, sizes: int = 1) -> str
     part = "" if len(trace.jobs) == OPTIONS.clients * OPTIONS.rounds else "the beginning of "
     several = "s" if conversations > 1 else ""
     repeats = " Each turn repeats its history." if turns > 1 else ""
-    device, host = settings.core.device_pages[0], settings.core.host_pages[0]
+    device, host = core.device_pages[0], core.host_pages[0]
     memory = "the largest host memory below" if sizes > 1 else "host memory"
     held = f"and {memory} for {_share(host, pages)}" if host else "and there is no host memory"
     return (
@@ -119,5 +121,16 @@ def with_defaults(options: ReplayOptions) -> ReplayOptions:
 
 def builtin_trace(limit: int) -> Trace:
     """The built-in workload, parsed by the same reader as a file."""
-    lines = (line.encode() for line in base.text(GENERATOR, base.load(GENERATOR), OPTIONS))
-    return parse(Lines(NAME, lines), limit=limit)
+    return parse(Lines(NAME, _lines()), limit=limit)
+
+
+def builtin_digest() -> str:
+    """The SHA-256 of all that the built-in workload says."""
+    digest = sha256()
+    for line in _lines():
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def _lines() -> Iterator[bytes]:
+    return (line.encode() for line in base.text(GENERATOR, base.load(GENERATOR), OPTIONS))

@@ -267,7 +267,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         chosen = options.times or times.DEFAULT
         times.make(chosen, model, profile, options.parallelism, engine.profile)
     check_read(options, sizes.components, bool(sizes.host[0]))
-    storage = resolve_storage(options)
+    storage = resolve_storage(options, trace)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
     check_room(wants, paged, sizes.device[0], sizes.host[0])
     core = _core(options, page_size, sizes, storage)

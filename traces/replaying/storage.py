@@ -11,12 +11,14 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.storage.address import parse, schemes, shown
 from hicache.storage.base import StorageOptions
+from hicache.storage.keys import Context
 from hicache.storage.opening import open_store
 from sim.engine.prefetching import PrefetchLimit
 from sim.storage.contents import Contents, Medium
@@ -24,8 +26,11 @@ from sim.storage.faults import Faulty
 from sim.storage.options import MILLION, StoreOptions
 from sim.storage.stored import StoredContents, context_of, scaled_size
 
+from ..formats._open import content_digest
+from ..formats.base import Trace
 from ..terminal import options as read
 from ..terminal.streams import print_error
+from .builtin import builtin_digest
 from .options import ReplayOptions
 
 SIMULATED = "sim"
@@ -38,13 +43,15 @@ LIMITS_NS = {"timeout": (1_000_000_000, 244_140), "wait_complete": (10_000_000_0
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     """See the module. address: as given. is_simulated: whether it is `sim:`. options: of the store
-    or of the simulated link. size_bytes: as for real pages, 0 for no limit."""
+    or of the simulated link. size_bytes: as for real pages, 0 for no limit. workload: what the
+    numbers of its pages stand for, as a digest; empty for `sim:`, which a run has for itself."""
 
     address: str
     is_simulated: bool
     options: StoreOptions
     policy: str
     limit: PrefetchLimit | None
+    workload: str = ""
 
     def as_options(self) -> dict[str, object]:
         """By name of the option; durations in seconds."""
@@ -73,7 +80,7 @@ class StorageSettings:
         limits = StorageOptions(size_bytes=limit)
         address = parse(self.address)
         store = open_store(address, limits, time.monotonic, print_error)
-        context = context_of(model, page_size, "ids")
+        context = self.context(model, page_size, tp)
         contents = StoredContents(store, context, model, value_bytes, tp)
         try:
             contents.check_key(shown(address))
@@ -81,6 +88,10 @@ class StorageSettings:
             contents.close()
             raise
         return contents
+
+    def context(self, model: ModelDescription, page_size: int, tp: int) -> Context:
+        """What the keys of a real store begin with."""
+        return context_of(model, page_size, "ids", self.workload, tp)
 
 
 def _limit_of(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
@@ -94,7 +105,7 @@ def _limit_of(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
     return scaled_size(size_bytes, value_bytes)
 
 
-def resolve(options: ReplayOptions) -> StorageSettings | None:
+def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
     """The storage that was asked for; None without one. Raises CallerError."""
     if options.storage is None:
         return None
@@ -119,7 +130,26 @@ def resolve(options: ReplayOptions) -> StorageSettings | None:
             )
     store = replace(store, size_bytes=options.storage_size or 0)
     policy = (options.prefetch or POLICY).replace("-", "_")
-    return StorageSettings(options.storage, is_simulated, store, policy, _limit(options, policy))
+    workload = "" if is_simulated else _workload(options, trace)
+    limit = _limit(options, policy)
+    return StorageSettings(options.storage, is_simulated, store, policy, limit, workload)
+
+
+def _workload(options: ReplayOptions, trace: Trace) -> str:
+    """A digest of everything that says which tokens the number of a block stands for: what the
+    trace says (not its path, and all of it, so that --limit does not count), and how it is read."""
+    if options.trace == "-":
+        raise CallerError(
+            "-: expected a file, whose content names its pages in a store, found standard input; "
+            "write it to a file"
+        )
+    parts = [
+        trace.format,
+        str(trace.block_size),
+        builtin_digest() if options.trace is None else content_digest(options.trace),
+        content_digest(options.tokenizer) if options.tokenizer else "",
+    ]
+    return sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _limit(options: ReplayOptions, policy: str) -> PrefetchLimit | None:

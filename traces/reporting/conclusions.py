@@ -96,7 +96,7 @@ def _of_served(
         return [*told, *_load(options, settings, run, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
-    sentences = [_memory(settings, run, share), *storage_served(share, run)]
+    sentences = [_memory(settings, run, share), *storage_served(share, settings, run)]
     if run.fleet is not None:
         sentences += fleet_sentences(run.fleet, share)
     sentences += [*_load(options, settings, run, load), missed]

@@ -134,12 +134,12 @@ def transfer_rows(run: Run) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def served(share: Share, run: Run) -> list[str]:
+def served(share: Share, settings: Settings, run: Run) -> list[str]:
     """The sentences about storage; empty without one."""
-    return [*_served(share, run), *losses.sentences(run)]
+    return [*_served(share, settings, run), *losses.sentences(run)]
 
 
-def _served(share: Share, run: Run) -> list[str]:
+def _served(share: Share, settings: Settings, run: Run) -> list[str]:
     use = run.storage
     if use is None:
         return []
@@ -158,8 +158,11 @@ def _served(share: Share, run: Run) -> list[str]:
     found = sum(one.found_pages for one in use.prefetches.ended.values())
     if found:
         return ["Storage served nothing: what it had came too late, or found no room on host."]
+    assert settings.storage is not None
+    full = ", or had made room (--storage-size)" if settings.storage.options.size_bytes else ""
     return [
-        "Storage served nothing: what requests lacked when they arrived had not been written to it."
+        "Storage served nothing: what requests lacked when they arrived had not been written to "
+        f"it{full}."
     ]
 
 

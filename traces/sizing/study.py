@@ -27,7 +27,7 @@ from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..reporting import timestamps
-from ..sweeping.grid import Point, tasks_of
+from ..sweeping.grid import Point, check_simulated, tasks_of
 from ..sweeping.identity import canonical, decisions, trace_digest
 from ..sweeping.running import How, Measured, measured
 from ..sweeping.work import PointWork, Traces, opened_once
@@ -72,6 +72,7 @@ class Study:
 
 def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     """Runs everything. Raises CallerError for what cannot be run, before the first replay."""
+    check_simulated(given.storage)
     traces = Traces()
     base = replace(given, check=given.check or "off", host_ratio=Fraction(0), sample=None)
     base, spread = _spread(base, traces)

@@ -144,12 +144,7 @@ def _read(
 ) -> tuple[Point, dict[str, str]]:
     """The point with the options that it reads, and why others are not read, by name."""
     left_out: dict[str, str] = {}
-    stored = point.options.storage
-    if stored is not None and not stored.startswith(f"{SIMULATED}:"):
-        raise CallerError(
-            f"--storage: expected {SIMULATED}:..., since a point would find what others have "
-            f"stored, found {stored}; give a simulated one"
-        )
+    check_simulated(point.options.storage)
     while True:
         try:
             resolve(point.options, opened(point.options))
@@ -162,6 +157,15 @@ def _read(
             point = Point(replace(point.options, **without), varied)  # type: ignore[arg-type]
         else:
             return point, left_out
+
+
+def check_simulated(stored: str | None) -> None:
+    """Raises CallerError for a real store, which several points would share."""
+    if stored is not None and not stored.startswith(f"{SIMULATED}:"):
+        raise CallerError(
+            f"--storage: expected {SIMULATED}:..., since a point would find what others have "
+            f"stored, found {stored}; give a simulated one"
+        )
 
 
 def _told(faults: dict[str, list[str]], points: int) -> list[str]:

@@ -1,0 +1,247 @@
+"""The keys of a replay's pages on a real store: what changes them, and what must not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache import models
+from hicache.models import ModelDescription
+from sim.storage.stored import context_of
+from traces.cli import main, parse
+from traces.formats._open import open_trace
+from traces.replaying.builtin import opened
+from traces.replaying.options import ReplayOptions
+from traces.replaying.settings import resolve
+
+from .rig import mooncake, write
+
+SMALL = ["--device-pages", "64", "--host-ratio", "2", "--prefetch-threshold", "0", "--mode", "hits"]
+
+
+def conversations(seed: int) -> list[dict[str, Any]]:
+    """Prompts that share a beginning, with the numbers that any trace begins with."""
+    draw, fresh, records = random.Random(seed), 1, []
+    for time in range(30):
+        history = [0, *range(fresh, fresh + draw.randrange(2, 6))]
+        fresh = history[-1] + 1
+        records.append(mooncake(history, timestamp=time))
+    return records
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return str(write(tmp_path / "trace.jsonl", *conversations(1)))
+
+
+def key(trace: str | None, tmp_path: Path, *given: str) -> str:
+    """What the keys of this replay begin with, and the rank."""
+    words = ["replay", *([trace] if trace else []), "--storage", f"file:{tmp_path / 'store'}"]
+    _, options = parse([*words, *given])
+    assert isinstance(options, ReplayOptions)
+    options, read = opened(options)
+    settings, _ = resolve(options, read)
+    assert settings.storage is not None
+    context = settings.storage.context(settings.model, settings.core.page_size, settings.page_ranks)
+    return context.digest
+
+
+# Every option of a replay: one that changes its pages with two values that must not share them,
+# one that changes none with a value that must.
+CHANGES = {
+    "page_size": ["--page-size", "256"],
+    "components": ["--components", "full,swa"],
+    "model": ["--model", "llama-3.1-70b", "--tp", "8"],
+    "weight_dtype": ["--weight-dtype", "fp8"],
+    "kv_dtype": ["--kv-dtype", "fp8"],
+    "tp": ["--tp", "2"],
+    "attention_dp": ["--tp", "2", "--attention-dp", "1"],
+}
+OTHERWISE = {"trace", "format", "block_size", "tokenizer", "storage"}  # tested below
+SAME = {
+    "limit": ["--limit", "7"],
+    "sample": ["--sample", "0.5"],
+    "skip_too_large": ["--skip-too-large"],
+    "seed": ["--seed", "5"],
+    "check": ["--check", "every"],
+    "mode": ["--mode", "hits"],
+    "device_tokens": ["--device-tokens", "64K"],
+    "device_pages": ["--device-pages", "999"],
+    "host_ratio": ["--host-ratio", "3"],
+    "host_pages": ["--host-pages", "99"],
+    "host_bytes": ["--host-bytes", "10GB"],
+    "write_policy": ["--write-policy", "write_back"],
+    "exclusive": ["--exclusive", "--write-policy", "write_back"],
+    "eviction": ["--eviction", "fifo"],
+    "ttl": ["--ttl", "1h"],
+    "pin": ["--pin", "0:512"],
+    "load_threshold": ["--load-threshold", "2"],
+    "load_quota": ["--load-quota", "9"],
+    "load_groups": ["--load-groups", "2"],
+    "storage_size": ["--storage-size", "10GB"],
+    "storage_bandwidth": ["--storage-bandwidth", "1GB"],
+    "storage_latency": ["--storage-latency", "1ms"],
+    "prefetch": ["--prefetch", "timeout"],
+    "prefetch_threshold": ["--prefetch-threshold", "0"],
+    "prefetch_budget": ["--prefetch-budget", "9999"],
+    "prefetch_limit": ["--prefetch-limit", "1s"],
+    "flush_host_every_round": ["--flush-host-every-round"],
+    "flush_device_every_round": ["--flush-device-every-round"],
+    "replicas": ["--replicas", "2"],
+    "router": ["--replicas", "2", "--router", "round-robin"],
+    "hardware": ["--hardware", "h200"],
+    "ep": ["--ep", "1"],
+    "engine": ["--engine", "plain"],
+    "times": ["--times", "pure-roofline"],
+    "host_bandwidth": ["--host-bandwidth", "2x"],
+    "scheduler": ["--scheduler", "longest-prefix"],
+    "token_budget": ["--token-budget", "1024"],
+    "max_running": ["--max-running", "3"],
+    "speed": ["--speed", "2"],
+    "spread": ["--spread"],
+    "slo": ["--slo", "ttft=1s"],
+    "arrivals": ["--arrivals", "poisson"],
+    "request_rate": ["--request-rate", "2"],
+    "concurrency": ["--concurrency", "2"],
+}
+# what a run with a real store refuses, prints or writes elsewhere, or a part of what is above
+ELSEWHERE = {
+    *("stream", "json", "requests", "html", "plot", "why", "compare_eviction", "recompute_cost"),
+    *("swa_window", "swa_tokens", "mamba_states", "mamba_interval", "mamba_states_per_path"),
+    *("prefill_replicas", "decode_replicas", "router_overlap_weight", "router_delay"),
+    *("router_index_pages", "kv_link", "kv_link_latency", "closed_loop", "think_time"),
+}
+
+
+def test_every_option_is_said_to_change_the_keys_or_not() -> None:
+    groups = [*CHANGES], [*OTHERWISE], [*SAME], [*ELSEWHERE]
+    named = [name for group in groups for name in group]
+    assert sorted(named) == sorted(field.name for field in fields(ReplayOptions))
+
+
+def test_each_input_of_a_page_changes_the_keys_and_nothing_else_does(
+    trace: str, tmp_path: Path
+) -> None:
+    plain = key(trace, tmp_path)
+    for name, given in SAME.items():
+        assert key(trace, tmp_path, *given) == plain, name
+    found = {name: key(trace, tmp_path, *given) for name, given in CHANGES.items()}
+    of_tp = found.pop("attention_dp")
+    assert of_tp == found["tp"], "one group of attention has the ranks of all"
+    assert len({plain, *found.values()}) == 1 + len(found)
+    assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "2") == plain, "a rank of its own"
+
+
+def test_a_trace_is_what_it_says_and_not_where_it_lies(trace: str, tmp_path: Path) -> None:
+    plain = key(trace, tmp_path)
+    copy = tmp_path / "elsewhere" / "copy"
+    copy.parent.mkdir()
+    shutil.copy(trace, copy)
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(Path(trace).read_bytes()))
+    assert key(str(copy), tmp_path) == key(str(packed), tmp_path) == plain
+    other = write(tmp_path / "other.jsonl", *conversations(2))
+    longer = write(tmp_path / "longer.jsonl", *conversations(1), mooncake([0], timestamp=99))
+    assert len({plain, key(str(other), tmp_path), key(str(longer), tmp_path)}) == 3
+    assert key(None, tmp_path) == key(None, tmp_path, "--limit", "9") != plain
+
+
+def test_how_a_trace_is_read_changes_the_keys(tmp_path: Path) -> None:
+    records = [mooncake([0], 100, timestamp=time) for time in range(3)]
+    short = str(write(tmp_path / "short.jsonl", *records))
+    sizes = {key(short, tmp_path, "--page-size", "64", "--block-size", s) for s in ("128", "256")}
+    assert len(sizes) == 2
+
+
+def test_every_field_of_a_model_changes_the_keys() -> None:
+    model = models.get("llama-3.1-8b")
+    plain = context_of(model, 64, "ids", "w", 1).digest
+
+    def changed(name: str, value: object) -> ModelDescription:
+        return replace(model, **{name: value})  # type: ignore[arg-type]
+
+    numbers = {
+        field.name: value + 1
+        for field in fields(model)
+        if type(value := getattr(model, field.name)) is int and not field.name.startswith("_")
+    }
+    assert {"layers", "parameters", "weight_bytes"} <= numbers.keys()
+    found = {context_of(changed(*one), 64, "ids", "w", 1).digest for one in numbers.items()}
+    pool = replace(model.pools[0], dtype="fp8")
+    for one in (changed("name", "b"), changed("weight_dtype", "fp8"), changed("pools", (pool,))):
+        found.add(context_of(one, 64, "ids", "w", 1).digest)
+    found |= {
+        context_of(model, *given).digest
+        for given in ((32, "ids", "w", 1), (64, "tokens", "w", 1), (64, "ids", "v", 1))
+    }
+    found |= {context_of(model, 64, "ids", "w", 2).digest}
+    assert len(found | {plain}) == len(numbers) + 8
+
+
+def replayed(tmp_path: Path, trace: str, *given: str) -> dict[str, Any]:
+    out = tmp_path / "out.json"
+    words = ["replay", trace, *SMALL, "--storage", f"file:{tmp_path / 'store'}", "--json", str(out)]
+    assert main([*words, *given]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_a_store_serves_an_earlier_run_of_the_same_trace_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The two traces share no prompt, and number their blocks alike."""
+    first, other = (str(write(tmp_path / f"{seed}.jsonl", *conversations(seed))) for seed in (1, 2))
+    alone = replayed(tmp_path, other)
+    shutil.rmtree(tmp_path / "store")
+    replayed(tmp_path, first, "--limit", "20")
+    assert replayed(tmp_path, other)["whole"] == alone["whole"]
+    assert not alone["whole"]["hit_tokens"]["storage"]
+    again = replayed(tmp_path, first)["whole"]
+    assert again["hit_rate"] > again["ceiling_rate"]
+    capsys.readouterr()
+    words = [*SMALL, "--storage", f"file:{tmp_path / 'store'}"]
+    assert main(["replay", first, *words, "--weight-dtype", "fp8"]) == 2
+    assert "(different: weights)" in capsys.readouterr().err
+
+
+def test_a_trace_from_standard_input_has_no_name_for_its_pages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trace: str
+) -> None:
+    with open(trace, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
+        assert main(["replay", "-", *SMALL, "--storage", f"file:{tmp_path / 'store'}"]) == 2
+    assert "write it to a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["sweep", "size"])
+def test_the_points_of_one_command_do_not_share_a_real_store(
+    command: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, trace, "--storage", f"file:{tmp_path / 'store'}"]) == 2
+    assert "a point would find what others have stored" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_request_has_the_same_keys_however_much_of_its_file_is_read(tmp_path: Path) -> None:
+    """Of sessions that are put in the order of their times, too: their unidentified pages."""
+    for name, first in (("a", 10.0), ("b", 0.0)):
+        requests = [
+            {"t": first + turn, "type": "n", "model": "m", "in": 130, "out": 70, "hash_ids": [1, 2]}
+            for turn in range(3)
+        ]
+        document = {"id": name, "block_size": 64, "hash_id_scope": "local", "requests": requests}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    whole, part = (open_trace(str(tmp_path), limit=limit) for limit in (0, 4))
+    keys = [
+        {paged.key(job, 192).raw for job in paged.jobs}
+        for paged in (whole.paged(64), part.paged(64))
+    ]
+    assert [len(one) for one in keys] == [6, 4]
+    assert keys[1] < keys[0]
