@@ -1,7 +1,7 @@
 """The parts of a cache for one model: pools, device, core, controller and store.
 
 Chooses the sizes of the pools from tokens, and the device from where the model is. Does not feed
-the core; see `engine`.
+the core, see `engine`, or look at the model, see `identity/setups`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 
 from .clock import Clock
-from .describing import Described, describe
-from .errors import UnsupportedModelError
-from .identity import revision_of
+from .describing import Described
 from .layers.base import STATE
-from .positions import longest_prompt
-from .verifying import verify
 
 DEVICES = "hicache.devices"
 _LAYOUT = DeviceOptions(layout="page_first_direct", io_backend="direct")
@@ -57,31 +53,22 @@ class Parts(NamedTuple):
     driver: Driver
     attachment: Attachment
     interval: int  # tokens between states; 0 for a model without states
-    longest: int  # of a prompt whose rows depend on its tokens alone
 
 
 class Store(NamedTuple):
-    """address: None for no store. size_bytes: that it may use, 0 for all. revision: kept apart."""
+    """address: None for no store. size_bytes: that it may use, 0 for all. revision: kept apart,
+    with the weights."""
 
     address: str | None
     size_bytes: int
     revision: str
 
 
-def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> Parts:
-    """Build everything, with an attached store if an address is given. Raises CallerError for a
-    model or sizes that cannot be used."""
-    for one in (model, draft):
-        if one is not None:
-            _check_model(one)
-    _check_sizes(sizes, store.address)
-    described = describe(model, sizes.page_size, draft)
-    if draft is not None and STATE in described.components:
-        raise UnsupportedModelError(
-            f"draft {type(draft).__name__}: expected a model and a draft without states, which "
-            "cannot take back tokens that are not accepted, found layers with states; leave the "
-            "draft out"
-        )
+def build(
+    place: torch.device, described: Described, name: str, sizes: Sizes, store: Store, clock: Clock
+) -> Parts:
+    """Build everything, with an attached store if an address is given. name: of the model. Raises
+    CallerError for sizes that cannot be used."""
     _check_window(described.window_tokens, sizes)
     interval = -(-sizes.interval_tokens // sizes.page_size) * sizes.page_size
     config = _config(described, sizes, interval)
@@ -89,19 +76,12 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
         dict(zip(config.components, counts, strict=True))
         for counts in (config.device_pages, config.host_pages)
     ]
-    device = _device(model.device, described, *pages)
+    device = device_for(place, described, *pages)
     try:
         controller, executor = TransferController(device), StorageExecutor()
         driver = Driver(Core(config), TieredExecutor(controller, executor))
-        models = (model,) if draft is None else (model, draft)
-        verify(models, described, device.arena)
-        context = Context(
-            type(model).__name__,
-            revision_of(models, store.revision),
-            sizes.page_size,
-            "tokens",
-            described.model.pools,
-        )
+        pools = described.model.pools
+        context = Context(name, store.revision, sizes.page_size, "tokens", pools)
         stored = StoredPages(context, stored_pools(device.arena))
         attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
         if store.address is not None:
@@ -110,48 +90,7 @@ def build(model: Any, draft: Any, sizes: Sizes, store: Store, clock: Clock) -> P
         device.close()
         raise
     kept = interval if STATE in described.components else 0
-    longest = longest_prompt(models)
-    return Parts(described, device, controller, driver, attachment, kept, longest)
-
-
-def _check_model(model: Any) -> None:
-    name = type(model).__name__
-    if not hasattr(model, "generate") or not hasattr(model, "config"):
-        raise UnsupportedModelError(
-            f"model: expected a causal language model of transformers, found {name}"
-        )
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModelError(
-            f"model {name}: expected a decoder-only model, found an encoder-decoder; use "
-            "model.generate for it"
-        )
-    if model.training:
-        raise UnsupportedModelError(
-            f"model {name}: expected eval mode, found training mode; call model.eval()"
-        )
-    places = sorted({str(tensor.device) for tensor in model.parameters()})
-    if len(places) != 1 or places[0].partition(":")[0] not in ("cpu", "cuda"):
-        raise UnsupportedModelError(
-            f"model {name}: expected all weights on the CPU or on one CUDA device, found "
-            f"{', '.join(places)}"
-        )
-
-
-def _check_sizes(sizes: Sizes, storage: str | None) -> None:
-    for name, value, least in (
-        ("page_size", sizes.page_size, 1),
-        ("device_tokens", sizes.device_tokens, 2 * sizes.page_size),
-        ("host_tokens", sizes.host_tokens, 0),
-        ("interval_tokens", sizes.interval_tokens, 1),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            pages = ", two pages" if name == "device_tokens" else ""
-            raise CallerError(f"{name}: expected at least {least}{pages}, found {value!r}")
-    if storage is not None and sizes.host_tokens < sizes.page_size:
-        raise CallerError(
-            f"host_tokens: expected at least {sizes.page_size}, a page, since storage is filled "
-            f"from host memory, found {sizes.host_tokens}; give host_tokens or leave storage out"
-        )
+    return Parts(described, device, controller, driver, attachment, kept)
 
 
 def _check_window(window_tokens: int, sizes: Sizes) -> None:
@@ -177,7 +116,7 @@ def _config(described: Described, sizes: Sizes, interval: int) -> Config:
     return described.config(device, host, interval_tokens=interval)
 
 
-def _device(
+def device_for(
     place: torch.device,
     described: Described,
     device_pages: Mapping[str, int],

@@ -13,7 +13,7 @@ import copy
 import inspect
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any
@@ -23,10 +23,13 @@ import torch
 from .arguments import check, prompt_of
 from .building import Sizes, Store, build
 from .clock import Clock
-from .engine import Admission, Engine, LoadFailed
+from .engine import Admission, Asked, Engine, LoadFailed
 from .errors import ClosedError, UnsupportedArgumentError
+from .identity.computation import Identity, Seen
+from .identity.setups import Setups, base_of, check_model
 from .live import LiveCache, followed
 from .ongoing import Ongoing
+from .options import check_options, check_seconds
 from .stats import Stats
 from .streaming import Resumed
 
@@ -44,8 +47,10 @@ class PrefixCache:
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
     draft            the assistant model of assisted generation.
-    revision         kept apart on disk, beside the weights and the configuration.
+    revision         kept apart on disk, beside what decides the rows anyway.
     wait_s           the longest that a request waits for storage before it computes.
+    check_weights    "every_call": all weights are read again for every call. "versions": those
+                     whose version torch has counted up, or that were replaced.
 
     Raises UnsupportedModelError, and CallerError for sizes and addresses that cannot be used.
     """
@@ -63,14 +68,25 @@ class PrefixCache:
         draft: Any = None,
         revision: str = "",
         wait_s: float = 5.0,
+        check_weights: str = "every_call",
     ) -> None:
         sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
+        store = Store(storage, storage_bytes, revision)
+        check_options(sizes, store, wait_s, check_weights)
+        self.model, self.draft = base_of(model), draft if draft is None else base_of(draft)
+        self._models = (self.model,) if draft is None else (self.model, self.draft)
+        for one in self._models:
+            check_model(one)
         clock = Clock()
         with torch.inference_mode(False):  # pools are written in calls outside of it, too
-            parts = build(model, draft, sizes, Store(storage, storage_bytes, revision), clock)
-            self._engine = Engine(parts, model.device, wait_s, clock)
-        self.model, self.draft = model, draft
-        self._models = (model,) if draft is None else (model, draft)
+            self._identity = Identity(self._models, check_weights == "every_call")
+            self._setups = Setups(self._models, page_size)
+            computation = self._identity.now()
+            described = self._setups.checked(computation.setup).described
+            kept = store._replace(revision=f"{revision} {computation.weights.hex()}".strip())
+            name = type(self.model).__name__
+            parts = build(self.model.device, described, name, sizes, kept, clock)
+            self._engine = Engine(parts, self.model.device, wait_s, clock)
         self._ongoing = self._engine.ongoing
         self._stats = Stats()
         self._owner = 0
@@ -93,7 +109,7 @@ class PrefixCache:
             )
         prompt = ids[0].tolist()
         with self._turn():
-            admission = self._engine.admit(prompt)
+            admission = self._engine.admit(self._asked(prompt))
             self._note(len(prompt), admission)
             if admission is None:
                 return self.model.generate(ids, **kwargs)
@@ -102,6 +118,7 @@ class PrefixCache:
     def _generate(self, ids: torch.Tensor, admission: Admission, kwargs: dict[str, Any]) -> Any:
         live = admission.live[0]
         argument = live.described.argument
+        before = self._identity.look()
         streamer = None
         if kwargs.get("streamer") is not None:
             streamer = Resumed(kwargs["streamer"])
@@ -125,10 +142,19 @@ class PrefixCache:
                 streamer.again()
             return self.model.generate(ids, **kwargs)
         except BaseException:
-            self._keep(admission, final=False)
+            self._keep(admission, before, final=False)
             raise
-        self._keep(admission, final=True)
+        self._keep(admission, before, final=True)
         return out
+
+    def _asked(self, prompt: Sequence[int]) -> Asked:
+        """A prompt with the computation of now. Raises UnsupportedModelError if that is none that
+        the pools can serve."""
+        if any(torch.is_autocast_enabled(place) for place in ("cpu", "cuda")):
+            torch.clear_autocast_cache()  # it has weights as they were before a change
+        computation = self._identity.now()
+        setup = self._setups.checked(computation.setup)
+        return Asked(prompt, computation.name, setup.described, setup.longest)
 
     def _compute(self, model: Any, live: LiveCache, ids: torch.Tensor, end: int) -> None:
         """Compute the tokens up to `end` that the cache of the model does not have."""
@@ -150,11 +176,15 @@ class PrefixCache:
         draft.crop(min(same, len(wanted)) - draft.count)
         self._compute(self.draft, draft, torch.tensor([wanted]), live.count)
 
-    def _keep(self, admission: Admission, final: bool) -> None:
+    def _keep(self, admission: Admission, before: Seen, final: bool) -> None:
+        """Give what was computed to the tree, if the models are those of before."""
         live = admission.live[0]
         self._stats.note_pass(live.prefill_tokens, live.prefill_s)
         self._stats.waited_s += admission.waited_s if live.reused else 0.0
-        self._engine.keep(admission, final)
+        if self._identity.look() == before:
+            self._engine.keep(admission, final)
+        else:
+            self._stats.unkept += 1
 
     def _note(self, tokens: int, admission: Admission | None) -> None:
         stats = self._stats
@@ -170,7 +200,7 @@ class PrefixCache:
         """Tokens of a prompt that would not be computed now."""
         prompt = prompt_of(input_ids, {})[0].tolist()
         with self._turn():
-            return self._engine.match(prompt)
+            return self._engine.match(self._asked(prompt))
 
     @property
     def stats(self) -> Stats:
@@ -188,11 +218,13 @@ class PrefixCache:
 
     def flush(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait until everything that was computed is on host and stored. Returns whether it is."""
+        check_seconds("timeout_s", timeout_s)
         with self._turn():
             return self._ongoing.settle(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too."""
+        check_seconds("timeout_s", timeout_s)
         self._check_outside()
         _open.discard(self._ongoing)
         return self._ongoing.close(timeout_s)

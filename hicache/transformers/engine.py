@@ -10,7 +10,7 @@ Does not run the model, see `cache`, or take replies between calls, see `ongoing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -41,6 +41,7 @@ from hicache.core.types import Key, Tier
 
 from .building import Parts
 from .clock import Clock
+from .describing import Described
 from .layers.base import STATE, New, Span
 from .live import LiveCache
 from .moving import RequestPages, fill, shape, taken, write, write_states
@@ -56,14 +57,25 @@ class LoadFailed(Exception):
     """Pages did not arrive on the device."""
 
 
+class Asked(NamedTuple):
+    """A prompt, and what computes it. computation: its name. longest: prompt whose rows depend on
+    its tokens alone."""
+
+    tokens: Sequence[int]
+    computation: str
+    described: Described
+    longest: int
+
+
 class Admission:
     """A request that has pages. hits: reused tokens by tier. live: a cache for each model.
     waited_s: for storage and loads."""
 
     def __init__(
-        self, number: int, action: Prefill, pages: RequestPages, hits: dict[str, int]
+        self, number: int, asked: Asked, action: Prefill, pages: RequestPages, hits: dict[str, int]
     ) -> None:
-        self.number, self.action, self.pages, self.hits = number, action, pages, hits
+        self.number, self.asked, self.action = number, asked, action
+        self.pages, self.hits = pages, hits
         self.live: list[LiveCache] = []
         self.waited_s = 0.0
 
@@ -90,21 +102,21 @@ class Engine:
         self._size = config.page_size
         self._positional = [one for one in config.components if one != STATE]
         self._most_tokens = config.device_pages[0] * self._size
-        self._interval, self._longest = parts.interval, parts.longest
+        self._interval = parts.interval
         self._requests = 0
         self._fetched: dict[int, int] = {}
 
     # -- a request begins
 
-    def admit(self, prompt: Sequence[int]) -> Admission | None:
+    def admit(self, asked: Asked) -> Admission | None:
         """Give a prompt pages. None if there are none for it, or if it is so long that its rows
         are not those of a shorter one."""
-        if len(prompt) > self._longest:
+        if len(asked.tokens) > asked.longest:
             return None
         began = self._clock.now_s()
         self.ongoing.renew()
-        whole, prompt = len(prompt), prompt[: self._most_tokens]
-        number = self._arrived(prompt)
+        prompt = asked.tokens[: self._most_tokens]
+        number = self._arrived(asked)
         outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
         action = _only(Prefill, outcomes)
         if action is None or not action.completes_prompt:
@@ -113,18 +125,17 @@ class Engine:
         admitted = _only(Admitted, outcomes)
         assert admitted is not None, "a request with a pass was admitted"
         pages = self._pages(action.tables, action.states)
-        found = Admission(number, action, pages, self._hits(admitted, action))
-        found.live = [
-            self._live(found, at, prompt, whole) for at in range(len(self.described.caches))
-        ]
+        found = Admission(number, asked, action, pages, self._hits(admitted, action))
+        found.live = [self._live(found, at) for at in range(len(asked.described.caches))]
         found.waited_s = self._clock.now_s() - began
         return found
 
-    def _arrived(self, prompt: Sequence[int]) -> int:
+    def _arrived(self, asked: Asked) -> int:
         """Tell the core of a request. Its key leaves the last token out, which is always computed:
         so the window or state that is stored is one that the same prompt can use."""
         self._requests += 1
-        key = Key.from_tokens(prompt[:-1], self._size)
+        prompt = asked.tokens[: self._most_tokens]
+        key = Key.from_tokens(prompt[:-1], self._size, asked.computation)
         self.ongoing.feed(Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
@@ -156,10 +167,10 @@ class Engine:
         slots = states[0] if states else None
         return RequestPages(self._rows, self._positional, tables, slots, self._place)
 
-    def _live(self, admission: Admission, at: int, prompt: Sequence[int], whole: int) -> LiveCache:
-        """A cache of one model with the reused tokens, whose rows come when a layer is read. whole:
-        tokens of the prompt with those that the pool has no room for."""
-        action, described = admission.action, self.described.caches[at]
+    def _live(self, admission: Admission, at: int) -> LiveCache:
+        """A cache of one model with the reused tokens, whose rows come when a layer is read."""
+        action, asked = admission.action, admission.asked
+        described = asked.described.caches[at]
         first = action.start_token
         span = Span(first, action.end_token, self._size)
 
@@ -172,8 +183,8 @@ class Engine:
 
         live = LiveCache(
             described,
-            prompt[:first],
-            whole,
+            asked.tokens[:first],
+            len(asked.tokens),
             filled if first else None,
             self._interval,
             self._clock,
@@ -199,7 +210,8 @@ class Engine:
         generated after it."""
         action, live = admission.action, admission.live
         prompt = action.end_token
-        end = min(self._most_tokens, self._longest, *(one.count for one in live))
+        longest = admission.asked.longest
+        end = min(self._most_tokens, longest, *(one.count for one in live))
         if end < prompt:
             return
         for one in live:
@@ -213,7 +225,8 @@ class Engine:
         self.ongoing.feed(PrefillDone(action.flight))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
-        self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size))
+        name = admission.asked.computation
+        self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size, name))
 
     def _grown(self, admission: Admission, new: Sequence[Sequence[New]], end: int) -> bool:
         """Give what was generated pages, and write it. Returns whether that could be done."""
@@ -269,11 +282,11 @@ class Engine:
 
     # -- without a request
 
-    def match(self, prompt: Sequence[int]) -> int:
+    def match(self, asked: Asked) -> int:
         """Tokens of a prompt that would be reused now. Brings those in storage to host."""
-        if len(prompt) > self._longest:
+        if len(asked.tokens) > asked.longest:
             return 0
-        number = self._arrived(prompt[: self._most_tokens])
+        number = self._arrived(asked)
         deadline = self._clock.now_s() + self._wait_s
         while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
             self.ongoing.poll()

@@ -11,13 +11,15 @@ _LEAST_TOKENS = 32  # a pass of fewer says little about what a token costs
 
 @dataclass(slots=True)
 class Stats:
-    """requests: calls of `generate`. uncached: of them, those that got no pages. hits: reused
+    """requests: calls of `generate`. uncached: of them, those that got no pages. unkept: those
+    whose rows were not kept, since the model was changed before they ended. hits: reused
     prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
     requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
     the store has. timed_tokens, timed_s: computed prompt tokens that tell what a token costs."""
 
     requests: int = 0
     uncached: int = 0
+    unkept: int = 0
     prompt_tokens: int = 0
     computed_tokens: int = 0
     hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))

@@ -1,7 +1,7 @@
 """Whether a model may be cut at a page: run on random tokens, whole and in two parts through pages.
 
 This finds models whose tokens attend to later ones, and those that keep something beside their
-cache. It writes to the first pages, so it comes before anything is cached.
+cache. It writes to the first pages of the pools that it is given.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .passes import Passes
 # Single positions may differ more, where a model selects experts or tokens by scores that are
 # nearly equal.
 _EXACT, _ROUGH = 1e-2, 0.2
+PAGES = 2  # of each component
 
 
 def verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -> None:
@@ -40,11 +41,13 @@ def verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -
         parts.append(passes.prefill(sequence, tokens.tolist(), action))
     for at, model in enumerate(models):
         with torch.inference_mode():
-            whole = model(tokens[None].to(model.device), use_cache=False).logits[0].float()
+            logits = model(tokens[None].to(model.device), use_cache=False).logits[0]
+        whole = logits.float()
         cut = torch.cat([part[at].float() for part in parts])
         apart = (cut - whole).square().mean(dim=1).sqrt()
         worst = apart.reshape(2, size).median(dim=1).values.max()
-        limit = (_EXACT if model.dtype == torch.float32 else _ROUGH) * whole.std()
+        exact = model.dtype == logits.dtype == torch.float32
+        limit = (_EXACT if exact else _ROUGH) * whole.std()
         if not bool(worst <= limit) and bool(whole.isfinite().all()):
             raise UnsupportedModelError(
                 f"model {type(model).__name__}: expected the same logits from a prompt that is "
@@ -57,7 +60,9 @@ def verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -
 def _pass(described: Described, first: int) -> Prefill:
     """A pass over one page, on the first pages of the pools."""
     size = described.page_size
-    tables = tuple(np.arange(2, dtype=np.int64) for name in described.components if name != STATE)
+    tables = tuple(
+        np.arange(PAGES, dtype=np.int64) for name in described.components if name != STATE
+    )
     states: tuple[StateSlots, ...] = ()
     if STATE in described.components:
         source, stored = (1, ()) if first else (-1, ((size, 1),))

@@ -7,7 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from transformers import (
 from hicache.transformers import PrefixCache
 from hicache.transformers.dtypes import DTYPES
 from hicache.transformers.engine import Engine
+from hicache.transformers.live import LiveCache
 from invariants.prove.families import base, llama
 from invariants.watch import Watch
 from tests.patience import PATIENCE_S
@@ -52,6 +54,23 @@ def both(model: Any, cache: PrefixCache, ids: torch.Tensor, **kwargs: Any) -> to
     found = cache.generate(ids, **kwargs)
     assert torch.equal(found, wanted)
     return found
+
+
+def noted(
+    monkeypatch: pytest.MonkeyPatch, module: Any, note: Callable[[tuple[Any, ...], Any], None]
+) -> None:
+    """Tell `note` what a module is given and returns. A hook that keeps it would be a part of the
+    model, which then is another one after each pass."""
+    forward = type(module).forward
+
+    @wraps(forward)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+        out = forward(self, *args, **kwargs)
+        if self is module:
+            note(args, out)
+        return out
+
+    monkeypatch.setattr(type(module), "forward", told)
 
 
 @pytest.mark.parametrize("name", base.names())
@@ -178,12 +197,13 @@ def test_assisted_generation(with_draft: bool) -> None:
         assert cache.stats.hits["device"] == 64 + 64
 
 
-def test_a_hit_runs_few_tokens_through_both_models() -> None:
+def test_a_hit_runs_few_tokens_through_both_models(monkeypatch: pytest.MonkeyPatch) -> None:
     model, draft = base.build_all("draft")
     seen: dict[str, list[int]] = {"model": [], "draft": []}
     for name, one in (("model", model), ("draft", draft)):
-        one.model.embed_tokens.register_forward_hook(
-            lambda _, args, __, name=name: seen[name].append(args[0].shape[1])
+        embeddings = one.model.embed_tokens
+        noted(
+            monkeypatch, embeddings, lambda args, _, name=name: seen[name].append(args[0].shape[1])
         )
     with PrefixCache(model, draft=draft, **SIZES) as cache:
         ids = prompt(50)
@@ -225,12 +245,14 @@ def test_only_computed_prompt_tokens_tell_what_a_token_costs() -> None:
         assert (cache.stats.timed_tokens, cache.stats.saved_tokens) == (60 + 44, 56)
 
 
-def test_rows_of_a_draft_are_those_of_the_accepted_tokens() -> None:
+def test_rows_of_a_draft_are_those_of_the_accepted_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The draft has computed tokens that the model refused. Its candidates after a hit are those
     that it has without a cache."""
     model, draft = base.build_all("draft")
     drafted: list[torch.Tensor] = []
-    draft.register_forward_hook(lambda _, __, out: drafted.append(out.logits[0, -1].detach()))
+    noted(monkeypatch, draft, lambda _, out: drafted.append(out.logits[0, -1].detach()))
     with PrefixCache(model, draft=draft, **SIZES) as cache:
         ids = prompt(50)
         for _ in range(3):
@@ -284,22 +306,24 @@ def test_rows_that_depend_on_the_length_of_the_prompt_are_not_reused(rope: dict[
         assert cache.match(found.sequences) == 0
 
 
-def test_what_is_kept_of_a_joint_projection_are_keys_and_values() -> None:
+def test_what_is_kept_of_a_joint_projection_are_keys_and_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = Phi3Config(hidden_size=64, intermediate_size=64, num_hidden_layers=2, vocab_size=97)
     config.num_attention_heads, config.num_key_value_heads = 8, 1
     config.pad_token_id = config.eos_token_id = None
     kept: list[int] = []
 
-    def look(model: Any, _: Any, given: dict[str, Any], __: Any) -> None:
-        for seen in given["past_key_values"].seen:
+    def look(live: LiveCache, ids: torch.Tensor) -> None:
+        end(live, ids)
+        for seen in live.seen:
             tensors = (*seen.keys, *seen.values)
             kept.append(sum(one.untyped_storage().nbytes() for one in tensors))
 
-    model = base.built(config)
-    with PrefixCache(model, **SIZES) as cache:
-        hook = model.register_forward_hook(look, with_kwargs=True)
+    end = LiveCache.end
+    monkeypatch.setattr(LiveCache, "end", look)
+    with PrefixCache(base.built(config), **SIZES) as cache:
         cache.generate(prompt(60), max_new_tokens=1)
-        hook.remove()
     assert kept == [60 * 2 * 8 * 4] * 2  # tokens, keys and values, elements of a head, fp32
 
 
@@ -313,10 +337,12 @@ def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:
         assert cache.stats.saved_tokens == 56
 
 
-def test_passes_up_to_a_state_compute_the_logits_of_one_token() -> None:
+def test_passes_up_to_a_state_compute_the_logits_of_one_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = base.build("qwen3-next")
     counts: list[int] = []
-    model.lm_head.register_forward_hook(lambda _, args, __: counts.append(args[0].shape[1]))
+    noted(monkeypatch, model.lm_head, lambda args, _: counts.append(args[0].shape[1]))
     with PrefixCache(model, **SIZES) as cache:
         counts.clear()
         cache.generate(prompt(60), max_new_tokens=2)

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +44,7 @@ from hicache.transformers.layers import full
 from invariants.prove.families import base
 
 from .emptying import empty_device
-from .test_cache import SIZES, both, prompt
+from .test_cache import SIZES, both, noted, prompt
 
 
 @pytest.fixture
@@ -132,11 +133,32 @@ def test_a_static_cache_and_another_draft_are_refused(cache: PrefixCache) -> Non
         ({"storage": "kv"}, ("storage", "file:DIR")),
         ({"interval_tokens": 0}, ("interval_tokens",)),
         ({"device_tokens": "8K"}, ("device_tokens", "'8K'")),
+        ({"device_tokens": 10**30}, ("device_tokens", "at most")),
+        ({"host_tokens": 1 << 40}, ("memory", "available")),
+        ({"page_size": True}, ("page_size", "found True")),
+        ({"wait_s": float("nan")}, ("wait_s", "found nan")),
+        ({"wait_s": -1}, ("wait_s", "found -1")),
+        ({"wait_s": "5"}, ("wait_s", "'5'")),
+        ({"storage_bytes": -5, "storage": "file:kv"}, ("storage_bytes", "found -5")),
+        ({"storage_bytes": 1.5}, ("storage_bytes", "found 1.5")),
+        ({"storage": 5}, ("storage", "file:DIR", "found 5")),
+        ({"storage": "file:"}, ("storage", "file:DIR")),
+        ({"revision": 5}, ("revision", "found 5")),
+        ({"revision": "a\nb"}, ("revision", "printable")),
+        ({"revision": "a" * 201}, ("revision", "201 characters")),
+        ({"check_weights": "never"}, ("check_weights", "every_call or versions", "'never'")),
     ],
 )
-def test_sizes_that_cannot_be_used(sizes: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_options_that_cannot_be_used(
+    sizes: dict[str, Any],
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with refused(CallerError, *words):
         PrefixCache(base.build("llama"), **SIZES | sizes)
+    assert not Path("kv").exists()
 
 
 def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +169,10 @@ def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
         PrefixCache("llama")
     with refused(UnsupportedModelError, "model.eval()"):
         PrefixCache(base.build("llama").train())
+    offloaded = base.build("llama")
+    offloaded.lm_head.to("meta")
+    with refused(UnsupportedModelError, "offloaded"):
+        PrefixCache(offloaded)
     monkeypatch.setattr(full.Full, "classes", ())
     with refused(UnsupportedModelError, "DynamicLayer", "hicache/transformers/layers"):
         PrefixCache(base.build("llama"))
@@ -267,16 +293,21 @@ def test_a_stopping_criterion_may_raise(cache: PrefixCache) -> None:
     assert cache.stats.hits["device"] == 112
 
 
-def test_a_pass_that_raises_in_the_middle_keeps_nothing(cache: PrefixCache) -> None:
-    def fail(*_: Any) -> None:
-        raise ZeroDivisionError
+def test_a_pass_that_raises_in_the_middle_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, broken = base.build("llama"), []
 
-    hook = cache.model.model.layers[-1].register_forward_hook(fail)
-    with pytest.raises(ZeroDivisionError):
-        cache.generate(prompt(60), max_new_tokens=2)
-    hook.remove()
-    both(cache.model, cache, prompt(60))
-    assert cache.stats.saved_tokens == 0
+    def fail(*_: Any) -> None:
+        if broken:
+            raise ZeroDivisionError
+
+    noted(monkeypatch, model.model.layers[-1], fail)
+    with PrefixCache(model, **SIZES) as cache:
+        broken.append(True)
+        with pytest.raises(ZeroDivisionError):
+            cache.generate(prompt(60), max_new_tokens=2)
+        broken.clear()
+        both(cache.model, cache, prompt(60))
+        assert cache.stats.saved_tokens == 0
 
 
 class Given:
@@ -361,7 +392,7 @@ def test_the_device_is_where_the_model_is(monkeypatch: pytest.MonkeyPatch) -> No
         registry, "load", lambda package, name: cuda if name == "cuda" else load(package, name)
     )
     described = describe(base.build("llama"), 8)
-    building._device(torch.device("cuda:1"), described, {"full": 4}, {"full": 5})
+    building.device_for(torch.device("cuda:1"), described, {"full": 4}, {"full": 5})
     [((model, page_size, *pages, _), accelerator)] = asked
     assert (model, page_size, accelerator) == (described.model, 8, 1)
     assert pages == [{"full": 4}, {"full": 5}]

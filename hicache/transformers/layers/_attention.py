@@ -27,6 +27,12 @@ def attention_rows(
     heads, width = keys.shape[1], keys.shape[-1]
     value_heads, value_width = values.shape[1], values.shape[-1]
     dtype = keys.dtype
+    if values.dtype != dtype:
+        raise UnsupportedModelError(
+            f"cache layer {type(layer).__name__}: expected keys and values of one type, found "
+            f"{dtype} and {values.dtype}, as under torch.autocast; load the model in the type that "
+            "it is to compute in"
+        )
     if keys.shape == values.shape:
         parts = ("k", "v")
         return (

@@ -1,0 +1,109 @@
+"""Which computation a page belongs to: what is asked of the models and of torch before each call.
+
+Two calls have the same name if everything that decides their rows is the same: every byte of every
+weight, the modules with their attributes, hooks and code, the configuration, the settings of torch,
+and the types of autocast. The name is the namespace of all pages of a call, on every tier, so a
+page is found by the computation that made it and by no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .contents import Contents
+from .pictures import Painter, digest_of
+
+# Attributes that say where a model came from, or how it generates, and change no row.
+_SKIPPED = frozenset(
+    (
+        *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version"),
+        *("architectures", "use_cache", "generation_config", "warnings_issued", "model_tags"),
+        *("_is_hf_initialized", "_output_capturing_hooks_installed", "hf_device_map"),
+        *("_compiled_call", "_last_compile_config", "_is_quantized_training_enabled"),
+        # of every module of torch: told by `Painter.module`, or about training and files
+        *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
+        *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+        *("_is_full_backward_hook", "_state_dict_hooks", "_state_dict_pre_hooks"),
+        *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+        *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+        "_forward_pre_hooks_with_kwargs",
+        # of parameters
+        *("grad", "_post_accumulate_grad_hooks"),
+    )
+)
+_PLACES = ("cpu", "cuda")
+
+
+class Computation(NamedTuple):
+    """setup: everything but the elements of tensors. weights: those."""
+
+    setup: bytes
+    weights: bytes
+
+    @property
+    def name(self) -> str:
+        return hashlib.sha256(self.setup + self.weights).hexdigest()[:32]
+
+
+class Seen(NamedTuple):
+    """A cheap look, to compare with another one: the setup, and the versions of all tensors."""
+
+    setup: bytes
+    versions: tuple[Any, ...]
+
+
+class Identity:
+    """The models of one cache, as they are now."""
+
+    def __init__(self, models: Sequence[Any], every_call: bool) -> None:
+        """every_call: read all weights for every call, also those whose version is known."""
+        self._models, self._every_call = models, every_call
+        self._contents = Contents()
+        self._codes: dict[Any, Any] = {}
+
+    def now(self) -> Computation:
+        """The computation of a call that begins now."""
+        setup, painter = self._setup()
+        found = self._contents.digests((*painter.tensors, *painter.passing), self._every_call)
+        return Computation(setup, hashlib.sha256(b"".join(found)).digest()[:16])
+
+    def look(self) -> Seen:
+        """What is seen without reading the weights."""
+        setup, painter = self._setup()
+        return Seen(setup, tuple(self._contents.versions(painter.tensors)))
+
+    def _setup(self) -> tuple[bytes, Painter]:
+        painter = Painter(_SKIPPED, self._codes)
+        pictures = []
+        for number, model in enumerate(self._models):
+            picture = painter.of(model, "draft" if number else "model")
+            attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
+            pictures.append((picture, painter.of(attention, "attention")))
+        return digest_of((tuple(pictures), _of_torch(painter))), painter
+
+
+def _of_torch(painter: Painter) -> tuple[Any, ...]:
+    """The settings of torch that change rows by more than rounding, or that a user may choose."""
+    autocast = [
+        (place, str(torch.get_autocast_dtype(place)))
+        for place in _PLACES
+        if torch.is_autocast_enabled(place)
+    ]
+    everywhere = torch.nn.modules.module
+    hooks = (everywhere._global_forward_pre_hooks, everywhere._global_forward_hooks)
+    return (
+        *(str(torch.__version__), transformers.__version__, tuple(autocast)),
+        *(str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.allow_tf32,
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.are_deterministic_algorithms_enabled(),
+        *(painter.of(tuple(one.values()), "hooks of all modules") for one in hooks if one),
+    )
