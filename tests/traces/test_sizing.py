@@ -381,3 +381,27 @@ def test_the_host_link_is_that_of_a_rank_and_what_copies_reach(
     moved = found["transfers"]["d2h"]
     # a copy of a few pages waits 6 us for its first byte
     assert 0.9 * stated < moved["bytes_per_rank"] / moved["busy_s"] <= stated
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> None:
+    digests = {
+        replayed(f"--mode {mode} --device-pages 100 {none}")[1]["digest"]
+        for none in ("--host-bytes 0", "--host-bytes 0GB", "--host-ratio 0", "--host-pages 0")
+    }
+    assert len(digests) == 1
+    report, found = replayed(f"--mode {mode} --device-pages 100 --host-bytes 0")
+    assert "host none" in report
+    assert found["config"]["host_pages"] == 0
+
+
+def test_a_sweep_may_begin_with_no_host_memory(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    sizes = ["--host-bytes", "0,1GB", "--write-policy", "write_back,write_through"]
+    words = [*sizes, "--device-pages", "100", "--jobs", "1", "--json", str(out)]
+    assert main(["sweep", trace, *words]) == 0
+    capsys.readouterr()
+    points = json.loads(out.read_text())["points"]
+    assert len(points) == 3, "without host memory there is no policy to vary"

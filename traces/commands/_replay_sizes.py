@@ -160,9 +160,9 @@ def add_host(parser: argparse.ArgumentParser) -> None:
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
     host.add_argument(
         "--host-bytes",
-        type=read.at_least(1, read.byte_size),
+        type=read.byte_size,
         metavar="B",
-        help="host memory of all GPUs together, such as 512GB",
+        help="host memory of all GPUs together, such as 512GB; 0 for none",
     )
 
 

@@ -68,8 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="sizes",
         type=sizes_of,
         metavar="LIST",
-        help="sizes of host memory, of all GPUs together (default: powers of two, from half of the "
-        "device's to what brings nearly every hit)",
+        help="sizes of host memory, of all GPUs together (default: powers of two, from what "
+        "the device has to what brings nearly every hit)",
     )
     add("-o", "--output", type=read.output, metavar="FILE", help="write the report (HTML) here")
     add(

@@ -3,7 +3,8 @@
 Fields: timestamp (ms), input_length, output_length (tokens), hash_ids. Equal ids mean equal blocks
 after equal prefixes. The last block is usually partial. Ids may use all 64 bits. Output tokens have
 no ids, so no other request can hit them. Format: github.com/kvcache-ai/Mooncake,
-FAST25-release/traces, and what DynoSim and AIPerf read beside it.
+FAST25-release/traces, and what DynoSim and AIPerf read beside it. Of agents: a line with `wait_for`
+follows the requests whose `request_id` it names, `tool_wait_ms` after their end.
 
 The size of a block does not stand in the file. A line of L tokens and n ids says that it is from
 ceil(L / n) to ceil(L / (n - 1)) - 1. The published traces have 512; a file that contradicts it is
@@ -38,6 +39,10 @@ _ALIASES = {
     "delay": ("delay_ms",),
 }
 _UNSURE = frozenset({"chat_id", "parent_chat_id"})
+_SEVERAL = (
+    "requests wait for several others; each follows the one of them that comes last in the file."
+)
+_UNPLAYED = "requests have a tool_wait_ms and wait for no other; it is not played."
 
 
 def recognises(head: Head) -> bool:
@@ -47,12 +52,14 @@ def recognises(head: Head) -> bool:
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
     sizes = _Sizes(about)
     last: dict[str, int] = {}  # of each session, its last request
+    named: dict[str, int] = {}  # by request_id
     count = 0
     for lines in about.each(files):
         for record in lines:
             session = _session(lines, record)
             before = last.get(session, -1) if session is not None else -1
-            after, arrival_ns = _arrival(lines, record, before)
+            waits = _waits(lines, about, record, named)
+            after, arrival_ns = waits or _arrival(lines, record, before)
             length = _length(lines, record, "input_length")
             output = _length(lines, record, "output_length")
             ids = record.get("hash_ids")
@@ -62,6 +69,9 @@ def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
             sizes.learn(lines, length, len(ids))
             if session is not None:
                 last[session] = count
+            name = record.get("request_id")
+            if type(name) in (str, int):
+                named[str(name)] = count
             count += 1
             priority = 0
             if "priority" in record:
@@ -96,6 +106,33 @@ def _session(lines: Lines, record: Record) -> str | None:
     if type(name) is int:
         return str(name)
     return base.text(lines, record, "session_id")
+
+
+def _waits(
+    lines: Lines, about: About, record: Record, named: dict[str, int]
+) -> tuple[int, int] | None:
+    """(after, arrival_ns) of a request that waits for others; None for one that does not."""
+    names = record.get("wait_for")
+    names = [names] if type(names) in (str, int) else names
+    if names is None or names == []:
+        if record.get("tool_wait_ms"):
+            about.notes[_UNPLAYED] += 1
+        return None
+    if type(names) is not list or any(type(name) not in (str, int) for name in names):
+        lines.wrong_field(record, "wait_for", "a list of request_ids")
+    unknown = [name for name in names if str(name) not in named]
+    if unknown:
+        lines.wrong(
+            "wait_for: the request_id of an earlier line",
+            base.show(unknown[0]),
+            "sort the lines, or correct the name",
+        )
+    if _name(lines, record, "delay") in record:
+        lines.wrong("either wait_for or delay", "both", "remove one of them")
+    if len(names) > 1:
+        about.notes[_SEVERAL] += 1
+    wait_ns = base.nanoseconds(lines, record, "tool_wait_ms") if "tool_wait_ms" in record else 0
+    return max(named[str(name)] for name in names), wait_ns
 
 
 def _arrival(lines: Lines, record: Record, before: int) -> tuple[int, int]:

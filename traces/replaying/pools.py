@@ -222,9 +222,11 @@ def _host(
         pages, rules = ([full, *others] if full else []), [rule] * len(device)
     elif options.host_bytes is not None:
         total = options.host_bytes
-        planned = _planned(model, page_size, device, total, options.parallelism.attention_tp)
         rule = "as given" if len(device) == 1 else "its share of --host-bytes"
-        pages, rules = [planned[name] for name in device], [rule] * len(device)
+        pages, rules = [], [rule] * len(device)
+        if total:
+            planned = _planned(model, page_size, device, total, options.parallelism.attention_tp)
+            pages = [planned[name] for name in device]
     else:
         if ratio is None:  # storage is behind host memory, so there is some
             ratio = HOST_RATIO["timed" if options.storage else options.mode]

@@ -86,7 +86,7 @@ def scaled(
         given["speed"] = (options.speed or Fraction(1)) / rate
     for name in ("host_bytes", "storage_size"):
         size = getattr(options, name)
-        given[name] = None if size is None else max(page_bytes, int(size * rate))
+        given[name] = max(page_bytes, int(size * rate)) if size else size
     return Point(replace(options, **given), point.varied)
 
 
