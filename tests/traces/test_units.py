@@ -1,0 +1,178 @@
+"""Quantities with their units, computed by hand: money, memory, bandwidth, time. Each number here
+is written out, so that a constant of a unit that is wrong anywhere on the way changes it.
+
+`python -m tests.bench.units FILE...` changes each such constant in turn and says which of them
+nothing noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache import models
+from sim.clock import Clock
+from sim.fleet.kv_link import KvLink
+from sim.fleet.options import KvLinkOptions
+from sim.hardware import profile as hardware
+from sim.physics.kernels import Kernel
+from sim.storage.pipe import Pipe
+from sim.times.base import make
+from traces.cli import main
+from traces.deciding import words
+from traces.deciding.break_even import break_even
+from traces.deciding.buys import amounts, goodput_per_cost
+from traces.deciding.measured import measured
+from traces.deciding.prices import read_prices
+from traces.loads import on_off
+from traces.loads.base import from_gaps
+from traces.reporting.amounts import gigabytes
+from traces.terminal import options as read
+
+from .rig import mooncake, write
+from .test_verdict import CEILING, curve, decide, point
+
+NINE = 1_000_000_000
+
+
+def machine(**config: Any) -> dict[str, Any]:
+    """Two GPUs with 512 GB of host memory, a link of 50 GB/s each and a store of 3 TB, which serve
+    3 requests a second within the limits."""
+    given = {"tp": 2, "host_bandwidth": f"{50 * NINE} B/s", "storage_size": 3000 * NINE}
+    return point("one", 512, 0.2, goodput=3.0, attained=0.9, **(given | config))
+
+
+def test_a_machine_has_gpus_gigabytes_and_gigabytes_per_second() -> None:
+    found = amounts(measured(machine()))
+    assert found == {"gpu": 2.0, "host": 512.0, "storage": 3000.0, "link": 100.0}
+    # a link of 63 GB/s, of which copies reach 87 %: 54.81
+    own = amounts(measured(machine(host_bandwidth="2x", tp=1)))
+    assert own["link"] == pytest.approx(109.62, abs=0.005)
+    assert measured(machine(storage_bandwidth_read=6 * NINE)).storage_gb_per_s == 6.0
+
+
+def test_money_by_hand() -> None:
+    """Two years are 17,520 hours and four are 35,040."""
+    prices = read_prices("gpu=35040,host=3.504/GB,storage=0.25/GB/h,link=175.2/GBps,years=2")
+    assert prices.per_hour == pytest.approx(
+        {"gpu": 2.0, "host": 0.0002, "storage": 0.25, "link": 0.01}
+    )
+    assert read_prices("gpu=35040").per_hour == pytest.approx({"gpu": 1.0})
+    # 2 x 2 + 512 x 0.0002 + 3,000 x 0.25 + 100 x 0.01 an hour
+    cost = 4 + 0.1024 + 750 + 1
+    assert prices.cost_per_hour(amounts(measured(machine()))) == pytest.approx(cost)
+    # 3 requests a second are 10,800 an hour
+    assert goodput_per_cost(measured(machine()), prices) == pytest.approx(10_800 / cost)
+    cheap = read_prices("gpu=2.5/h,host=0.01/GB/h")
+    told = " ".join(
+        decide([machine()], slo={"ttft_s": 2.0, "tpot_s": 0.05}, prices=cheap).sentences
+    )
+    # 2 x 2.5 + 512 x 0.01 = 10.12 an hour: 10,800 / 10.12 = 1,067 requests for one
+    assert "costs 10.1 an hour (prices of gpu, host) and serves 1,067 requests" in told
+    assert "TTFT 2 s and TPOT 50 ms" in told
+
+
+def test_the_working_set_is_tokens_times_bytes() -> None:
+    """6,000,000 tokens of 100,000 bytes are 600 GB."""
+    points = [point("none", 0, 0.1, times=None), point("all", 100, CEILING, times=None)]
+    (limit,) = decide(points, curve(CEILING)).limits
+    assert (limit.evidence[-1].value, limit.evidence[-1].unit) == (600.0, "GB")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("512GB", 512_000_000_000),
+        ("1.5T", 1_500_000_000_000),
+        ("64GiB", 68_719_476_736),
+        ("3MB", 3_000_000),
+        ("2KiB", 2048),
+        ("1TiB", 1_099_511_627_776),
+        ("7MiB", 7_340_032),
+        ("5k", 5000),
+    ],
+)
+def test_sizes_that_are_read(text: str, count: int) -> None:
+    assert read.byte_size(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("7ns", 7),
+        ("200us", 200_000),
+        ("1.5ms", 1_500_000),
+        ("2s", 2_000_000_000),
+        ("3m", 180_000_000_000),
+        ("2h", 7_200_000_000_000),
+    ],
+)
+def test_durations_that_are_read(text: str, ns: int) -> None:
+    assert read.duration_ns(text) == ns
+
+
+def test_sizes_that_are_said() -> None:
+    assert gigabytes(610 * NINE) == "610 GB"
+    assert gigabytes(1_500 * NINE, "") == "1.5TB"
+    assert words.gigabytes(610.0) == "610 GB"
+    assert words.gigabytes(2100.0) == "2.1 TB"
+
+
+def test_bytes_over_a_rate_are_seconds() -> None:
+    clock = Clock()
+    pipe = Pipe(clock, 6 * NINE, 200_000)
+    pipe.send(1, [3 * NINE, 3 * NINE], lambda count: None)  # type: ignore[arg-type]
+    clock.run()
+    assert clock.now_ns == 1_000_200_000
+    link = KvLink(clock, KvLinkOptions(bytes_per_s=50 * NINE, latency_ns=10_000))
+    assert link.lasts_ns(NINE) == 20_010_000
+
+
+def test_a_kernel_has_microseconds_and_a_pass_nanoseconds() -> None:
+    assert Kernel(fixed_us=2.5).ns(4, 0.0, 0.0) == 10_000
+    # a prompt of one token reads the weights of 8B, 15 GB without the embedding, at 3.35 TB/s
+    times = make("roofline", models.get("llama-3.1-8b"), hardware.get("h100"))
+    assert 4_500_000 < times.step_ns([(0, 1)], 0, 0) < 8_000_000
+    pure = make("pure-roofline", models.get("llama-3.1-8b"), hardware.get("h100"))
+    assert 4_500_000 < pure.step_ns([(0, 1)], 0, 0) < 8_000_000
+
+
+def test_the_break_even_is_bytes_over_the_time_to_compute_them() -> None:
+    """131,072 bytes a token; one pass of 4,096 tokens."""
+    model, profile = models.get("llama-3.1-8b"), hardware.get("h100")
+    found = break_even(model, profile, 1, 4096)
+    times = make("roofline", model, profile)
+    took_s = times.layers * times.layer_ns([(0, 4096)], 0, 0) / 1_000_000_000
+    assert found.bandwidth_bytes_per_s == pytest.approx(4096 * 131_072 / took_s)
+    assert f"at {found.bandwidth_bytes_per_s / 1_000_000_000:,.3g} GB/s" in found.sentence()
+    assert f"link reaches {found.link_bytes_per_s / 1_000_000_000:,.3g} GB/s" in found.sentence()
+
+
+def test_a_load_is_requests_a_second() -> None:
+    assert from_gaps(np.array([0.5, 2.0])).tolist() == [0, 500_000_000, 2_500_000_000]
+    draw = np.random.Generator(np.random.PCG64(1))
+    zeros = np.zeros(4000, dtype=np.int64)
+    found = on_off.arrivals(zeros, 10.0, {"on": 2.0, "off": 2.0}, draw)
+    # none in the second half of any four seconds
+    assert (found % (4 * NINE) <= 2 * NINE).all()
+    assert 350 < found[-1] / NINE < 450
+
+
+def test_a_replay_moves_its_bytes_at_the_rate_of_its_link(tmp_path: Path) -> None:
+    """Prompts of 512 tokens of 131,072 bytes, one each second; the link moves 10 GB/s."""
+    records = [mooncake([1 + number % 40], timestamp=1000 * number) for number in range(80)]
+    trace, out = write(tmp_path / "trace.jsonl", *records), tmp_path / "out.json"
+    words = ["--device-tokens", "12K", "--host-bytes", "10GB", "--host-bandwidth", "10GB"]
+    given = [*words, "--slo", "ttft=1s", "--check", "off", "--json", str(out)]
+    assert main(["replay", str(trace), *given]) == 0
+    found = json.loads(out.read_text())
+    moved = found["transfers"]["d2h"]
+    assert moved["bytes"] == 40 * 512 * 131_072
+    assert moved["busy_s"] == pytest.approx(moved["bytes"] / 10_000_000_000, rel=0.02)
+    assert found["latency_s"]["makespan"] == pytest.approx(79.0, abs=0.2)
+    assert found["slo"]["goodput_requests_per_s"] == pytest.approx(80 / 79, rel=0.01)
+    assert found["output"]["tokens_per_s"] == pytest.approx(80 / 79, rel=0.01)
