@@ -135,3 +135,22 @@ def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
     )
     [tests] = [line for line in done.stdout.splitlines() if " pytest " in line]
     assert done.stdout.splitlines()[-1] == f"cat {tests.split('--left-out ')[1]}"
+
+
+def test_a_virtual_environment_that_was_half_made_is_made_again(tmp_path: Path) -> None:
+    """As where Debian's python3-venv is missing: there is a bin/python, and no pip."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nmkdir -p $3/bin\ntouch $3/bin/python\necho no pip\nexit 1\n")
+    python.chmod(0o755)
+    for _ in range(2):
+        done = subprocess.run(
+            ["make", "PYTHON=./python", ".venv/bin/python"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=dict(os.environ, MAKEFLAGS=""),
+            timeout=PATIENCE_S,
+        )
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (2, "no pip")
