@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.needs import missing
 from tests.patience import PATIENCE_S
@@ -79,6 +80,12 @@ def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
         "ERROR: the tests need 1,000 MB for their files, and /proc has 0 MB left; make room, or "
         "name another folder in TMPDIR\n\n"
     )
+
+
+def test_a_drawn_test_may_be_slow() -> None:
+    assert settings.default is not None
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
 
 
 def test_what_is_missing_is_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
