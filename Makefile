@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: help replay compiled check lint invariants test fuzz prove mutants bench gpu-check clean
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 
 help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"

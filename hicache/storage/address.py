@@ -6,7 +6,7 @@ A backend is imported when an address names its scheme, so its package is needed
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Any, cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
@@ -44,17 +44,24 @@ def shown(address: Address) -> str:
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Open the store, without checks of what it returns; `opening` puts those around it.
 
-    Raises CallerError for an unknown scheme, a package that is not installed, and for what the
-    backend says that a person can mend."""
-    if address.scheme not in schemes():
-        raise registry.unknown("storage", address.scheme, schemes())
+    Raises CallerError for what `backend` refuses, and for what the backend says that a person can
+    mend."""
+    return cast(Storage, backend(address.scheme).open_storage(address, options))
+
+
+def backend(scheme: str) -> Any:
+    """The module of this scheme. Raises CallerError for an unknown one, and for one whose package,
+    or a library of the system that its package needs, is not installed."""
+    if scheme not in schemes():
+        raise registry.unknown("storage", scheme, schemes())
     try:
-        backend = registry.load(BACKENDS, address.scheme)
+        return registry.load(BACKENDS, scheme)
     except ImportError as error:
         if (error.name or "").startswith("hicache"):
             raise
+        mend = f"pip install 'hicache[{scheme}]'"
+        if not isinstance(error, ModuleNotFoundError):
+            mend = "the package is there, so install what it names (docs/storage_backends.md)"
         raise CallerError(
-            f"storage: expected what {address.scheme}: needs, found: {error}; "
-            f"pip install 'hicache[{address.scheme}]'"
+            f"storage: expected what {scheme}: needs, found: {error}; {mend}"
         ) from error
-    return cast(Storage, backend.open_storage(address, options))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from hicache.core import registry
 from hicache.core.components.base import Shape, residency, settings_for
@@ -51,7 +50,6 @@ def draw_config(
     raise AssertionError("no legal configuration in a hundred draws")
 
 
-@lru_cache(maxsize=1024)
 def least_device_pages(config: Config) -> tuple[int, ...]:
     """Returns the smallest device pool of each component that the core accepts."""
     return tuple(

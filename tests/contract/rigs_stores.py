@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from hicache.storage.address import BACKENDS, open_storage, parse
+from hicache.storage.address import backend, open_storage, parse
 from hicache.storage.base import Storage, StorageOptions, Value
 from tests.needs import missing
 from traces.servers.base import SERVERS, Server
@@ -42,9 +42,9 @@ class Rig:
 def usable(scheme: str) -> None:
     """Leaves the test out if the client of these stores, or a library that it needs, is missing."""
     try:
-        registry.load(BACKENDS, scheme)
-    except ImportError as error:
-        missing(f"{scheme}: {error}; pip install 'hicache[{scheme}]'")
+        backend(scheme)
+    except CallerError as error:
+        missing(str(error))
 
 
 @contextmanager

@@ -89,6 +89,16 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(backends: s
     assert "\n" not in str(caught.value)
 
 
+def test_a_missing_library_of_the_system_is_named_and_pip_is_not(
+    backends: str, tmp_path: Path
+) -> None:
+    found = "libibverbs.so.1: cannot open shared object file: No such file or directory"
+    (tmp_path / backends / "extra.py").write_text(f"raise ImportError({found!r})")
+    with pytest.raises(CallerError, match=f"found: {found}; the package is there") as caught:
+        address.open_storage(address.parse("extra:x"), StorageOptions())
+    assert "pip" not in str(caught.value)
+
+
 def test_a_message_does_not_show_a_password() -> None:
     assert address.shown(address.parse("redis://me:secret@host:1/0")) == "redis://host:1/0"
 

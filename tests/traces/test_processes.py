@@ -143,6 +143,18 @@ def test_memory_is_limited_in_a_process_of_a_mutant() -> None:
     assert list(each(work, range(2), 2)) == ["refused", "refused"]
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
+    kept: list[int] = []
+
+    def work(job: int) -> list[int]:
+        kept.append(job)
+        return kept
+
+    assert sorted(each(work, range(3), most)) == [[0], [1], [2]]
+    assert not kept
+
+
 def test_a_lost_point_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,13 +44,10 @@ def time_limit(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
 def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> Iterator[Done]:
     """Yields the result of each job as it is known.
 
-    A process does one job, so a bug that spoils what the process keeps does not reach the next. It
-    has what this one has, since it is forked.
+    A process does one job, so a bug that spoils what the process keeps does not reach the next, nor
+    this one. It has what this one has, since it is forked.
     """
-    if processes <= 1:
-        yield from map(work, jobs)
-        return
-    yield from results(get_context("fork"), work, jobs, processes, start=_limited)
+    return results(get_context("fork"), work, jobs, processes, start=_limited)
 
 
 def _limited() -> None:

@@ -120,8 +120,7 @@ def _answer(one: _Running) -> Any:
     except (EOFError, OSError):
         one.process.join(_PATIENCE_S)
         raise ProcessLost(
-            f"a worker was lost: {how_ended([one.process])}; give --jobs 1 to do the same in one "
-            "process"
+            f"a worker was lost: {how_ended([one.process])}; if memory ran out, give fewer --jobs"
         ) from None
     if kind == "done":
         return answer

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any
 
 from hicache.core.config import Config
@@ -141,7 +140,6 @@ def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
             )
 
 
-@lru_cache(maxsize=256)
 def _illegal(config: Config) -> str:
     """Returns the core's error for this configuration, or ""."""
     try:
