@@ -19,7 +19,10 @@ def open_store(
 ) -> Verified:
     """Open a store whose values are checked and whose outages are survived.
 
-    now: seconds of a clock that never goes back. notice: gets a sentence when the store stops
-    answering, and one when it answers again. Raises CallerError for what a person can mend."""
+    now: seconds of a clock that never goes back. notice: gets a sentence when something is wrong
+    with the store, when it stops answering, and when it answers again. Raises CallerError for what
+    a person can mend."""
     store = open_storage(address, options)
+    if wrong := store.troubles():
+        notice(f"storage: {shown(address)}: {wrong}")
     return Verified(Breaker(store, shown(address), now, notice, breaker))

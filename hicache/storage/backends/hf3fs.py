@@ -24,13 +24,17 @@ from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
 from ..engines.base import ENGINES, Engine, Kind, Lane, Piece
+from ..journal import Journal, head_of
 from ..location import locate
-from ..slots import Extents, Journal, Reserved, Slots, head_of
+from ..reasons import tell
+from ..slots import Extents, Reserved, Slots
 
 SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
 
 _FORM = "hf3fs:DIR"
 _SLOT = 64 << 10
+_LEAST_SLOT = 512
+_MOST_SLOTS = 1 << 26
 _LANE = 8 << 20  # bytes that a thread moves at a time
 _DATA, _JOURNAL, _LOCK = "data", "journal", "lock"
 
@@ -96,6 +100,11 @@ def _locked(folder: Path) -> int:
 
 def _slots(folder: Path, slot_bytes: int, size_bytes: int) -> Slots:
     """As the journal says, or as the options say where there is none. Raises CallerError."""
+    if slot_bytes < _LEAST_SLOT or size_bytes // slot_bytes > _MOST_SLOTS:
+        raise CallerError(
+            f"hf3fs: expected slot={_LEAST_SLOT} or more, and at most {_MOST_SLOTS:,} slots in the "
+            f"file, found slot={slot_bytes}"
+        )
     found = head_of(folder / _JOURNAL)
     if found is None:
         if size_bytes < slot_bytes:
@@ -169,9 +178,10 @@ class Hf3fs(Storage):
     def delete(self, keys: Sequence[str]) -> list[Status]:
         def job(lane: Lane, call: Call) -> list[Status]:
             with self._journal.lock:
+                there = zip(keys, self._slots.known(keys), strict=True)
+                self._journal.append([(key, None) for key, one in there if one], self._durable)
                 gone = [self._slots.remove(key) for key in keys]
-                found = [key for key, value in zip(keys, gone, strict=True) if value is not None]
-                self._journal.append([(key, None) for key in found], self._durable)
+                self._journal.shorten()
             for value in gone:
                 if value is not None:
                     self._slots.give_back(value)
@@ -192,7 +202,17 @@ class Hf3fs(Storage):
             "bytes": sum(size for _, size in sizes),
             "used_bytes": (self._slots.slots - self._slots.free) * slot_bytes,
             "capacity_bytes": self._slots.slots * slot_bytes,
+            "evicted": self._slots.evicted,
+            "damaged_lines": self._journal.damaged,
         }
+
+    def troubles(self) -> str:
+        damaged, copy = self._journal.damaged, self._journal.copy
+        if not damaged:
+            return ""
+        kept = f"{copy} is as it was found" if copy.exists() else "there was no room for a copy"
+        lines = "1 line of the journal was" if damaged == 1 else f"{damaged:,} lines were"
+        return f"{lines} damaged, so as many values may be missing or old; {kept}"
 
     def close(self) -> None:
         if self._closed:
@@ -206,7 +226,8 @@ class Hf3fs(Storage):
     def _run(self, job: Callable[[Lane, Call], T], otherwise: T) -> T:
         try:
             return self._workers.run(job, self._timeout_s)
-        except (GivenUp, OSError):
+        except (GivenUp, OSError) as error:
+            tell(error)
             return otherwise
 
     def _read(
@@ -260,12 +281,15 @@ class Hf3fs(Storage):
         return self._publish(keys, reserved, errors)
 
     def _record_gone(self, taken: Sequence[Reserved]) -> None:
-        with self._journal.lock:
-            self._gone += [key for one in taken for key in one.gone]
-            self._journal.append([(key, None) for key in self._gone], self._durable)
-            self._gone.clear()
-        for one in taken:
-            self._slots.give_back(one.rest)
+        """If that fails, it is tried again before anything is written into those slots."""
+        try:
+            with self._journal.lock:
+                self._gone += [key for one in taken for key in one.gone]
+                self._journal.append([(key, None) for key in self._gone], self._durable)
+                self._gone.clear()
+        finally:
+            for one in taken:
+                self._slots.give_back(one.rest)
 
     def _publish(
         self, keys: Sequence[str], reserved: Sequence[Reserved | None], errors: Sequence[int]
@@ -282,6 +306,7 @@ class Hf3fs(Storage):
             except OSError as error:
                 recorded = error.errno or 1
             old = [self._slots.publish(key, value) for key, value in written if not recorded]
+            self._journal.shorten()
         for value in old:
             if value is not None:
                 self._slots.give_back(value)
@@ -290,8 +315,10 @@ class Hf3fs(Storage):
             code = errno.ENOSPC if one is None else wrong or recorded
             if one is not None and code:
                 self._slots.give_back(one.value)
-            failed = Status.FULL if code in (errno.ENOSPC, errno.EDQUOT) else Status.FAILED
-            result.append(failed if code else Status.DONE)
+            full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            result.append((Status.FULL if full else Status.FAILED) if code else Status.DONE)
+            if code:
+                tell(os.strerror(code) if one else "it does not fit into the store's file")
         return result
 
     def _pieces(self, value: Extents) -> list[tuple[int, int, int]]:
