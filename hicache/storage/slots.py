@@ -8,6 +8,7 @@ values or none.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,12 +38,10 @@ class Extents:
 
 
 class Reserved(NamedTuple):
-    """value: the slots of a new value. gone: the keys that lost theirs to it: record that before
-    writing, and then give `rest` back."""
+    """value: the slots of a new value. gone: the values that lose theirs to it."""
 
     value: Extents
-    gone: list[str]
-    rest: Extents
+    gone: list[tuple[str, Extents]]
 
 
 class Slots:
@@ -51,7 +50,7 @@ class Slots:
     def __init__(self, slot_bytes: int, slots: int) -> None:
         self.slot_bytes, self.slots = slot_bytes, slots
         self._lock = threading.Lock()
-        self._values: dict[str, Extents] = {}
+        self._values: OrderedDict[str, Extents] = OrderedDict()
         self._free = list(range(slots - 1, -1, -1))
         self.evicted = 0  # values, of all processes that had the file
 
@@ -67,13 +66,16 @@ class Slots:
     def free(self) -> int:
         return len(self._free)
 
-    def reserve(self, size: int) -> Reserved | None:
+    def reserve(self, size: int, spare: list[int]) -> Reserved | None:
         """Slots for a value, from the values that were not used for longest if it must be. None if
-        it does not fit."""
+        it does not fit.
+
+        spare: slots of such values that no value of the batch has yet. Record what is gone, then
+        write, and give them back (`give_spare`). If it cannot be recorded, `undo` all of it."""
         needed = self._needed(size)
         with self._lock:
             victims: list[tuple[str, Extents]] = []
-            room = len(self._free)
+            room = len(self._free) + len(spare)
             for key, value in self._values.items():
                 if room >= needed:
                     break
@@ -82,14 +84,29 @@ class Slots:
                     room += sum(count for _, count in value.runs)
             if room < needed:
                 return None
-            for key, _ in victims:
+            for key, value in victims:
                 del self._values[key]
+                spare += value.slots()
             self.evicted += len(victims)
-            slots = [self._free.pop() for _ in range(min(needed, len(self._free)))]
-            slots += [slot for _, value in victims for slot in value.slots()]
-        taken, rest = sorted(slots[:needed]), slots[needed:]
-        gone = [key for key, _ in victims]
-        return Reserved(Extents(size, _runs(taken)), gone, Extents(0, _runs(rest)))
+            slots = [spare.pop() for _ in range(min(needed, len(spare)))]
+            slots += [self._free.pop() for _ in range(needed - len(slots))]
+        return Reserved(Extents(size, _runs(sorted(slots))), victims)
+
+    def undo(self, batch: Sequence[Reserved], spare: Sequence[int]) -> None:
+        """As if nothing had been reserved: what lost its slots has them again, and is as cold."""
+        with self._lock:
+            free = {*spare, *(slot for one in batch for slot in one.value.slots())}
+            for key, value in reversed([gone for one in batch for gone in one.gone]):
+                if key not in self._values:  # else it was written anew meanwhile
+                    free.difference_update(value.slots())
+                    self._values[key] = value
+                    self._values.move_to_end(key, last=False)
+                    self.evicted -= 1
+            self._free += sorted(free, reverse=True)
+
+    def give_spare(self, spare: list[int]) -> None:
+        with self._lock:
+            self._free += sorted(spare, reverse=True)
 
     def give_back(self, value: Extents) -> None:
         """Slots that hold nothing, or the value that `remove` or `publish` took out."""

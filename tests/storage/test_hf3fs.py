@@ -101,7 +101,7 @@ def test_a_journal_that_is_cut_anywhere_is_a_part_of_it(tmp_path: Path) -> None:
     journal.open()
     history = [dict(slots.sizes())]
     for number in range(6):
-        reserved = slots.reserve(5000 + number)
+        reserved = slots.reserve(5000 + number, [])
         assert reserved is not None
         journal.append([(f"k{number}", reserved.value)], durable=False)
         slots.publish(f"k{number}", reserved.value)

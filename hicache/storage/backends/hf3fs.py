@@ -14,6 +14,8 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -131,7 +133,6 @@ class Hf3fs(Storage):
         self._slots, self._journal, self._engine, self._lock = slots, journal, engine, lock
         self._timeout_s, self._durable = options.timeout_s, options.durable
         self._workers: Workers[Lane] = Workers("hf3fs", engine.lane, lambda lane: lane.close())
-        self._gone: list[str] = []  # values without slots, which the journal does not know yet
         self._closed = False
 
     def lookup(self, keys: Sequence[str]) -> list[bool]:
@@ -167,7 +168,11 @@ class Hf3fs(Storage):
                     for index in group:
                         end = gather(values[index], lane.memory, end)
                         ends.append(end)
-                ended = self._write(lane, [keys[index] for index in group], ends)
+                try:
+                    ended = self._write(lane, [keys[index] for index in group], ends)
+                except OSError as error:
+                    tell(error)
+                    ended = [_refused(error.errno)] * len(ends)
                 with call.delivering():
                     statuses[group.start : group.stop] = ended
                 call.step()
@@ -224,8 +229,9 @@ class Hf3fs(Storage):
             os.close(self._lock)
 
     def _run(self, job: Callable[[Lane, Call], T], otherwise: T) -> T:
+        context = copy_context()  # so that `tell` is heard
         try:
-            return self._workers.run(job, self._timeout_s)
+            return self._workers.run(partial(context.run, job), self._timeout_s)
         except (GivenUp, OSError) as error:
             tell(error)
             return otherwise
@@ -262,15 +268,23 @@ class Hf3fs(Storage):
     def _write(self, lane: Lane, keys: Sequence[str], ends: Sequence[int]) -> list[Status]:
         """Write the values of the lane into free slots, then record them."""
         starts = [0, *ends[:-1]]
+        spare: list[int] = []
         reserved = [
-            self._slots.reserve(end - start) for start, end in zip(starts, ends, strict=True)
+            self._slots.reserve(end - start, spare) for start, end in zip(starts, ends, strict=True)
         ]
         taken = [one for one in reserved if one is not None]
         try:
-            self._record_gone(taken)
+            with self._journal.lock:
+                gone = [(key, None) for one in taken for key, _ in one.gone]
+                self._journal.append(gone, self._durable)
+        except OSError:
+            self._slots.undo(taken, spare)
+            raise
+        self._slots.give_spare(spare)
+        try:
             pieces, counts = list[Piece](), list[int]()
-            for start, one in zip(starts, reserved, strict=True):
-                own = self._pieces(one.value) if one else []
+            for start, place in zip(starts, reserved, strict=True):
+                own = self._pieces(place.value) if place else []
                 pieces += [Piece(at, start + to, size) for at, to, size in own]
                 counts.append(len(own))
             errors = _whole(pieces, lane.write(pieces), counts)
@@ -279,17 +293,6 @@ class Hf3fs(Storage):
         except OSError as error:
             errors = [error.errno or 1] * len(keys)
         return self._publish(keys, reserved, errors)
-
-    def _record_gone(self, taken: Sequence[Reserved]) -> None:
-        """If that fails, it is tried again before anything is written into those slots."""
-        try:
-            with self._journal.lock:
-                self._gone += [key for one in taken for key in one.gone]
-                self._journal.append([(key, None) for key in self._gone], self._durable)
-                self._gone.clear()
-        finally:
-            for one in taken:
-                self._slots.give_back(one.rest)
 
     def _publish(
         self, keys: Sequence[str], reserved: Sequence[Reserved | None], errors: Sequence[int]
@@ -315,8 +318,7 @@ class Hf3fs(Storage):
             code = errno.ENOSPC if one is None else wrong or recorded
             if one is not None and code:
                 self._slots.give_back(one.value)
-            full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            result.append((Status.FULL if full else Status.FAILED) if code else Status.DONE)
+            result.append(_refused(code) if code else Status.DONE)
             if code:
                 tell(os.strerror(code) if one else "it does not fit into the store's file")
         return result
@@ -335,3 +337,8 @@ def _whole(pieces: Sequence[Piece], moved: Sequence[int], counts: Sequence[int])
         result.append(0 if not wrong else max(-wrong[0], 0) or errno.EIO)
         at += count
     return result
+
+
+def _refused(code: int | None) -> Status:
+    """What becomes of a value whose write ends with this error number."""
+    return Status.FULL if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Status.FAILED
