@@ -17,7 +17,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from hicache.core.errors import CallerError
+
 Value: TypeAlias = tuple[memoryview, ...]
+_MOST_BYTES = 1 << 60
+_MOST_SECONDS = 86_400
 
 
 class Status(StrEnum):
@@ -50,6 +54,19 @@ class StorageOptions:
     timeout_s: float = 1.0
     durable: bool = False
     create: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises CallerError for what no store can keep to."""
+        if type(self.size_bytes) is not int or not 0 <= self.size_bytes <= _MOST_BYTES:
+            raise CallerError(
+                f"storage_size: expected 0 (no limit) to {_MOST_BYTES:,} bytes, found "
+                f"{self.size_bytes!r:.40}"
+            )
+        if type(self.timeout_s) not in (int, float) or not 0 < self.timeout_s <= _MOST_SECONDS:
+            raise CallerError(
+                f"storage timeout_s: expected more than 0 and at most {_MOST_SECONDS:,} seconds, "
+                f"found {self.timeout_s!r:.40}"
+            )
 
 
 @dataclass(slots=True)
@@ -135,6 +152,10 @@ class Storage(ABC):
     @abstractmethod
     def close(self) -> None:
         """End connections and threads. Calls under way end with `FAILED`. Idempotent."""
+
+    def troubles(self) -> str:
+        """What was wrong when the store was opened, for a person to read; empty if nothing."""
+        return ""
 
     def look(self) -> int:
         """Look after the store although nobody calls it: one whose calls hang counts as out.

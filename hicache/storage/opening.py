@@ -22,9 +22,12 @@ def open_store(
 ) -> Verified:
     """Open a store whose values are checked and whose outages are survived.
 
-    now: seconds of a clock that never goes back. notice: gets a sentence for each change of its
-    health. Raises CallerError for what a person can mend."""
+    now: seconds of a clock that never goes back. notice: gets a sentence when something is wrong
+    with the store, and for each change of its health. Raises CallerError for what a person can
+    mend."""
     store = open_storage(address, options)
+    if wrong := store.troubles():
+        notice(f"storage: {shown(address)}: {wrong}")
     patience_s = options.timeout_s * _NEARLY
     breaker = replace(breaker or BreakerOptions(), patience_s=patience_s)
     return Verified(Breaker(store, shown(address), now, notice, breaker))

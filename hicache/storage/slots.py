@@ -1,28 +1,18 @@
-"""Which slots of one large file hold which value, and a journal that a crash cannot tear.
+"""Which slots of one large file hold which value. A journal remembers it (`journal`).
 
-The journal is a text file of one record a line, each with its checksum. A value is written into
-free slots first and recorded then; a slot is free for another value only after the record that it
-is no longer used. So a process that is killed at any point leaves whole values or none. Reading
-stops at the first record that is not whole, and what follows is cut off.
+A value is written into free slots first and recorded then; a slot is free for another value only
+after the record that it is no longer used. So a process that is killed at any point leaves whole
+values or none.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import threading
-import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
-
-from hicache.core.errors import CallerError
-
-FORMAT = 1
-_SPARE = 10_000  # records more than values, before the journal is written anew
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -48,12 +38,10 @@ class Extents:
 
 
 class Reserved(NamedTuple):
-    """value: the slots of a new value. gone: the keys that lost theirs to it: record that before
-    writing, and then give `rest` back."""
+    """value: the slots of a new value. gone: the values that lose theirs to it."""
 
     value: Extents
-    gone: list[str]
-    rest: Extents
+    gone: list[tuple[str, Extents]]
 
 
 class Slots:
@@ -62,8 +50,9 @@ class Slots:
     def __init__(self, slot_bytes: int, slots: int) -> None:
         self.slot_bytes, self.slots = slot_bytes, slots
         self._lock = threading.Lock()
-        self._values: dict[str, Extents] = {}
+        self._values: OrderedDict[str, Extents] = OrderedDict()
         self._free = list(range(slots - 1, -1, -1))
+        self.evicted = 0  # values, of all processes that had the file
 
     def known(self, keys: Sequence[str]) -> list[bool]:
         with self._lock:
@@ -77,13 +66,16 @@ class Slots:
     def free(self) -> int:
         return len(self._free)
 
-    def reserve(self, size: int) -> Reserved | None:
+    def reserve(self, size: int, spare: list[int]) -> Reserved | None:
         """Slots for a value, from the values that were not used for longest if it must be. None if
-        it does not fit."""
-        needed = -(-size // self.slot_bytes)
+        it does not fit.
+
+        spare: slots of such values that no value of the batch has yet. Record what is gone, then
+        write, and give them back (`give_spare`). If it cannot be recorded, `undo` all of it."""
+        needed = self._needed(size)
         with self._lock:
             victims: list[tuple[str, Extents]] = []
-            room = len(self._free)
+            room = len(self._free) + len(spare)
             for key, value in self._values.items():
                 if room >= needed:
                     break
@@ -92,13 +84,29 @@ class Slots:
                     room += sum(count for _, count in value.runs)
             if room < needed:
                 return None
-            for key, _ in victims:
+            for key, value in victims:
                 del self._values[key]
-            slots = [self._free.pop() for _ in range(min(needed, len(self._free)))]
-            slots += [slot for _, value in victims for slot in value.slots()]
-        taken, rest = sorted(slots[:needed]), slots[needed:]
-        gone = [key for key, _ in victims]
-        return Reserved(Extents(size, _runs(taken)), gone, Extents(0, _runs(rest)))
+                spare += value.slots()
+            self.evicted += len(victims)
+            slots = [spare.pop() for _ in range(min(needed, len(spare)))]
+            slots += [self._free.pop() for _ in range(needed - len(slots))]
+        return Reserved(Extents(size, _runs(sorted(slots))), victims)
+
+    def undo(self, batch: Sequence[Reserved], spare: Sequence[int]) -> None:
+        """As if nothing had been reserved: what lost its slots has them again, and is as cold."""
+        with self._lock:
+            free = {*spare, *(slot for one in batch for slot in one.value.slots())}
+            for key, value in reversed([gone for one in batch for gone in one.gone]):
+                if key not in self._values:  # else it was written anew meanwhile
+                    free.difference_update(value.slots())
+                    self._values[key] = value
+                    self._values.move_to_end(key, last=False)
+                    self.evicted -= 1
+            self._free += sorted(free, reverse=True)
+
+    def give_spare(self, spare: list[int]) -> None:
+        with self._lock:
+            self._free += sorted(spare, reverse=True)
 
     def give_back(self, value: Extents) -> None:
         """Slots that hold nothing, or the value that `remove` or `publish` took out."""
@@ -140,147 +148,43 @@ class Slots:
                         if value.gone and not value.readers:
                             self._give(value)
 
+    def can_hold(self, value: Extents) -> bool:
+        """Whether these are slots of this file, as many as such a value has."""
+        inside = all(
+            isinstance(first, int) and isinstance(count, int) and first >= 0 and count > 0
+            for first, count in value.runs
+        ) and all(first + count <= self.slots for first, count in value.runs)
+        return inside and sum(count for _, count in value.runs) == self._needed(value.size)
+
     def adopt(self, records: Iterable[tuple[str, Extents | None]]) -> None:
-        """Begin with what a journal says, in its order. A record of slots that do not exist or
-        that another value has does not count."""
+        """Begin with what a journal says, in its order. A value whose slot a later one got is
+        gone, whether the journal says so or not."""
+        owners: dict[int, str] = {}
+
+        def forget(key: str) -> None:
+            old = self._values.pop(key, None)
+            for slot in old.slots() if old else ():
+                del owners[slot]
+
         for key, value in records:
-            self._values.pop(key, None)
+            forget(key)
             if value is not None:
+                for slot in value.slots():
+                    if slot in owners:
+                        forget(owners[slot])
+                owners |= dict.fromkeys(value.slots(), key)
                 self._values[key] = value
-        taken: set[int] = set()
-        for key in reversed(list(self._values)):  # the newest has the slot
-            own = self._values[key].slots()
-            if taken.intersection(own) or any(not 0 <= slot < self.slots for slot in own):
-                del self._values[key]
-            else:
-                taken.update(own)
-        self._free = [slot for slot in range(self.slots - 1, -1, -1) if slot not in taken]
+        self._free = [slot for slot in range(self.slots - 1, -1, -1) if slot not in owners]
 
     def records(self) -> list[tuple[str, Extents]]:
         with self._lock:
             return list(self._values.items())
 
+    def _needed(self, size: int) -> int:
+        return -(-size // self.slot_bytes) or 1
+
     def _give(self, value: Extents) -> None:
         self._free.extend(reversed(value.slots()))
-
-
-class Journal:
-    """The file of records. Used by one thread at a time (`lock`)."""
-
-    def __init__(self, path: Path, slots: Slots) -> None:
-        self.lock = threading.Lock()
-        self._path, self._slots = path, slots
-        self._head = {"format": FORMAT, "slot_bytes": slots.slot_bytes, "slots": slots.slots}
-        self._records = 0
-        self._file = -1
-
-    def open(self) -> None:
-        """Read what is there, cut off what is not whole, and go on behind it. Raises OSError."""
-        records, end = _read(self._path)
-        self._slots.adopt(records)
-        self._records = len(records)
-        if end == 0 or self._is_long():
-            self._write_anew()
-            return
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        os.ftruncate(self._file, end)
-
-    def append(self, records: Iterable[tuple[str, Extents | None]], durable: bool) -> None:
-        """Add records; None: the key is gone. Raises OSError; then nothing counts as recorded."""
-        lines = [_line(_record(key, value)) for key, value in records]
-        if not lines:
-            return
-        at = os.fstat(self._file).st_size
-        text = b"".join(lines)
-        try:
-            written = os.write(self._file, text)
-            if written != len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if durable:
-                os.fdatasync(self._file)
-        except OSError:
-            os.ftruncate(self._file, at)
-            raise
-        self._records += len(lines)
-        if self._is_long():
-            self._write_anew()
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _is_long(self) -> bool:
-        return self._records > 2 * len(self._slots.sizes()) + _SPARE
-
-    def _write_anew(self) -> None:
-        """Only what counts, in a new file that replaces the old one whole."""
-        records = self._slots.records()
-        draft = self._path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        file = os.open(draft, flags, 0o600)
-        with os.fdopen(os.dup(file), "wb") as output:
-            output.write(_line(self._head))
-            output.writelines(_line(_record(key, value)) for key, value in records)
-            output.flush()
-            os.fsync(output.fileno())
-        os.replace(draft, self._path)
-        self.close()
-        self._file, self._records = file, len(records)
-
-
-def head_of(path: Path) -> tuple[int, int] | None:
-    """(slot_bytes, slots) of a journal; None if there is none yet. Raises CallerError for a file of
-    another format."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline(4096)
-    except FileNotFoundError:
-        return None
-    head = _checked(first)
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        found = head.get("format") if isinstance(head, dict) else "another file"
-        raise CallerError(
-            f"storage: expected {path} to be a journal of format {FORMAT}, found {found}; use "
-            "another directory"
-        )
-    return head["slot_bytes"], head["slots"]
-
-
-def _read(path: Path) -> tuple[list[tuple[str, Extents | None]], int]:
-    """The records up to the first that is not whole, and where that begins."""
-    records: list[tuple[str, Extents | None]] = []
-    end = 0
-    if not path.exists():
-        return records, end
-    with path.open("rb") as file:
-        for line in file:
-            found = _checked(line)
-            if found is None:
-                break
-            if isinstance(found, list):
-                key, size, runs = found
-                value = Extents(size, [(first, count) for first, count in runs]) if runs else None
-                records.append((key, value))
-            end += len(line)
-    return records, end
-
-
-def _record(key: str, value: Extents | None) -> list[object]:
-    return [key, value.size if value else 0, value.runs if value else []]
-
-
-def _line(record: object) -> bytes:
-    text = json.dumps(record, separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def _checked(line: bytes) -> Any:
-    """The record of a line; None if it is not whole."""
-    text = line[9:-1]
-    if line != b"%08x %s\n" % (zlib.crc32(text), text):
-        return None
-    return json.loads(text)
 
 
 def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:

@@ -13,11 +13,12 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.storage import keys
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import Entry, Status, Storage, StorageOptions
 from hicache.storage.verified import HEADER_BYTES, Verified
 
 from ..terminal import options as read
+from ..terminal.streams import print_error
 
 OTHER = ""  # the context of values whose keys are not of this format
 _TIMEOUT_S = 10.0
@@ -81,6 +82,8 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def opened(address: str) -> Iterator[Storage]:
     """The store at an address, which must be there. Raises CallerError."""
     store = open_storage(parse(address), StorageOptions(timeout_s=_TIMEOUT_S, create=False))
+    if wrong := store.troubles():
+        print_error(f"storage: {shown(parse(address))}: {wrong}")
     try:
         yield store
     except OSError as error:

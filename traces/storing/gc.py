@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from hicache.core.errors import CallerError
 from hicache.storage import keys
 from hicache.storage.base import Entry, Status, Storage
+from hicache.storage.reasons import listening
 
 from ..reporting.head import head
 from ..terminal import options as read
@@ -99,7 +100,10 @@ def run(options: Options, command: str) -> int:
             contents.chosen(contents.owners(store), options.context)
         pages = sorted(pages_of(store, options.context or ""), key=lambda page: page.used_at_s)
         gone = list(too_much(pages, options, time.time()))
-        failed = 0 if options.dry_run else _delete(store, gone, {*pages} - {*gone})
+        failed, why = set[str](), ""
+        if not options.dry_run:
+            failed, why = _delete(store, gone, {*pages} - {*gone})
+    gone = [page for page in gone if failed.isdisjoint(entry.key for entry in page.values)]
     deleted = sum(page.bytes for page in gone)
     with ignore_broken_pipe():
         console(sys.stderr if options.json == "-" else sys.stdout).print(
@@ -113,13 +117,13 @@ def run(options: Options, command: str) -> int:
             "bytes": sum(page.bytes for page in pages),
             "deleted_pages": len(gone),
             "deleted_bytes": deleted,
-            "failed_values": failed,
+            "failed_values": len(failed),
         }
         write_json(options.json, head(command, complete=True) | result)
     if failed:
         raise CallerError(
-            f"storage: expected a store that deletes, found {failed:,} values that it kept; see "
-            "whether it can be written"
+            f"storage: expected a store that deletes, found {len(failed):,} values that it kept"
+            f"{why and f' ({why})'}; see whether it can be written"
         )
     return 0
 
@@ -150,22 +154,23 @@ def too_much(pages: Sequence[Page], options: Options, now_s: float) -> Iterator[
             yield page
 
 
-def _delete(store: Storage, gone: Sequence[Page], kept: Iterable[Page]) -> int:
-    """Delete the pages, and the texts of contexts of which nothing is kept; how many values the
-    store did not delete."""
+def _delete(store: Storage, gone: Sequence[Page], kept: Iterable[Page]) -> tuple[set[str], str]:
+    """Delete the pages, and the texts of contexts of which nothing is kept; the values that the
+    store did not delete, and why."""
     living = {_context(page) for page in kept}
     names = [entry.key for page in gone for entry in page.values]
     names += [
         keys.context_key(context)
         for context in sorted({_context(page) for page in gone} - living - {""})
     ]
-    failed = 0
-    with progress("gc", len(names), "values") as report:
+    failed: set[str] = set()
+    with progress("gc", len(names), "values") as report, listening() as heard:
         for first in range(0, len(names), _AT_ONCE):
-            found = store.delete(names[first : first + _AT_ONCE])
-            failed += sum(one not in (Status.DONE, Status.MISSING) for one in found)
-            report(first + len(found))
-    return failed
+            some = names[first : first + _AT_ONCE]
+            found = zip(some, store.delete(some), strict=True)
+            failed |= {key for key, one in found if one not in (Status.DONE, Status.MISSING)}
+            report(first + len(some))
+    return failed, "".join(heard)
 
 
 def _context(page: Page) -> str:

@@ -97,6 +97,10 @@ class FileStore(Storage):
         except REFUSED:
             return {}
 
+    def troubles(self) -> str:
+        why = self._opened.unwritable if self._opened else ""
+        return f"{why}, so it is read, and nothing is stored" if why else ""
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

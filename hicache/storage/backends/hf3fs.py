@@ -24,14 +24,17 @@ from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
 from ..engines.base import ENGINES, Engine, Kind, Lane, Piece
+from ..journal import Journal, head_of
 from ..location import locate
 from ..reasons import tell
-from ..slots import Extents, Journal, Reserved, Slots, head_of
+from ..slots import Extents, Reserved, Slots
 
 SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
 
 _FORM = "hf3fs:DIR"
 _SLOT = 64 << 10
+_LEAST_SLOT = 512
+_MOST_SLOTS = 1 << 26
 _LANE = 8 << 20  # bytes that a thread moves at a time
 _DATA, _JOURNAL, _LOCK = "data", "journal", "lock"
 
@@ -97,6 +100,11 @@ def _locked(folder: Path) -> int:
 
 def _slots(folder: Path, slot_bytes: int, size_bytes: int) -> Slots:
     """As the journal says, or as the options say where there is none. Raises CallerError."""
+    if slot_bytes < _LEAST_SLOT or size_bytes // slot_bytes > _MOST_SLOTS:
+        raise CallerError(
+            f"hf3fs: expected slot={_LEAST_SLOT} or more, and at most {_MOST_SLOTS:,} slots in the "
+            f"file, found slot={slot_bytes}"
+        )
     found = head_of(folder / _JOURNAL)
     if found is None:
         if size_bytes < slot_bytes:
@@ -123,7 +131,6 @@ class Hf3fs(Storage):
         self._slots, self._journal, self._engine, self._lock = slots, journal, engine, lock
         self._timeout_s, self._durable = options.timeout_s, options.durable
         self._workers: Workers[Lane] = Workers("hf3fs", engine.lane, lambda lane: lane.close())
-        self._gone: list[str] = []  # values without slots, which the journal does not know yet
         self._closed = False
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
@@ -159,7 +166,11 @@ class Hf3fs(Storage):
                     for index in group:
                         end = gather(values[index], lane.memory, end)
                         ends.append(end)
-                ended = self._write(lane, [keys[index] for index in group], ends)
+                try:
+                    ended = self._write(lane, [keys[index] for index in group], ends)
+                except OSError as error:
+                    tell(error)
+                    ended = [_refused(error.errno)] * len(ends)
                 with call.delivering():
                     statuses[group.start : group.stop] = ended
                 call.step()
@@ -170,9 +181,10 @@ class Hf3fs(Storage):
     def delete(self, keys: Sequence[str]) -> list[Status]:
         def job(lane: Lane, call: Call) -> list[Status]:
             with self._journal.lock:
+                there = zip(keys, self._slots.known(keys), strict=True)
+                self._journal.append([(key, None) for key, one in there if one], self._durable)
                 gone = [self._slots.remove(key) for key in keys]
-                found = [key for key, value in zip(keys, gone, strict=True) if value is not None]
-                self._journal.append([(key, None) for key in found], self._durable)
+                self._journal.shorten()
             for value in gone:
                 if value is not None:
                     self._slots.give_back(value)
@@ -193,7 +205,17 @@ class Hf3fs(Storage):
             "bytes": sum(size for _, size in sizes),
             "used_bytes": (self._slots.slots - self._slots.free) * slot_bytes,
             "capacity_bytes": self._slots.slots * slot_bytes,
+            "evicted": self._slots.evicted,
+            "damaged_lines": self._journal.damaged,
         }
+
+    def troubles(self) -> str:
+        damaged, copy = self._journal.damaged, self._journal.copy
+        if not damaged:
+            return ""
+        kept = f"{copy} is as it was found" if copy.exists() else "there was no room for a copy"
+        lines = "1 line of the journal was" if damaged == 1 else f"{damaged:,} lines were"
+        return f"{lines} damaged, so as many values may be missing or old; {kept}"
 
     def close(self) -> None:
         if self._closed:
@@ -243,15 +265,23 @@ class Hf3fs(Storage):
     def _write(self, lane: Lane, keys: Sequence[str], ends: Sequence[int]) -> list[Status]:
         """Write the values of the lane into free slots, then record them."""
         starts = [0, *ends[:-1]]
+        spare: list[int] = []
         reserved = [
-            self._slots.reserve(end - start) for start, end in zip(starts, ends, strict=True)
+            self._slots.reserve(end - start, spare) for start, end in zip(starts, ends, strict=True)
         ]
         taken = [one for one in reserved if one is not None]
         try:
-            self._record_gone(taken)
+            with self._journal.lock:
+                gone = [(key, None) for one in taken for key, _ in one.gone]
+                self._journal.append(gone, self._durable)
+        except OSError:
+            self._slots.undo(taken, spare)
+            raise
+        self._slots.give_spare(spare)
+        try:
             pieces, counts = list[Piece](), list[int]()
-            for start, one in zip(starts, reserved, strict=True):
-                own = self._pieces(one.value) if one else []
+            for start, place in zip(starts, reserved, strict=True):
+                own = self._pieces(place.value) if place else []
                 pieces += [Piece(at, start + to, size) for at, to, size in own]
                 counts.append(len(own))
             errors = _whole(pieces, lane.write(pieces), counts)
@@ -260,14 +290,6 @@ class Hf3fs(Storage):
         except OSError as error:
             errors = [error.errno or 1] * len(keys)
         return self._publish(keys, reserved, errors)
-
-    def _record_gone(self, taken: Sequence[Reserved]) -> None:
-        with self._journal.lock:
-            self._gone += [key for one in taken for key in one.gone]
-            self._journal.append([(key, None) for key in self._gone], self._durable)
-            self._gone.clear()
-        for one in taken:
-            self._slots.give_back(one.rest)
 
     def _publish(
         self, keys: Sequence[str], reserved: Sequence[Reserved | None], errors: Sequence[int]
@@ -284,6 +306,7 @@ class Hf3fs(Storage):
             except OSError as error:
                 recorded = error.errno or 1
             old = [self._slots.publish(key, value) for key, value in written if not recorded]
+            self._journal.shorten()
         for value in old:
             if value is not None:
                 self._slots.give_back(value)
@@ -292,10 +315,9 @@ class Hf3fs(Storage):
             code = errno.ENOSPC if one is None else wrong or recorded
             if one is not None and code:
                 self._slots.give_back(one.value)
-            failed = Status.FULL if code in (errno.ENOSPC, errno.EDQUOT) else Status.FAILED
+            result.append(_refused(code) if code else Status.DONE)
             if code:
-                tell(os.strerror(code))
-            result.append(failed if code else Status.DONE)
+                tell(os.strerror(code) if one else "it does not fit into the store's file")
         return result
 
     def _pieces(self, value: Extents) -> list[tuple[int, int, int]]:
@@ -312,3 +334,8 @@ def _whole(pieces: Sequence[Piece], moved: Sequence[int], counts: Sequence[int])
         result.append(0 if not wrong else max(-wrong[0], 0) or errno.EIO)
         at += count
     return result
+
+
+def _refused(code: int | None) -> Status:
+    """What becomes of a value whose write ends with this error number."""
+    return Status.FULL if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Status.FAILED

@@ -14,12 +14,15 @@ SUMMARY = "pread and pwrite, on any file system"
 
 
 def open_engine(path: Path, size: int) -> Engine:
-    """Make the file with all its blocks, or open it."""
+    """Make the file with all its blocks, or open it. Nothing is left of one without room."""
+    new = not path.exists()
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(file, 0, size)
     except BaseException:
         os.close(file)
+        if new:
+            path.unlink()
         raise
     return _Plain(file)
 

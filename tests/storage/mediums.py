@@ -1,0 +1,252 @@
+"""What histories are played on: stores on media that refuse, fill up and die.
+
+A subject is a store with its medium. Its faults are either injected (calls of `os` and of SQLite
+are refused at drawn moments) or real (a small file system is filled by others).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hicache.storage.address import open_storage, parse
+from hicache.storage.backends import _file_folder
+from hicache.storage.base import Storage, StorageOptions
+from hicache.storage.verified import HEADER_BYTES
+
+SLOT = 4096
+LIMITS = (6, 7, 16, 17, 40)  # slots
+CALLS = ("pwritev", "pwrite", "write", "posix_fallocate", "fdatasync", "open", "unlink", "rename")
+CHANGES = ("BEGIN", "COMMIT", "UPDATE", "INSERT", "DELETE", "PRAGMA wal")
+SQL_CODES = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
+
+
+class Shim:
+    """Stands between the store and the system while it is installed. rule: is told the name of each
+    call that changes something, and raises what it refuses. short: writes move a part."""
+
+    def __init__(self) -> None:
+        self.rule: Callable[[str], None] = lambda name: None
+        self.short: random.Random | None = None
+        self._real: dict[str, Any] = {name: getattr(os, name) for name in CALLS}
+        self._connection = _file_folder._connection
+
+    def install(self) -> None:
+        for name in CALLS:
+            setattr(os, name, self._wrapped(name))
+        shim = self
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+                if sql.startswith(CHANGES):
+                    shim.rule("sql")
+                return super().execute(sql, *given)
+
+            def executemany(self, sql: str, *given: Any) -> sqlite3.Cursor:
+                shim.rule("sql")
+                return super().executemany(sql, *given)
+
+        def connection(name: str, timeout_s: float, uri: bool = False) -> sqlite3.Connection:
+            return sqlite3.connect(
+                name,
+                timeout=timeout_s,
+                isolation_level=None,
+                check_same_thread=False,
+                factory=Connection,
+                uri=uri,
+            )
+
+        _file_folder._connection = connection
+
+    def remove(self) -> None:
+        for name, real in self._real.items():
+            setattr(os, name, real)
+        _file_folder._connection = self._connection
+
+    def _wrapped(self, name: str) -> Callable[..., Any]:
+        real = self._real[name]
+
+        def call(*given: Any, **named: Any) -> Any:
+            if name != "open" or given[1] & os.O_CREAT:
+                self.rule(name)
+            if self.short and name in ("pwritev", "pwrite"):
+                file, what, at = given
+                part = memoryview(what[0] if name == "pwritev" else what).cast("B")
+                part = part[: self.short.randint(1, max(1, part.nbytes))]
+                return self._real["pwrite"](file, part, at)
+            return real(*given, **named)
+
+        return call
+
+
+class Fault(ABC):
+    """Something that a medium does for a while. opens: the store can be opened all the same."""
+
+    name: str
+    opens = False
+
+    @abstractmethod
+    def begin(self, drawn: random.Random) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+
+@dataclass
+class Refuses(Fault):
+    """Calls fail with a code, all of them or some."""
+
+    shim: Shim
+    code: int
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return errno.errorcode[self.code]
+
+    def begin(self, drawn: random.Random) -> None:
+        chance = drawn.choice((0.05, 0.3, 1.0))
+        only = drawn.choice(((), CALLS, ("sql",), ("pwritev", "pwrite")))
+
+        def rule(name: str) -> None:
+            if (not only or name in only) and drawn.random() < chance:
+                raise refusal(name, self.code)
+
+        self.shim.rule = rule
+
+    def end(self) -> None:
+        self.shim.rule = lambda name: None
+
+
+@dataclass
+class Shortens(Fault):
+    shim: Shim
+    name = "short writes"
+    opens = True
+
+    def begin(self, drawn: random.Random) -> None:
+        self.shim.short = drawn
+
+    def end(self) -> None:
+        self.shim.short = None
+
+
+@dataclass
+class Fills(Fault):
+    """Others fill a small file system to the brim, or nearly."""
+
+    folder: Path
+    name = "full disk"
+    opens = True
+
+    def begin(self, drawn: random.Random) -> None:
+        with open(self.folder / "others", "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1 << 16)):
+                    pass
+            except OSError:
+                pass
+            size = file.tell()
+            file.truncate(max(0, size - drawn.choice((0, 0, 8192, 60_000, 300_000))))
+
+    def end(self) -> None:
+        (self.folder / "others").unlink()
+
+
+def refusal(name: str, code: int) -> Exception:
+    if name != "sql":
+        return OSError(code, os.strerror(code))
+    error = sqlite3.OperationalError(os.strerror(code))
+    error.sqlite_errorcode = SQL_CODES.get(code, sqlite3.SQLITE_IOERR_WRITE)
+    return error
+
+
+@dataclass
+class Subject:
+    """A store and its medium. size_bytes: its limit, 0 for none. disk: a small one bounds it.
+    ordered: it evicts what was used least recently. remembers: also after it was opened again.
+    kills: its process may be killed. shared: several may have it open."""
+
+    address: str
+    size_bytes: int
+    shim: Shim
+    faults: list[Fault] = field(default_factory=list)
+    disk: bool = False
+    ordered: bool = True
+    remembers: bool = True
+    kills: bool = True
+    shared: bool = True
+
+    def open(self) -> Storage:
+        options = StorageOptions(size_bytes=self.size_bytes, timeout_s=30)
+        return open_storage(parse(self.address), options)
+
+    def capacity(self, sizes: Sequence[int]) -> int:
+        """How many of these values it must take together while nothing is wrong."""
+        needs = {-(-(size + HEADER_BYTES) // SLOT) * SLOT for size in sizes}
+        if self.disk or (self.size_bytes and len(needs) > 1):
+            return int(len(sizes) == 1 and not (self.size_bytes and self.size_bytes < max(needs)))
+        return min(len(sizes), self.size_bytes // max(needs)) if self.size_bytes else len(sizes)
+
+    def die_after(self, calls: int) -> None:
+        left = [calls]
+
+        def rule(name: str) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                os._exit(9)
+
+        self.shim.rule = rule
+
+    def close(self) -> None:
+        self.shim.remove()
+
+
+def _errors(shim: Shim) -> list[Fault]:
+    codes = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+    return [*(Refuses(shim, code) for code in codes), Shortens(shim)]
+
+
+def _file(folder: Path, drawn: random.Random) -> Subject:
+    shim = Shim()
+    size = drawn.choice((0, *LIMITS)) * SLOT + drawn.choice((0, 0, 1, SLOT - 1))
+    subject = Subject(f"file:{folder / 'store'}", size if size >= SLOT else 0, shim, _errors(shim))
+    shim.install()
+    return subject
+
+
+def _file_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
+    """`folder` lies on a file system of a few megabytes."""
+    subject = _file(folder, drawn)
+    subject.faults = [Fills(folder)]
+    subject.disk = True
+    return subject
+
+
+def _hf3fs(folder: Path, drawn: random.Random) -> Subject:
+    shim = Shim()
+    size = drawn.choice(LIMITS) * SLOT + drawn.choice((0, 1, SLOT - 1))
+    address = f"hf3fs:{folder / 'store'}?slot={SLOT}"
+    subject = Subject(address, size, shim, _errors(shim), remembers=False, shared=False)
+    shim.install()
+    return subject
+
+
+def _hf3fs_on_a_full_disk(folder: Path, drawn: random.Random) -> Subject:
+    subject = _hf3fs(folder, drawn)
+    subject.faults = [Fills(folder)]
+    return subject
+
+
+SUBJECTS: dict[str, Callable[[Path, random.Random], Subject]] = {
+    "file": _file,
+    "file-full": _file_on_a_full_disk,
+    "hf3fs": _hf3fs,
+    "hf3fs-full": _hf3fs_on_a_full_disk,
+}
