@@ -19,7 +19,7 @@ def tell(reason: object) -> None:
     """Say why values of the call under way fail, in plain words. Only the first reason is kept."""
     heard = _heard.get()
     if heard is not None and not heard:
-        heard.append(" ".join(str(reason).split())[:_MOST])
+        heard.append(" ".join(str(reason).split())[:_MOST].rstrip("."))
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def test_a_store_that_takes_no_writes_goes_on_serving_reads(refusal: Status) -> 
         assert rig.store.lookup(["key", "none"]) == [True, False]
         assert rig.read() is Status.DONE
     assert rig.notices == [
-        "storage: file:x takes no writes (NOREPLICAS Not enough good replicas to write.); what it "
+        "storage: file:x takes no writes (NOREPLICAS Not enough good replicas to write); what it "
         "has is read, and new pages are not kept"
     ]
     assert medium.calls == 1 + 400 + 1 + 3 + 6, "and one look-up that showed that it answers"

@@ -96,7 +96,7 @@ def test_a_store_that_dies_during_look_ups_is_blamed(store: Dying, replayed: Rep
     ]
     assert f"look-ups without an answer {losses['lookups_unanswered']:,}" in out
     assert "Storage did not say whether it has" in out
-    assert "(it was out once): what it might have served was computed" in out
+    assert "(it stopped answering once): what it might have served was computed" in out
     assert set(dead["storage"]["lost_tokens"]) >= {"failed"}
 
 

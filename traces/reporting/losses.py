@@ -58,8 +58,15 @@ def sentences(run: Run) -> list[str]:
         return []
     *first, last = told
     parts = f"{', '.join(first)} and {last}" if first else last
-    outages = found.outages + found.write_outages
-    out = f" (it was out {'once' if outages == 1 else f'{outages:,} times'})" if outages else ""
+    times = [
+        f"{words} {'once' if count == 1 else f'{count:,} times'}"
+        for words, count in (
+            ("stopped answering", found.outages),
+            ("stopped taking writes", found.write_outages),
+        )
+        if count
+    ]
+    out = f" (it {' and '.join(times)})" if times else ""
     follows = (
         ["what it might have served was computed"] if len(told) > bool(found.writes_refused) else []
     )

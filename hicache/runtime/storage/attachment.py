@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import DetachWanted, Event, StorageAttached
 from hicache.core.view import CoreView
 from hicache.storage.address import parse
-from hicache.storage.base import Storage, StorageOptions
+from hicache.storage.base import Losses, Storage, StorageOptions
 from hicache.storage.breaker import BreakerOptions
 from hicache.storage.opening import open_store
 
@@ -52,12 +52,18 @@ class Attachment:
         self._workers: Workers | None = None
         self._closing: list[threading.Thread] = []
         self._outages = 0
+        self._past = Losses()  # of stores that are detached
         driver.observers = (*driver.observers, self)
 
     @property
     def store(self) -> Storage | None:
         """The open store."""
         return self._store
+
+    @property
+    def losses(self) -> Losses:
+        """What the stores that were attached so far did not do."""
+        return self._past if self._store is None else self._past + self._store.losses
 
     def open(self, address: str, options: StorageOptions | None = None) -> Storage:
         """Open a store, checked and guarded, for `attach_store`. Raises CallerError for what a
@@ -134,6 +140,7 @@ class Attachment:
         """End the threads and close the store, once."""
         if self._workers is not None and self._store is not None:
             self._workers.close()
+            self._past += self._store.losses
             self._close(self._store)
             self._store = None
 

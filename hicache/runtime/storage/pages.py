@@ -45,12 +45,14 @@ class PagePool(Protocol):
 
 
 class Rank(NamedTuple):
-    """One rank among those that share a cache: of tensor and of pipeline parallelism."""
+    """One rank among those that share a cache: of tensor and of pipeline parallelism. own_store: it
+    has a store to itself, such as a folder on its own disk, and writes there all that it reads."""
 
     rank: int = 0
     ranks: int = 1
     stage: int = 0
     stages: int = 1
+    own_store: bool = False
 
 
 class Place(NamedTuple):
@@ -84,13 +86,14 @@ class StoredPages:
         the order of the configuration."""
         place = rank or Rank()
         self.context = context.digest
-        self.document = context.text.encode("ascii") if place.rank == place.stage == 0 else b""
+        describes = place.own_store or place.rank == place.stage == 0
+        self.document = context.text.encode("ascii") if describes else b""
         self._places = {
             component: tuple(
                 Place(
                     pool,
-                    shard(*place, shared=pool.shared),
-                    writes=not (pool.shared and place.rank),
+                    shard(*place[:4], shared=pool.shared),
+                    writes=place.own_store or not (pool.shared and place.rank),
                 )
                 for pool in found
             )

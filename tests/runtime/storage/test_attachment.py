@@ -222,6 +222,8 @@ def test_a_dead_store_costs_one_notice() -> None:
         assert not server.attachment.was_out, "it is not back yet"
         store.answer = None
         clock.now += 1000
+        lost = server.attachment.losses
+        assert (lost.outages, lost.writes_refused > 0) == (1, True)
         server.serve(PROMPTS)
         assert len(server.notices) == 2
         assert "answers again" in server.notices[1]
@@ -233,6 +235,9 @@ def test_a_dead_store_costs_one_notice() -> None:
         assert believed(server) == 0
         server.serve(PROMPTS)
         assert believed(server) > 0
+        server.see(server.attachment.detach())
+        server.until(lambda: server.detached)
+        assert server.attachment.losses == lost, "it is not forgotten with the store"
 
 
 class Lying(MemoryStore):
