@@ -25,7 +25,7 @@ from .building import Sizes, Store, build
 from .clock import Clock
 from .engine import Admission, Asked, Engine, LoadFailed
 from .errors import ClosedError, UnsupportedArgumentError
-from .identity.computation import Identity, Seen
+from .identity.computation import Identity
 from .identity.setups import Setups, base_of, check_model
 from .live import LiveCache, followed
 from .ongoing import Ongoing
@@ -118,7 +118,6 @@ class PrefixCache:
     def _generate(self, ids: torch.Tensor, admission: Admission, kwargs: dict[str, Any]) -> Any:
         live = admission.live[0]
         argument = live.described.argument
-        before = self._identity.look()
         streamer = None
         if kwargs.get("streamer") is not None:
             streamer = Resumed(kwargs["streamer"])
@@ -142,9 +141,9 @@ class PrefixCache:
                 streamer.again()
             return self.model.generate(ids, **kwargs)
         except BaseException:
-            self._keep(admission, before, final=False)
+            self._keep(admission, final=False)
             raise
-        self._keep(admission, before, final=True)
+        self._keep(admission, final=True)
         return out
 
     def _asked(self, prompt: Sequence[int]) -> Asked:
@@ -154,7 +153,7 @@ class PrefixCache:
             torch.clear_autocast_cache()  # it has weights as they were before a change
         computation = self._identity.now()
         setup = self._setups.checked(computation.setup)
-        return Asked(prompt, computation.name, setup.described, setup.longest)
+        return Asked(prompt, computation, setup.described, setup.longest)
 
     def _compute(self, model: Any, live: LiveCache, ids: torch.Tensor, end: int) -> None:
         """Compute the tokens up to `end` that the cache of the model does not have."""
@@ -176,12 +175,13 @@ class PrefixCache:
         draft.crop(min(same, len(wanted)) - draft.count)
         self._compute(self.draft, draft, torch.tensor([wanted]), live.count)
 
-    def _keep(self, admission: Admission, before: Seen, final: bool) -> None:
-        """Give what was computed to the tree, if the models are those of before."""
+    def _keep(self, admission: Admission, final: bool) -> None:
+        """Give what was computed to the tree, if the models are still those that
+        computed it."""
         live = admission.live[0]
         self._stats.note_pass(live.prefill_tokens, live.prefill_s)
         self._stats.waited_s += admission.waited_s if live.reused else 0.0
-        if self._identity.look() == before:
+        if self._identity.is_still(admission.asked.computation):
             self._engine.keep(admission, final)
         else:
             self._stats.unkept += 1

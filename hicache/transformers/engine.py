@@ -42,6 +42,7 @@ from hicache.core.types import Key, Tier
 from .building import Parts
 from .clock import Clock
 from .describing import Described
+from .identity.computation import Computation
 from .layers.base import STATE, New, Span
 from .live import LiveCache
 from .moving import RequestPages, fill, shape, taken, write, write_states
@@ -58,11 +59,10 @@ class LoadFailed(Exception):
 
 
 class Asked(NamedTuple):
-    """A prompt, and what computes it. computation: its name. longest: prompt whose rows depend on
-    its tokens alone."""
+    """A prompt, and what computes it. longest: a prompt whose rows depend on its tokens alone."""
 
     tokens: Sequence[int]
-    computation: str
+    computation: Computation
     described: Described
     longest: int
 
@@ -135,7 +135,7 @@ class Engine:
         so the window or state that is stored is one that the same prompt can use."""
         self._requests += 1
         prompt = asked.tokens[: self._most_tokens]
-        key = Key.from_tokens(prompt[:-1], self._size, asked.computation)
+        key = Key.from_tokens(prompt[:-1], self._size, asked.computation.name)
         self.ongoing.feed(Arrived(self._requests, key, len(prompt), key.pages))
         return self._requests
 
@@ -225,7 +225,7 @@ class Engine:
         self.ongoing.feed(PrefillDone(action.flight))
         if not final or end == prompt or not self._grown(admission, new, end):
             end = prompt
-        name = admission.asked.computation
+        name = admission.asked.computation.name
         self.ongoing.feed(Finished.from_tokens(admission.number, tokens[:end], self._size, name))
 
     def _grown(self, admission: Admission, new: Sequence[Sequence[New]], end: int) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .contents import Contents
+from .contents import Contents, Version, version_of
 from .pictures import Painter, digest_of
 
 # Attributes that say where a model came from, or how it generates, and change no row.
@@ -41,21 +42,16 @@ _PLACES = ("cpu", "cuda")
 
 
 class Computation(NamedTuple):
-    """setup: everything but the elements of tensors. weights: those."""
+    """setup: everything but the elements of tensors. weights: those. versions: of the tensors, as
+    torch counts them."""
 
     setup: bytes
     weights: bytes
+    versions: tuple[Version, ...]
 
     @property
     def name(self) -> str:
         return hashlib.sha256(self.setup + self.weights).hexdigest()[:32]
-
-
-class Seen(NamedTuple):
-    """A cheap look, to compare with another one: the setup, and the versions of all tensors."""
-
-    setup: bytes
-    versions: tuple[Any, ...]
 
 
 class Identity:
@@ -70,13 +66,19 @@ class Identity:
     def now(self) -> Computation:
         """The computation of a call that begins now."""
         setup, painter = self._setup()
-        found = self._contents.digests((*painter.tensors, *painter.passing), self._every_call)
-        return Computation(setup, hashlib.sha256(b"".join(found)).digest()[:16])
+        named = (*painter.tensors, *painter.passing)
+        versions = tuple(starmap(version_of, named))
+        tensors = [tensor for _, tensor in named]
+        found = self._contents.digests(tensors, versions, self._every_call)
+        weights = hashlib.sha256(b"".join(found)).digest()[:16]
+        return Computation(setup, weights, versions[: len(painter.tensors)])
 
-    def look(self) -> Seen:
-        """What is seen without reading the weights."""
+    def is_still(self, before: Computation) -> bool:
+        """Whether the computation is that of before, as far as is seen without reading weights."""
         setup, painter = self._setup()
-        return Seen(setup, tuple(self._contents.versions(painter.tensors)))
+        return setup == before.setup and before.versions == tuple(
+            starmap(version_of, painter.tensors)
+        )
 
     def _setup(self) -> tuple[bytes, Painter]:
         painter = Painter(_SKIPPED, self._codes)

@@ -21,7 +21,8 @@ from ..errors import UnsupportedModelError
 PART_BYTES = 1 << 24
 _FEW_BYTES = 1 << 22  # are read at once by the thread that asks
 _THREADS = 8
-_UNKNOWN = -1
+_UNCOUNTED = -1
+Version = tuple[Any, ...]
 
 
 class Contents:
@@ -29,40 +30,37 @@ class Contents:
 
     def __init__(self) -> None:
         self.read_bytes = 0
-        self._known: dict[tuple[Any, ...], tuple[bytes, StorageWeakRef]] = {}
+        self._known: dict[Version, tuple[bytes, StorageWeakRef]] = {}
 
-    def digests(self, tensors: Sequence[tuple[str, torch.Tensor]], again: bool) -> list[bytes]:
-        """The digest of each tensor's elements. again: read those also whose version is known.
-
-        Raises UnsupportedModelError for one without memory of its own."""
-        keys: list[tuple[Any, ...]] = []
-        wanted: dict[tuple[Any, ...], torch.Tensor] = {}
-        for name, tensor in tensors:
-            key = _key(name, tensor)
-            keys.append(key)
-            if again or key not in self._known:
-                wanted.setdefault(key, tensor)
+    def digests(
+        self, tensors: Sequence[torch.Tensor], versions: Sequence[Version], again: bool
+    ) -> list[bytes]:
+        """The digest of each tensor's elements. versions: of the tensors. again: read those also
+        whose version is known."""
+        wanted = {
+            key: tensor
+            for key, tensor in zip(versions, tensors, strict=True)
+            if again or key[-1] == _UNCOUNTED or key not in self._known
+        }
         found = _read(list(wanted.values()))
         self.read_bytes += sum(one.numel() * one.element_size() for one in wanted.values())
         fresh = dict(zip(wanted, found, strict=True))
         self._known = {
             key: (fresh[key], _weak(wanted[key])) if key in fresh else self._known[key]
-            for key in keys
+            for key in versions
         }
-        return [self._known[key][0] for key in keys]
-
-    def versions(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[Any, ...]]:
-        """What changes when a tensor is replaced, or written in a way that torch counts."""
-        return [_key(name, tensor) for name, tensor in tensors]
+        return [self._known[key][0] for key in versions]
 
 
 def _weak(tensor: torch.Tensor) -> StorageWeakRef:
     return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
-def _key(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+def version_of(name: str, tensor: torch.Tensor) -> Version:
     """Equal for tensors that are the same memory at the same version. A storage is named by its
-    record, which stays as long as somebody refers to it weakly."""
+    record, which stays as long as somebody refers to it weakly. name: for an error.
+
+    Raises UnsupportedModelError for one without memory of its own."""
     try:
         storage = tensor.untyped_storage()
         place = (storage._cdata, storage.data_ptr(), tensor.storage_offset(), tensor.stride())
@@ -71,7 +69,7 @@ def _key(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
             f"weight {name}: expected a tensor with memory of its own, found "
             f"{type(tensor).__name__} of layout {tensor.layout}; load the model with plain weights"
         ) from error
-    version = _UNKNOWN if tensor.is_inference() else tensor._version
+    version = _UNCOUNTED if tensor.is_inference() else tensor._version
     return (*place, tuple(tensor.shape), tensor.dtype, version)
 
 
@@ -85,12 +83,11 @@ def _read(tensors: Sequence[torch.Tensor]) -> list[bytes]:
         return [_joined(next(found) for _ in range(count)) for count in counts]
 
 
-def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def _parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     """The elements in order, in parts of at most PART_BYTES. One part if there are none."""
-    with torch.inference_mode(False), torch.no_grad():
-        flat = tensor.detach()
-        flat = (flat if flat.is_contiguous() else flat.contiguous()).reshape(-1)
-        yield from torch.split(flat, PART_BYTES // flat.element_size()) if flat.numel() else (flat,)
+    flat = tensor.detach().contiguous().reshape(-1)
+    size = PART_BYTES // flat.element_size()
+    return (flat,) if flat.numel() <= size else torch.split(flat, size)
 
 
 def _digest(part: torch.Tensor) -> bytes:

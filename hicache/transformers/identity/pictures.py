@@ -10,6 +10,7 @@ import functools
 import marshal
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from threading import local
@@ -23,6 +24,7 @@ from ..errors import UnsupportedModelError
 from .positions import passing_of
 
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_CONTAINERS = frozenset((list, tuple, dict, set, frozenset, OrderedDict))
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _BARE = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, local)
 # They hold no numbers, and nothing could be compared.
@@ -56,6 +58,8 @@ class Painter:
             return value
         if isinstance(value, torch.Tensor):
             return self._tensor(value, where)
+        if not value and type(value) in _CONTAINERS:
+            return (type(value).__name__,)
         return self._once(value, where)
 
     def _once(self, value: Any, where: str) -> Any:
@@ -78,6 +82,8 @@ class Painter:
 
     def _made(self, value: Any, where: str) -> Any:
         kind = type(value)
+        if isinstance(value, torch.nn.Module):
+            return self.module(value, where)
         if isinstance(value, list | tuple):
             return (kind.__name__, *(self.of(one, where) for one in value))
         if isinstance(value, Mapping):
@@ -96,13 +102,12 @@ class Painter:
             return ("class", _name(value))
         if isinstance(value, types.ModuleType):
             return ("module", value.__name__)
-        if isinstance(value, torch.nn.Module):
-            return self.module(value, where)
         return self._called(value, where) or self._object(value, where)
 
     def _items(self, value: Mapping[Any, Any], where: str) -> Iterable[tuple[Any, Any]]:
         for key, one in value.items():
-            yield self.of(key, where), self.of(one, f"{where}.{key}")
+            known = key if type(key) in _PLAIN else self.of(key, where)
+            yield known, one if type(one) in _PLAIN else self.of(one, f"{where}.{key}")
 
     # -- modules
 
@@ -110,7 +115,7 @@ class Painter:
         """A module: its class, attributes, hooks, tensors and children."""
         held, passing = vars(value), passing_of(value)
         attributes = [
-            (name, self.of(one, f"{where}.{name}"))
+            (name, one if type(one) in _PLAIN else self.of(one, f"{where}.{name}"))
             for name, one in held.items()
             if name not in self._skipped and name not in passing and one is not None
         ]

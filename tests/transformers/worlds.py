@@ -1,0 +1,208 @@
+"""Models that a drawn test changes, one property at a time, in the ways in which a program may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hicache.core import registry
+from invariants.prove.families import base
+
+
+class Property(NamedTuple):
+    """values: how many it may have; 0 is as built. put: gives it one of them. served: the values
+    with which a cache must serve; it may refuse the others."""
+
+    values: int
+    put: Callable[[int], None]
+    served: tuple[int, ...] = (0, 1, 2)
+
+
+class Adapted(nn.Module):
+    """A projection with low-rank adapters, as PEFT makes them: several, one of them active."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        super().__init__()
+        self.inner = inner
+        self.active, self.scaling = "", {"a": 1.0, "b": 1.0}
+        self.down, self.up = nn.ParameterDict(), nn.ParameterDict()
+        for name in self.scaling:
+            self.down[name] = nn.Parameter(torch.randn(2, inner.in_features))
+            self.up[name] = nn.Parameter(torch.randn(inner.out_features, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(x)
+        if self.active:
+            low = nn.functional.linear(x, self.down[self.active])
+            out = out + self.scaling[self.active] * nn.functional.linear(low, self.up[self.active])
+        return out
+
+
+class Steered:
+    """A hook with a setting of its own."""
+
+    def __init__(self) -> None:
+        self.added = [0.0]
+
+    def __call__(self, module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + self.added[0]
+
+
+class World:
+    """One model. state: the value of each property, by name."""
+
+    def __init__(self, family: str, dtype: torch.dtype, draws: Random) -> None:
+        self.model = _model(family, dtype)
+        self.autocast: torch.dtype | None = None
+        self._draws, self._dtype = draws, dtype
+        self._layer = self.model.model.layers[0]
+        self._attention = self._layer.self_attn
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            self._adapted = Adapted(self._attention.v_proj).eval().to(dtype)
+        self._attention.v_proj = self._adapted
+        self._hook: Any = None
+        self._steered = Steered()
+        rope = next(one for one, _ in self.model.model.rotary_emb.named_buffers())
+        self._changes: dict[str, tuple[str, Callable[[torch.Tensor], Any]]] = {
+            "word": ("model.embed_tokens.weight", lambda one: one[9:12].add_(1.0)),
+            "norm": ("model.layers.0.input_layernorm.weight", lambda one: one[:9].add_(3.0)),
+            "element": (f"{_PROJECTION}.inner.weight", lambda one: one[1, 1].add_(9.0)),
+            "down": (f"{_PROJECTION}.down.a", lambda one: one[0].mul_(-2)),
+            "angles": (f"model.rotary_emb.{rope}", lambda one: one.mul_(0.5)),
+        }
+        tensors = (*self.model.named_parameters(), *self.model.named_buffers())
+        self._first = {name: one.detach().clone() for name, one in tensors}
+        self.properties = self._made()
+        self.state = dict.fromkeys(self.properties, 0)
+
+    def put(self, name: str, value: int) -> None:
+        self.state[name] = value
+        self.properties[name].put(value)
+
+    @property
+    def served(self) -> bool:
+        """Whether a cache must serve the model as it is."""
+        return all(self.state[name] in one.served for name, one in self.properties.items())
+
+    @contextmanager
+    def types(self) -> Iterator[None]:
+        """The types of a call, and the settings of torch, which other models share."""
+        torch.set_float32_matmul_precision("medium" if self.state["precision"] else "highest")
+        enabled = self.autocast is not None
+        try:
+            with torch.autocast("cpu", dtype=self.autocast or torch.bfloat16, enabled=enabled):
+                yield
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    def _made(self) -> dict[str, Property]:
+        tensors = {
+            name: Property(3, lambda value, name=name: self._change(name)) for name in self._changes
+        }
+        return {
+            **tensors,
+            "adapter": Property(
+                3, lambda one: setattr(self._adapted, "active", "ab"[one - 1 : one])
+            ),
+            "rescaled": Property(3, self._rescale),
+            **self._attributes(),
+            "hook": Property(3, self._steer),
+            "attention": Property(2, self._attend),
+            "train": Property(2, lambda one: self.model.train(bool(one)), (0,)),
+            "autocast": Property(2, self._cast),
+            "type": Property(2, self._convert, (0,)),
+            "precision": Property(2, lambda one: None),
+        }
+
+    def _attributes(self) -> dict[str, Property]:
+        """Attributes of modules: a number, and a module."""
+        norm, mlp = self._layer.input_layernorm, self._layer.mlp
+        eps = "eps" if hasattr(norm, "eps") else "variance_epsilon"
+        scaling, others = self._attention.scaling, (mlp.act_fn, nn.Tanh(), nn.Identity())
+        return {
+            "scaling": Property(
+                3, lambda one: setattr(self._attention, "scaling", scaling * (1.0, 3.0, 0.2)[one])
+            ),
+            "eps": Property(3, lambda one: setattr(norm, eps, (1e-6, 0.5, 4.0)[one])),
+            "activation": Property(3, lambda one: setattr(mlp, "act_fn", others[one].eval())),
+        }
+
+    def _rescale(self, value: int) -> None:
+        self._adapted.scaling["a"] = (1.0, 0.25, 3.0)[value]
+
+    def _steer(self, value: int) -> None:
+        self._steered.added[0] = (0.0, 0.5, -1.0)[value]
+        if value and self._hook is None:
+            self._hook = self.model.model.embed_tokens.register_forward_hook(self._steered)
+        elif not value and self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _attend(self, value: int) -> None:
+        self.model.set_attn_implementation(("eager", "sdpa")[value])
+
+    def _cast(self, value: int) -> None:
+        self.autocast = (None, torch.bfloat16)[value]
+
+    def _convert(self, value: int) -> None:
+        self.model.to((self._dtype, torch.float16)[value])
+        if not value:
+            for name in self._first:
+                self._write(name, self._first[name].clone(), _REPLACE)
+            for name in self._changes:
+                self._change(name)
+
+    def _change(self, name: str) -> None:
+        """Write a tensor anew in a drawn way, changed as often as its property says."""
+        path, change = self._changes[name]
+        wanted = self._first[path].clone()
+        for _ in range(self.state[name]):
+            change(wanted)
+        if not self.state["type"]:  # otherwise when that ends
+            self._write(path, wanted, self._draws.randrange(WAYS))
+
+    def _write(self, path: str, wanted: torch.Tensor, way: int) -> None:
+        """Some of the ways torch does not count."""
+        owner, _, last = path.rpartition(".")
+        module = self.model.get_submodule(owner)
+        tensor = getattr(module, last)
+        if way == 0:
+            with torch.no_grad():
+                tensor.copy_(wanted)
+        elif way == 1:
+            tensor.data.copy_(wanted)
+        elif way == 2:
+            tensor.data = wanted
+        elif way == 3:
+            bytes_ = tensor.detach().view(torch.uint8).numpy()
+            bytes_[...] = wanted.view(torch.uint8).numpy()
+        elif way == _REPLACE:
+            made = nn.Parameter(wanted) if isinstance(tensor, nn.Parameter) else wanted
+            for one in self.model.modules():  # in all that share it
+                for held in (one._parameters, one._buffers):
+                    held.update({name: made for name, there in held.items() if there is tensor})
+        else:
+            with torch.inference_mode():
+                tensor.copy_(wanted)
+
+
+WAYS, _REPLACE = 6, 4
+_PROJECTION = "model.layers.0.self_attn.v_proj"
+
+
+def _model(family: str, dtype: torch.dtype) -> Any:
+    """A small model of a family, with one layer or two."""
+    (config,) = registry.load(base.FAMILIES, family).configurations()
+    config.num_hidden_layers = 1
+    if family == "gemma3":
+        config.num_hidden_layers, config.layer_types = 2, ["sliding_attention", "full_attention"]
+    model = base.built(config, dtype=dtype)
+    model.generation_config.pad_token_id = 0
+    model.generation_config.eos_token_id = None
+    return model
