@@ -1,213 +1,200 @@
 """Admitting a waiting request: what it reuses, what is loaded for it, and the pages it starts with.
 
-    match -> decide what to load -> hold it -> make room -> take pages
-
-All of it happens, or the request is refused and waits on.
+A request reuses as much as it can, and is never refused needlessly: if it does not fit with a load
+it starts without. All of it happens, or the request is refused and waits on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hicache.core.actions import Admitted
 
 from . import copies, marks, prefetching
 from .cache import Cache
-from .eviction import make_device_room
+from .eviction import make_room
 from .growth import begin_pass, fill_windows
-from .insertion import hold_required, use
+from .insertion import counts_as_used, hold_prefix
 from .kinds import FULL
-from .matching import boundaries, cut_windows, match, required
+from .matching import end_nodes_before_windows, known_of, path_to, reach, requires
 from .records import DEVICE, HOST, Flight, Hold, Node, Request
-from .refusals import is_too_large, refuse, refuse_room
+from .refusals import can_never_fit, lacks_pages, say_refused
 
 SLOTS = 3  # of a request for states: one to work on, two for checkpoints
+Loads = list[tuple[int, Node]]  # kind, node
 
 
-@dataclass
-class Plan:
-    """An admission that is not decided yet. loads: (kind, node). needed: by kind, device pages to
-    take, with the targets of loads. short: a kind of which there are too few pages."""
+class Start(NamedTuple):
+    """How a request might start. path: what it reuses. loads: what of that is not on device. hold:
+    what it would hold. fresh: by kind, device pages to take besides the targets of loads, with the
+    first pass up to `end_token`. short: a kind of which there are too few."""
 
     path: list[Node]
-    loads: list[tuple[int, Node]]
-    needed: list[int]
-    end_token: int = 0
-    short: int | None = None
-    hold: Hold = field(default_factory=set)
-    load: Flight | None = None
+    loads: Loads
+    hold: Hold
+    fresh: list[int]
+    end_token: int
+    short: int | None
 
     @property
     def pages(self) -> int:
         return self.path[-1].end if self.path else 0
 
+    def loaded(self, kind: int) -> int:
+        return sum(len(node.pages(HOST, one)) for one, node in self.loads if one == kind)
 
-def admit(cache: Cache, request: Request, chunk: int) -> None:
-    if is_too_large(cache, request, cache.pages_of(request.length)):
+    def needed(self, kind: int) -> int:
+        return self.fresh[kind] + self.loaded(kind)
+
+
+def start(cache: Cache, request: Request, chunk: int) -> None:
+    """Admits the request, or refuses it."""
+    if can_never_fit(cache, request, cache.rounded_up(request.length)):
         return
-    if not prefetching.may_start(cache, request):
+    if prefetching.must_wait(cache, request):
         return
-    known = match(cache, request.key, request.match_pages)
-    found = boundaries(cache, known)
-    device, best = found.ends[found.device], found.ends[found.best]
-    path = known[: found.best if _is_worth_loading(cache, request, best - device) else found.device]
-    cut_windows(cache, path)
-    loads = _to_load(cache, path)
-    arriving = _arriving(cache, loads)
+    known = known_of(cache, request.key, request.match_pages)
+    found = reach(cache, known)
+    loading = _is_worth_it(cache, request, found.best - found.device)
+    how = _how(cache, request, chunk, found.best if loading else found.device)
+    arriving = _first_under_way(cache, how.loads)
     if arriving:
-        pages, free = cache.pages_of(request.length), cache.free(DEVICE, FULL)
-        refuse(cache, request.number, "arriving", pages, free, after=arriving)
+        pages, free = cache.rounded_up(request.length), cache.free(DEVICE, FULL)
+        say_refused(cache, "arriving", pages, free, request.number, after=arriving)
         return
-    plan = _plan(cache, request, path, loads, chunk)
-    if plan.short is not None and loads:  # without the load it may fit
-        _drop(cache, request, plan)
-        path = match(cache, request.key, request.match_pages)
-        path = path[: boundaries(cache, path).device]
-        cut_windows(cache, path)
-        plan = _plan(cache, request, path, [], chunk)
-    for kind, count in enumerate(plan.needed):
-        if plan.short is None and not make_device_room(cache, kind, count):
-            plan.short = kind
-    if plan.short is not None:
-        refuse_room(cache, request, plan.short, plan.needed[plan.short])
-        _drop(cache, request, plan)
+    if how.short is not None and how.loads:
+        how = _how(cache, request, chunk, found.device)
+    if not _got(cache, request, how):
         return
-    request.branch = found.ends[-1]
-    _start(cache, request, plan)
-    reused = min(device, plan.pages)
+    request.branch, reused = known.depth, min(found.device, how.pages)
+    request.computed = min(request.length, how.pages * cache.config.page_size)
     cache.say(
         Admitted(
             request.number,
             reused,
-            plan.pages - reused,
+            how.pages - reused,
             request.length - request.computed,
-            tuple(found.ends[at] for at in found.alone),
-            tuple(_loading(plan, kind) for kind in range(len(cache.kinds))),
+            found.alone,
+            tuple(how.loaded(kind) for kind in range(len(cache.kinds))),
             request.branch,
         )
     )
-    _take_pages(cache, request, plan)
-    begin_pass(cache, request, plan.end_token)
+    _take(cache, request, how)
+    begin_pass(cache, request, how.end_token)
 
 
-def _is_worth_loading(cache: Cache, request: Request, pages: int) -> bool:
-    """pages: how many more pages can be reused with the load. A request whose load or pass failed
-    computes instead."""
-    config = cache.config
-    within = not config.load_quota_pages or pages <= config.load_quota_pages
-    return request.may_load and within and pages >= max(1, config.load_threshold_pages)
+def _is_worth_it(cache: Cache, request: Request, more: int) -> bool:
+    """Whether a load is, that lets so many more pages be reused. A request whose load or pass
+    failed computes instead."""
+    least, most = max(1, cache.config.load_threshold_pages), cache.config.load_quota_pages
+    return request.may_load and least <= more <= (most or more)
 
 
-def _to_load(cache: Cache, path: list[Node]) -> list[tuple[int, Node]]:
-    """What the end of the path requires and what is not on device."""
-    return [
+def _first_under_way(cache: Cache, loads: Loads) -> int:
+    """The load in flight that brings the first of these that one brings; 0 if none does."""
+    brings = {
+        move.source: flight.number
+        for flight in cache.flights.values()
+        for move in flight.moves
+        if flight.to == DEVICE
+    }
+    pages = (page for kind, node in loads for page in node.pages(HOST, kind))
+    return next((brings[page] for page in pages if page in brings), 0)
+
+
+def _how(cache: Cache, request: Request, chunk: int, upto: int) -> Start:
+    """How the request might start with these leading pages. Full attention is taken for the whole
+    prompt, windows for the first pass, which ends where they do, and states as many as there are
+    slots for. Of each but full attention, something is better than nothing."""
+    path = path_to(cache, request.key, request.match_pages)
+    path = [node for node in path if node.end <= upto]
+    end_nodes_before_windows(cache, path)
+    kinds, size = range(len(cache.kinds)), cache.config.page_size
+    loads = [
         (kind, node)
-        for kind in range(len(cache.kinds))
-        for node in required(cache, path, kind)
+        for kind in kinds
+        for node in requires(cache, path, kind)
         if not node.has(DEVICE, kind)
     ]
+    hold: Hold = set()
+    hold_prefix(cache, hold, path)
+    how = Start(path, loads, hold, [0 for _ in kinds], 0, None)
+    rooms = [cache.available(DEVICE, kind, hold) - how.loaded(kind) for kind in kinds]
+    begin, end = how.pages * size, min(how.pages * size + chunk, request.length)
+    first_pass = max(0, cache.rounded_up(end) - how.pages)
+    fits = max(0, min([first_pass, *(rooms[kind] for kind in cache.windows)]))
+    most = {FULL: max(0, cache.rounded_up(request.length) - how.pages)}
+    most.update((kind, max(fits, min(1, first_pass))) for kind in cache.windows)
+    most.update((kind, max(1, min(SLOTS, rooms[kind]))) for kind in cache.stateful)
+    short = next((kind for kind in kinds if most[kind] > rooms[kind]), None)
+    if cache.windows:
+        end = min(end, begin + fits * size)
+    return how._replace(fresh=[most[kind] for kind in kinds], end_token=end, short=short)
 
 
-def _arriving(cache: Cache, loads: list[tuple[int, Node]]) -> int:
-    """A load in flight that brings the first of these that is under way; 0 if none is."""
-    for kind, node in loads:
-        for flight in cache.flights.values():
-            if flight.to == DEVICE and any(
-                move.kind == kind and move.source in (node.copies[HOST][kind] or ())
-                for move in flight.moves
-            ):
-                return flight.number
-    return 0
+def _got(cache: Cache, request: Request, how: Start) -> bool:
+    """Whether the pages of this start are free now. The request runs and holds what it reuses while
+    others are evicted. If there are too few it is refused and holds nothing."""
+    cache.running.append(request)
+    request.hold, request.tables = how.hold, [[] for _ in cache.kinds]
+    if how.loads:
+        request.load = _hold_for_load(cache, request, how)
+    short = how.short
+    for kind in range(len(cache.kinds)):
+        if short is None and not make_room(cache, DEVICE, kind, how.needed(kind)):
+            short = kind
+    if short is None:
+        return True
+    cache.running.remove(request)
+    request.hold, request.tables = set(), []
+    if request.load is not None:
+        copies.end(cache, request.load)
+        request.load = None
+    lacks_pages(cache, request, short, how.needed(short), how.hold)
+    return False
 
 
-def _plan(
-    cache: Cache, request: Request, path: list[Node], loads: list[tuple[int, Node]], chunk: int
-) -> Plan:
-    """Holds what is reused, then counts the pages to take and whether they can be had."""
-    kinds = range(len(cache.kinds))
-    plan = Plan(path, loads, [0] * len(kinds))
-    hold_required(cache, plan.hold, path)
-    cache.running.append(request)  # so that its hold counts
-    request.hold = plan.hold
-    request.tables = [[] for _ in kinds]
-    if loads:
-        plan.load = _hold_for_load(cache, request, plan)
-    rooms = [cache.available(DEVICE, kind) - _loading(plan, kind) for kind in kinds]
-    size, total = cache.config.page_size, cache.pages_of(request.length)
-    start = plan.pages * size
-    plan.end_token = min(start + chunk, request.length)
-    for kind in cache.windows:
-        plan.end_token = min(plan.end_token, start + max(0, rooms[kind]) * size)
-    fresh = max(0, cache.pages_of(plan.end_token) - plan.pages)
-    for kind in kinds:
-        if kind == FULL:
-            count = max(0, total - plan.pages)  # for the whole prompt
-        elif kind in cache.windows:
-            count = fresh if fresh or start >= request.length else 1
-        else:
-            count = max(1, min(SLOTS, rooms[kind]))
-        plan.needed[kind] = _loading(plan, kind) + count
-        if plan.short is None and count > rooms[kind]:
-            plan.short = kind
-    return plan
-
-
-def _hold_for_load(cache: Cache, request: Request, plan: Plan) -> Flight:
+def _hold_for_load(cache: Cache, request: Request, how: Start) -> Flight:
     """A load holds what it reads, and full attention on the whole path, until its reply. In an
     exchange, the host copies that it reads are free when it has landed."""
     flight = copies.begin(cache, DEVICE, request)
-    for node in plan.path:
+    for node in how.path:
         copies.hold(flight.hold, node, DEVICE, FULL)
         copies.hold(flight.hold, node, HOST, FULL)
-    for kind, node in plan.loads:
+    for kind, node in how.loads:
         copies.hold(flight.hold, node, HOST, kind)
     if cache.config.exchange_pages:
-        flight.gives_up = {kind: _loading(plan, kind) for kind in range(len(cache.kinds))}
+        flight.gives_up = {kind: how.loaded(kind) for kind in range(len(cache.kinds))}
     return flight
 
 
-def _loading(plan: Plan, kind: int) -> int:
-    return sum(len(node.copies[HOST][one] or ()) for one, node in plan.loads if one == kind)
-
-
-def _drop(cache: Cache, request: Request, plan: Plan) -> None:
-    cache.running.remove(request)
-    request.hold, request.tables = set(), []
-    if plan.load is not None:
-        copies.end(cache, plan.load)
-
-
-def _start(cache: Cache, request: Request, plan: Plan) -> None:
-    kinds = len(cache.kinds)
-    request.shared = request.filled = plan.pages
-    request.computed = min(request.length, plan.pages * cache.config.page_size)
-    request.cleared, request.sources = [0] * kinds, [None] * kinds
-    request.states = [[0, 0] for _ in range(kinds)]
-    use(cache, request, plan.path)
-    marks.visited(cache, plan.path, [plan.pages])
-    for node in plan.path:
+def _take(cache: Cache, request: Request, how: Start) -> None:
+    """The request has its tables: by depth the pages that it reuses, which come with the load where
+    they are not on device, and new ones; its slots for states, and the state that it starts from.
+    What it reuses is used by this."""
+    kinds, load = range(len(cache.kinds)), request.load
+    request.shared = request.filled = how.pages
+    request.cleared, request.sources = [0 for _ in kinds], [None for _ in kinds]
+    request.states = [[0, 0] for _ in kinds]
+    counts_as_used(cache, request, how.path, [])
+    marks.visited(cache, how.path, [how.pages])
+    for node in how.path:
         node.hits += 1
-
-
-def _take_pages(cache: Cache, request: Request, plan: Plan) -> None:
-    """Full attention gets pages for the whole prompt, windows for the first pass, states their
-    slots. What is reused comes first; what is being loaded counts with its targets."""
-    total = max(cache.pages_of(request.length), plan.pages)
-    if plan.load is not None:
-        copies.begin_load(cache, plan.load, request, plan.loads)
-    targets = {move.source: move.target for move in plan.load.moves} if plan.load else {}
-    for kind in range(len(cache.kinds)):
-        reused: list[int | None] = []
-        for node in required(cache, plan.path, kind):
+    if load is not None:
+        copies.begin_loading(cache, load, request, how.loads)
+    targets = {move.source: move.target for move in load.moves} if load is not None else {}
+    for kind in kinds:
+        reused: dict[int, int] = {}
+        for node in requires(cache, how.path, kind):
             host = [targets[page] for page in node.copies[HOST][kind] or () if page in targets]
-            reused += node.copies[DEVICE][kind] or host
-        fresh = plan.needed[kind] - _loading(plan, kind)
-        if kind == FULL:
-            request.tables[kind] = [*reused, *cache.take(fresh)]
-        elif kind in cache.windows:
-            before = [None] * (plan.pages - len(reused))
-            request.tables[kind] = [*before, *reused, *[None] * (total - plan.pages)]
+            pages = node.copies[DEVICE][kind] or host
+            reused.update(zip(cache.positions(node, kind), pages, strict=True))
+        fresh = cache.new_pages(how.fresh[kind] if kind not in cache.windows else 0)
+        if kind in cache.stateful:
+            request.sources[kind] = next(iter(reused.values()), None)
+            request.tables[kind] = [*fresh, *[None] * (SLOTS - len(fresh))]
         else:
-            request.tables[kind] = [*cache.take(fresh), *[None] * (SLOTS - fresh)]
-            request.sources[kind] = reused[-1] if reused else None
-    fill_windows(cache, request, cache.pages_of(plan.end_token))
+            total = max(cache.rounded_up(request.length), how.pages)
+            none: list[int | None] = [None] * (total - how.pages)
+            request.tables[kind] = [*map(reused.get, range(how.pages)), *(fresh or none)]
+    fill_windows(cache, request, cache.rounded_up(how.end_token))

@@ -6,61 +6,60 @@ before a detachment or a flush go on, for nobody; their replies set free what th
 
 from __future__ import annotations
 
-from hicache.core.actions import NO_REQUEST, Delete, PrefetchEnd, StorageDetached
+from hicache.core.actions import Delete, PrefetchEnd, StorageDetached
 
 from . import prefetching
 from .cache import Cache
-from .refusals import refuse
+from .refusals import say_refused
 
 
-def attach(cache: Cache) -> None:
+def begin(cache: Cache) -> None:
     """Storage can be used. It may be another one, so nothing is believed of it."""
     if not cache.attached and cache.storage:
-        oldest = min(cache.storage)
-        refuse(cache, NO_REQUEST, "detaching", len(cache.storage), 0, after=oldest)
+        say_refused(cache, "detaching", len(cache.storage), 0, after=min(cache.storage))
         return
     cache.attached = True
-    _forget(cache)
+    _believe_nothing(cache)
     for flight in cache.storage.values():
         flight.outdated = True
 
 
-def detach(cache: Cache) -> None:
+def stop(cache: Cache) -> None:
     cache.attached = False
-    _forget(cache)
+    _believe_nothing(cache)
     _tell_waiters(cache, "detached")
     for flight in cache.storage.values():
-        prefetching.abandon(cache, flight)
-    say_detached(cache)
+        prefetching.give_up(cache, flight)
+    say_when_unused(cache)
 
 
-def say_detached(cache: Cache) -> None:
+def say_when_unused(cache: Cache) -> None:
     """With the last reply after a detachment, storage is not used any more."""
     if not cache.attached and not cache.storage:
         cache.say(StorageDetached())
 
 
-def flush(cache: Cache) -> None:
+def forget_tree(cache: Cache) -> None:
     """The tree is forgotten. What storage says of it from now on is of no use."""
-    _forget(cache)
+    _believe_nothing(cache)
     _tell_waiters(cache, "flushed")
     for flight in cache.in_flight("lookup", "fetch", "store"):
-        prefetching.abandon(cache, flight)
+        prefetching.give_up(cache, flight)
         flight.hold, flight.flushed = set(), True
 
 
-def delete_all(cache: Cache) -> None:
+def empty(cache: Cache) -> None:
     """Deletes everything from storage. Until the reply nothing is looked up or stored."""
     if cache.attached:
         cache.say(Delete(cache.begin_storage("delete").number))
 
 
-def _forget(cache: Cache) -> None:
+def _believe_nothing(cache: Cache) -> None:
     cache.believed, cache.distrusted, cache.to_store = set(), [], []
 
 
 def _tell_waiters(cache: Cache, reason: PrefetchEnd) -> None:
     for request in cache.requests.values():
         if request.prefetch is not None:
-            prefetching.say_ended(cache, request, request.prefetch, 0, reason)
+            prefetching.tell(cache, request, request.prefetch, 0, reason)
             request.prefetch = None

@@ -9,13 +9,16 @@ could need is worked out from the records below each time a rule asks.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
-from .kinds import FULL, ORDERS, WRITES, kinds_of, lap_of
-from .records import DEVICE, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
+from .kinds import FULL, ORDERS, WRITES, cost_of, kinds_of, lap_of
+from .records import DEVICE, HOST, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
 
+Flights = Collection[Flight]
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
 
 
@@ -36,7 +39,6 @@ class Cache:
         self.flights: dict[int, Flight] = {}  # in the order in which they began
         self.tick = 0
         self.last_page = self.last_flight = 0
-        self.lost: list[Node] = []  # see eviction.delete_lost
         self.out: list[Outcome] = []
         self.attached = config.storage
         self.storage: dict[int, StorageFlight] = {}  # in the order in which they began
@@ -62,12 +64,9 @@ class Cache:
             found += node.children
         return found
 
-    def path_to(self, node: Node) -> list[Node]:
-        path = []
-        while node.parent is not None:
-            path.append(node)
-            node = node.parent
-        return path[::-1]
+    def down_to(self, node: Node) -> list[Node]:
+        """The nodes from the top down to this one."""
+        return [*self.down_to(node.parent), node] if node.parent is not None else []
 
     def in_tree(self, node: Node) -> bool:
         return node.parent is not None and node in node.parent.children
@@ -80,30 +79,25 @@ class Cache:
     def cached(self, tier: int, kind: int) -> set[int]:
         return {page for node in self.nodes() for page in node.copies[tier][kind] or ()}
 
-    def lent(self, tier: int, kind: int) -> set[int]:
-        """Pages that a transfer reads, or that a pass reads or writes."""
+    def in_use(self, tier: int, kind: int, ended: Flights = ()) -> set[int]:
+        """Pages that a request has to itself, and those that a flight reads or writes. ended: see
+        `available`."""
         found: set[int] = set()
+        brought: set[int] = set()  # by the flights that have ended; nodes have it now
         for flight in self.flights.values():
-            if flight.to is not None and flight.to != tier:
-                found.update(move.source for move in flight.moves if move.kind == kind)
-            if tier == DEVICE:
-                found |= flight.lent.get(kind, set())
-        return found
-
-    def had(self, tier: int, kind: int) -> set[int]:
-        """Pages that belong to a node, a request or a transfer that fills them; on host also those
-        that are on their way from or to storage."""
-        found = self.cached(tier, kind)
-        for flight in self.flights.values():
-            if flight.to == tier:
-                found.update(move.target for move in flight.moves if move.kind == kind)
-        if tier == DEVICE:
-            for request in self.running:
-                found.update(self.own(request, kind))
-        else:
-            for one in self.storage.values():
-                found.update(part.page for part in one.parts if part.kind == kind)
-        return found
+            to_here = flight.to == tier
+            moved = {one.target if to_here else one.source for one in flight.of(kind)}
+            if flight not in ended:
+                found |= moved | (flight.lent.get(kind, set()) if tier == DEVICE else set())
+            elif to_here and flight.request is not None:
+                found |= moved  # a request uses it
+            elif to_here:
+                brought |= moved
+        for request in self.running if tier == DEVICE else ():
+            found.update(self.own(request, kind))
+        for other in self.storage.values() if tier == HOST else ():
+            found.update(part.page for part in other.parts if part.kind == kind)
+        return found - brought
 
     def own(self, request: Request, kind: int) -> list[int]:
         """Device pages of a running request that no node has."""
@@ -112,35 +106,37 @@ class Cache:
 
     def used(self, tier: int, kind: int) -> set[int]:
         """Pages that are not free."""
-        return self.had(tier, kind) | self.lent(tier, kind)
+        return self.cached(tier, kind) | self.in_use(tier, kind)
 
     def free(self, tier: int, kind: int) -> int:
         return self.capacity(tier, kind) - len(self.used(tier, kind))
 
-    def available(self, tier: int, kind: int, without: Hold | None = None) -> int:
-        """Pages that are free, or that an eviction could free: cached and in nobody's hold, and not
-        in this one either."""
-        evictable = self.cached(tier, kind) - self.held() - (without or set())
-        return self.free(tier, kind) + len(evictable)
+    def available(
+        self, tier: int, kind: int, hold: Collection[int] = (), ended: Flights = ()
+    ) -> int:
+        """All pages but those that a node has and somebody holds, and those in use that no node
+        has. Supposes that somebody took this hold, and that these flights have ended."""
+        cached, held = self.cached(tier, kind), self.held(ended).union(hold)
+        in_use = self.in_use(tier, kind, ended)
+        return self.capacity(tier, kind) - len(cached & held) - len(in_use - cached)
 
-    def held(self) -> Hold:
-        """All pages in a hold."""
-        return self.held_here().union(*(flight.hold for flight in self.storage.values()))
-
-    def held_here(self, but: Flight | None = None) -> Hold:
-        """Pages in a hold of anything other than flights for storage, and than this flight."""
+    def held(self, ended: Flights = (), storage: bool = True) -> Hold:
+        """All pages in a hold of anything but these flights, and with or without what flights for
+        storage hold."""
         return set().union(
             *(request.hold for request in self.running),
-            *(flight.hold for flight in self.flights.values() if flight is not but),
+            *(flight.hold for flight in self.flights.values() if flight not in ended),
             *(pin.hold for pin in self.pins.values()),
+            *(flight.hold for flight in self.storage.values() if storage),
         )
 
-    def take(self, count: int) -> list[int]:
+    def new_pages(self, count: int) -> list[int]:
         """Pages that were free. That there are enough is for the rules to see to."""
         self.last_page += count
         return list(range(self.last_page - count + 1, self.last_page + 1))
 
-    def pages_of(self, tokens: int) -> int:
+    def rounded_up(self, tokens: int) -> int:
+        """Pages for so many tokens."""
         return -(-tokens // self.config.page_size)
 
     # -- actions for storage
@@ -162,8 +158,9 @@ class Cache:
         if self.config.eviction_policy == "sieve":
             lap = lap_of(age, node.visits[kind], node.inserted, node.earlier)
             return lap, node.inserted
+        cost = cost_of(self.config, self.kinds[kind], node.end)
         facts = {
-            "worth": (age[0] if age else 0) + (1 + node.visits[kind]) * node.cost[kind],
+            "worth": (age[0] if age else 0) + (1 + node.visits[kind]) * cost,
             "place": node.place[kind],
             "last_use": node.last_use[kind],
             "inserted": node.inserted,
@@ -177,13 +174,13 @@ class Cache:
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it
         requires, on either tier. Full attention is on one of them at every node."""
-        for kind in (*self.stateful, *self.windows):
-            above = node
-            while above.parent is not None and node.end - above.end < self.kinds[kind].window:
-                if not above.anywhere(kind):
-                    return False
-                above = above.parent
-        return True
+        path = self.down_to(node)
+        return all(
+            one.anywhere(kind)
+            for kind in (*self.stateful, *self.windows)
+            for one in path
+            if node.end - one.end < self.kinds[kind].window
+        )
 
     def is_garbage(self, node: Node, kind: int) -> bool:
         """Whether no live end at or below the node requires its copy of this kind."""
@@ -208,16 +205,16 @@ class Cache:
     def say(self, outcome: Outcome) -> None:
         self.out.append(outcome)
 
-    def tell_routers(self, tier: Tier, node: Node, rows: slice, stored: bool) -> None:
-        """KV events: these rows of the node's run are now on the tier, or left it."""
+    def tell_routers(self, tier: Tier, node: Node, stored: bool) -> None:
+        """KV events: the pages of the node are now on the tier, or left it."""
         if self.config.kv_events:
-            self.say((KvStored if stored else KvRemoved)(tier, tuple(self.digests(node)[rows])))
+            self.say((KvStored if stored else KvRemoved)(tier, tuple(self.digests(node))))
 
     def digests(self, node: Node) -> list[bytes]:
         """Of each page of the node's run."""
         digest = root_digest(node.namespace)
         chain: list[bytes] = []
-        for above in self.path_to(node):
+        for above in self.down_to(node):
             chain = chain_digests(digest, b"".join(above.rows), len(above.rows[0]))
             digest = chain[-1]
         return chain

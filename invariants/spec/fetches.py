@@ -7,59 +7,46 @@ This is the first moment at which a prefetch evicts anything: one that finds not
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from hicache.core.actions import Fetch, Piece, PrefetchEnd
 from hicache.core.types import Key
 
 from . import copies, prefetching
 from .cache import Cache
-from .eviction import kept_free, make_host_room
+from .eviction import kept_for_exchanges, make_room
 from .kinds import FULL
-from .matching import walk
-from .records import HOST, Hold, Node, Part, StorageFlight, as_pages
+from .matching import known_of
+from .records import HOST, Hold, Part, StorageFlight, as_pages
 
 
-class Known(NamedTuple):
-    """A node that the tree knows of a prompt, and up to which depth it does."""
-
-    node: Node
-    upto: int
-
-
-def after_lookup(cache: Cache, lookup: StorageFlight, pages: int) -> None:
+def storage_has(cache: Cache, lookup: StorageFlight, pages: int) -> None:
     """The reply of a lookup: so many pages are in storage. Fetches them, or ends the prefetch."""
-    if lookup.abandoned:
-        return
     lookup.found = pages
-    reason = _begin(cache, lookup)
+    reason = None if lookup.abandoned else _fetch_or_say_why_not(cache, lookup)
     if reason is not None:
-        prefetching.end(cache, lookup, 0, reason)
+        prefetching.is_over(cache, lookup, 0, reason)
 
 
-def _begin(cache: Cache, lookup: StorageFlight) -> PrefetchEnd | None:
-    """Begins the fetch, or returns why it does not."""
-    if not prefetching.is_enough(cache, lookup.found):
+def _fetch_or_say_why_not(cache: Cache, lookup: StorageFlight) -> PrefetchEnd | None:
+    if not prefetching.is_worth_it(cache, lookup.found):
         return "too_short" if lookup.found else "miss"
-    end = lookup.first + lookup.found
-    lacks = [_lacking(cache, lookup.key, end, kind) for kind in range(len(cache.kinds))]
-    if any(depths and depths[0] < lookup.first for depths in lacks):
+    kinds, first, end = range(len(cache.kinds)), lookup.first, lookup.first + lookup.found
+    hold = _needed_on_host(cache, lookup.key, end)
+    rooms = [cache.available(HOST, kind, hold) - kept_for_exchanges(cache, kind) for kind in kinds]
+    lacks = [
+        sorted(needed_at(cache, end, kind) - depths_in_tree(cache, lookup.key, end, kind))
+        for kind in kinds
+    ]
+    if any(depth < first for depths in lacks for depth in depths):
         return "miss"  # the tree had these when the lookup began
     if not any(lacks):
         return ""
-    if not _can_attach(cache, lookup.key, end):
+    if len(kinds) == 1:  # a shorter prefix is of use too
+        lacks = [lacks[FULL][: max(0, rooms[FULL])]]
+        end = max(lacks[FULL], default=first - 1) + 1
+    fits = all(len(depths) <= room for depths, room in zip(lacks, rooms, strict=True))
+    if not (fits and _continues_on_host(cache, lookup.key, first + lookup.found)):
         return "no_host_pages"
-    hold = _to_hold(cache, lookup.key, end)
-    rooms = [
-        cache.available(HOST, kind, without=hold) - kept_free(cache, kind)
-        for kind in range(len(cache.kinds))
-    ]
-    if len(cache.kinds) == 1:  # a shorter prefix is of use too
-        lacks[FULL] = lacks[FULL][: max(0, rooms[FULL])]
-        end = lacks[FULL][-1] + 1 if lacks[FULL] else lookup.first
-    if any(len(depths) > room for depths, room in zip(lacks, rooms, strict=True)):
-        return "no_host_pages"
-    if not prefetching.is_enough(cache, end - lookup.first):
+    if not prefetching.is_worth_it(cache, end - first):
         return "no_host_pages"
     _fetch(cache, lookup, end, lacks, hold)
     return None
@@ -67,46 +54,32 @@ def _begin(cache: Cache, lookup: StorageFlight) -> PrefetchEnd | None:
 
 def depths_in_tree(cache: Cache, key: Key, end: int, kind: int) -> set[int]:
     """The pages of this kind, up to a depth of the key, that the tree has on either tier."""
-    found: set[int] = set()
-    for node, upto in _known(cache, key, end):
-        if node.anywhere(kind):
-            found.update(depth for depth in cache.positions(node, kind) if depth < upto)
-    return found
+    known = known_of(cache, key, end)
+    found = (cache.positions(node, kind) for node in known.nodes if node.anywhere(kind))
+    return {depth for depths in found for depth in depths if depth < known.depth}
 
 
-def depths_required(cache: Cache, end: int, kind: int) -> range:
+def needed_at(cache: Cache, end: int, kind: int) -> set[int]:
     """The pages of this kind that a boundary requires."""
-    return range(max(0, end - cache.kinds[kind].window), end)
+    return set(range(max(0, end - cache.kinds[kind].window), end))
 
 
-def _lacking(cache: Cache, key: Key, end: int, kind: int) -> list[int]:
-    have = depths_in_tree(cache, key, end, kind)
-    return [depth for depth in depths_required(cache, end, kind) if depth not in have]
-
-
-def _known(cache: Cache, key: Key, end: int) -> list[Known]:
-    path, partly, pages = walk(cache, key, end)
-    whole = [Known(node, node.end) for node in path]
-    return [*whole, Known(partly, partly.start + pages)] if partly else whole
-
-
-def _can_attach(cache: Cache, key: Key, end: int) -> bool:
+def _continues_on_host(cache: Cache, key: Key, end: int) -> bool:
     """Whether what the tree has of the prompt is on host, or on its way there, as far as the write
     policy wants a host copy above another."""
-    known = _known(cache, key, end)
-    if not known or cache.writes.before_eviction:
-        return True
-    last = known[-1].node
-    return last.has(HOST, FULL) or FULL not in copies.missing_on_host(cache, last)
+    last = known_of(cache, key, end).nodes[-1:]
+    missing = [one for one in last if not one.has(HOST, FULL)]
+    gap = any(FULL in copies.lacking_on_host(cache, node) for node in missing)
+    return cache.writes.before_eviction or not gap
 
 
-def _to_hold(cache: Cache, key: Key, end: int) -> Hold:
+def _needed_on_host(cache: Cache, key: Key, end: int) -> Hold:
     """The host copies that the boundary will require, and full attention of the whole prompt."""
-    hold: Hold = set()
-    for node, upto in _known(cache, key, end):
-        for kind in range(len(cache.kinds)):
-            has = (depth for depth in cache.positions(node, kind) if depth < upto)
-            if any(depth in depths_required(cache, end, kind) for depth in has):
+    known, hold = known_of(cache, key, end), set[int]()
+    for kind in range(len(cache.kinds)):
+        needed = needed_at(cache, end, kind) & set(range(known.depth))
+        for node in known.nodes:
+            if not needed.isdisjoint(cache.positions(node, kind)):
                 copies.hold(hold, node, HOST, kind)
     return hold
 
@@ -114,6 +87,7 @@ def _to_hold(cache: Cache, key: Key, end: int) -> Hold:
 def _fetch(
     cache: Cache, lookup: StorageFlight, end: int, lacks: list[list[int]], hold: Hold
 ) -> None:
+    """The fetch takes the place of the lookup. Pages are in runs of consecutive ones."""
     waiting = prefetching.waiters(cache, lookup)
     flight = cache.begin_storage("fetch")
     flight.key, flight.first, flight.hold = lookup.key.first(end), lookup.first, hold
@@ -121,22 +95,21 @@ def _fetch(
     for request in waiting:
         request.prefetch = flight
     for kind, depths in enumerate(lacks):
-        if depths and not make_host_room(cache, kind, len(depths)):
+        if depths and not make_room(cache, HOST, kind, len(depths)):
             raise AssertionError(f"host has no room for {len(depths)} pages that were to fit")
     digests = lookup.key.page_digests()
     for kind, depths in enumerate(lacks):
-        pages = zip(depths, cache.take(len(depths)), strict=True)
+        pages = zip(depths, cache.new_pages(len(depths)), strict=True)
         flight.parts += [Part(kind, depth, digests[depth], page) for depth, page in pages]
-    pieces = pieces_of(cache, flight)
+    pieces = in_runs(cache, flight)
     cache.say(Fetch(flight.number, waiting[0].number, flight.first, pieces, flight.pages))
 
 
-def pieces_of(cache: Cache, flight: StorageFlight) -> tuple[Piece, ...]:
+def in_runs(cache: Cache, flight: StorageFlight) -> tuple[Piece, ...]:
     """The parts in the form that an action carries: runs of consecutive pages of one kind."""
     runs: list[list[Part]] = []
     for part in flight.parts:
-        last = runs[-1][-1] if runs else None
-        if last is not None and (last.kind, last.depth + 1) == (part.kind, part.depth):
+        if runs and runs[-1][-1][:2] == (part.kind, part.depth - 1):
             runs[-1].append(part)
         else:
             runs.append([part])

@@ -17,6 +17,7 @@ from hicache.core.config import Config
 
 FULL = 0  # every node has full attention; the other kinds come after it
 FOREVER = 1 << 62
+POSITIONS = 1024  # tokens to which the cost by position applies
 
 
 class Kind(NamedTuple):
@@ -103,3 +104,11 @@ def lap_of(age: tuple[int, ...], visits: int, inserted: int, earlier: int) -> in
     if visits:
         return lap + (1 if inserted > hand else 2)
     return lap + (hand >= earlier)  # the hand begins again once the newest has gone
+
+
+def cost_of(config: Config, kind: Kind, end: int) -> int:
+    """What it costs to compute the page that ends at this depth again, and for a state all pages up
+    to it: so much for each token, and more for those far from the beginning."""
+    far = config.recompute_position_cost * end * config.page_size // POSITIONS
+    page = config.recompute_token_cost + far
+    return page if kind.per_page else page * end

@@ -7,6 +7,9 @@ boundary the deepest where each part is on device or host.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 from typing import NamedTuple
 
 from hicache.core.actions import Matched
@@ -14,127 +17,150 @@ from hicache.core.types import Key
 
 from . import marks
 from .cache import Cache
-from .records import DEVICE, HOST, Node, Request
+from .records import BOTH, DEVICE, Node, Request
 
 
-class Boundaries(NamedTuple):
-    """Positions on a path: how many leading nodes belong to each. alone: for each kind alone, on
-    either tier. ends: the page depth of each position."""
+class Known(NamedTuple):
+    """What the tree has of a prompt: `depth` pages, in these nodes from the top down. The last node
+    may go on behind them."""
+
+    nodes: list[Node]
+    depth: int
+
+
+class Reach(NamedTuple):
+    """Page depths of the device boundary, of the best one, and of each kind alone."""
 
     device: int
     best: int
     alone: tuple[int, ...]
-    ends: list[int]
 
 
-def report_match(cache: Cache, request: Request) -> None:
-    """Says what an admission would find now, and changes nothing."""
-    on_device, best, alone = reach(cache, request)
-    cache.say(Matched(request.number, on_device, best - on_device, alone))
-
-
-def reach(cache: Cache, request: Request) -> tuple[int, int, tuple[int, ...]]:
-    """The page depths of the device boundary, of the best one, and of each kind alone."""
-    path, partly, pages = walk(cache, request.key, request.match_pages)
-    found = boundaries(cache, [*path, partly] if partly else path, pages)
-    alone = tuple(found.ends[at] for at in found.alone)
-    return found.ends[found.device], found.ends[found.best], alone
-
-
-def walk(cache: Cache, key: Key, limit: int) -> tuple[list[Node], Node | None, int]:
-    """Follows the first `limit` pages of the key. Returns the nodes that match as a whole, then the
-    node that matches in part, and how many of its pages do."""
-    path: list[Node] = []
-    rows, node = rows_of(key, limit), cache.root
-    while rows:
-        for child in node.children:
-            if child.namespace == key.namespace and child.rows[0] == rows[0]:
-                break
-        else:
+def known_of(cache: Cache, key: Key, limit: int) -> Known:
+    """Follows the first `limit` pages of the key down the tree as far as they are equal."""
+    rows, nodes, depth, children = rows_of(key, limit), list[Node](), 0, cache.root.children
+    while depth < len(rows):
+        begin = key.namespace, rows[depth]
+        same = [one for one in children if (one.namespace, one.rows[0]) == begin]
+        if not same:
             break
-        same = 0
-        for one, other in zip(child.rows, rows, strict=False):
-            if one != other:
-                break
-            same += 1
-        if same < len(child.rows):
-            return path, child, same
-        path.append(child)
-        node, rows = child, rows[same:]
-    return path, None, 0
+        (node,) = same
+        nodes.append(node)
+        depth += sum(takewhile(bool, map(eq, node.rows, rows[depth:])))
+        if depth < node.end:
+            break
+        children = node.children
+    return Known(nodes, depth)
 
 
-def match(cache: Cache, key: Key, limit: int) -> list[Node]:
-    """The path of the longest known prefix of at most `limit` pages. A node that matches only in
-    part is split there."""
-    path, partly, pages = walk(cache, key, limit)
-    return [*path, split(cache, partly, pages)] if partly else path
+def reach(cache: Cache, known: Known) -> Reach:
+    """How deep a request could start that has this prompt."""
+    kinds = range(len(cache.kinds))
+    return Reach(
+        deepest(cache, known, (DEVICE,), kinds),
+        deepest(cache, known, BOTH, kinds),
+        tuple(deepest(cache, known, BOTH, [kind]) for kind in kinds),
+    )
 
 
-def boundaries(cache: Cache, path: list[Node], part: int = 0) -> Boundaries:
-    """Where the path can be reused. part: if not 0, only so many pages of the last node match."""
-    ends = [0, *(node.end for node in path)]
-    if part:
-        ends[-1] = ends[-2] + part
+def deepest(cache: Cache, known: Known, tiers: Sequence[int], kinds: Sequence[int]) -> int:
+    """The deepest end at which each of these kinds has on one of these tiers what it requires. A
+    state belongs to the end of its node alone."""
 
-    def has(at: int, kind: int, *tiers: int) -> bool:
-        if part and at == len(path) and not cache.kinds[kind].per_page:
-            return False  # a state is at the end of its node, which the match does not reach
+    def is_there(node: Node, kind: int, end: int) -> bool:
+        usable = cache.kinds[kind].per_page or node.end <= end
+        return usable and any(node.has(tier, kind) for tier in tiers)
+
+    def is_boundary(end: int) -> bool:
         return all(
-            any(node.has(tier, kind) for tier in tiers)
-            for node, end in zip(path[:at], ends[1:], strict=False)
-            if ends[at] - end < cache.kinds[kind].window
+            is_there(node, kind, end)
+            for kind in kinds
+            for node in known.nodes
+            if node.start < end and end - node.end < cache.kinds[kind].window
         )
 
-    kinds, all_positions = range(len(cache.kinds)), range(len(ends))
-    alone = tuple(max(at for at in all_positions if has(at, kind, DEVICE, HOST)) for kind in kinds)
-    best = max(at for at in all_positions if all(has(at, kind, DEVICE, HOST) for kind in kinds))
-    device = max(at for at in range(best + 1) if all(has(at, kind, DEVICE) for kind in kinds))
-    return Boundaries(device, best, alone, ends)
+    ends = [0, *(min(node.end, known.depth) for node in known.nodes)]
+    return next(filter(is_boundary, reversed(ends)))
 
 
-def required(cache: Cache, path: list[Node], kind: int) -> list[Node]:
+def tell_what_is_cached(cache: Cache, request: Request) -> None:
+    """Says what an admission would find now, and changes nothing."""
+    found = reach(cache, known_of(cache, request.key, request.match_pages))
+    pages = found.best - found.device
+    cache.say(Matched(request.number, found.device, pages, found.alone))
+
+
+def requires(cache: Cache, path: Sequence[Node], kind: int) -> list[Node]:
     """The nodes of which the end of the path requires this kind."""
     return [node for node in path if path[-1].end - node.end < cache.kinds[kind].window]
 
 
-def split(cache: Cache, node: Node, at: int) -> Node:
-    """Divides a node after `at` of its pages. Returns the new upper half. Each page stays what and
-    whose it was; a state stays with the lower half, whose end it belongs to."""
-    above = node.parent
-    assert above is not None
-    assert 0 < at < len(node.rows)
-    upper = Node(above, node.namespace, node.rows[:at], len(cache.kinds))
-    above.children[above.children.index(node)] = upper
-    upper.children = [node]
+# -- nodes end where something is reused in part
+
+
+def path_to(cache: Cache, key: Key, limit: int) -> list[Node]:
+    """The nodes that have the longest known prefix of at most `limit` pages, and no page more."""
+    known = known_of(cache, key, limit)
+    end_nodes_at(cache, known.nodes, [known.depth])
+    return [node for node in known.nodes if node.end <= known.depth]
+
+
+def divide(cache: Cache, node: Node, at: int) -> None:
+    """Divides a node after `at` of its pages. The lower half stays the node that it was. Each page
+    stays what and whose it was; a state stays with the lower half, whose end it belongs to."""
+    assert node.parent is not None
+    siblings = node.parent.children
+    upper = _half(cache, node, node.parent, slice(at))
+    upper.children, siblings[siblings.index(node)] = [node], upper
     node.parent, node.rows = upper, node.rows[at:]
-    upper.last_use, upper.inserted = list(node.last_use), node.inserted
-    upper.hits, upper.priority = node.hits, node.priority
-    upper.refused_by_host = set(node.refused_by_host)
-    upper.failures = node.failures
-    marks.split(cache, upper, node)
     if node in cache.to_store:
         cache.to_store.insert(cache.to_store.index(node), upper)
-    for upper_copies, copies in zip(upper.copies, node.copies, strict=True):
-        for index, (kind, pages) in enumerate(zip(cache.kinds, copies, strict=True)):
-            if pages is not None and kind.per_page:
-                upper_copies[index], copies[index] = pages[:at], pages[at:]
-    return upper
 
 
-def cut(cache: Cache, path: list[Node], depth: int) -> None:
-    """Makes a node of the path end at this page depth, if the path goes that far."""
-    for at, node in enumerate(path):
-        if node.start < depth < node.end:
-            path.insert(at, split(cache, node, depth - node.start))
-            return
+def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
+    """What is behind the first `at` pages of a node, as a node. shorten: the upper half stays the
+    node that it was."""
+    if at and shorten:
+        lower = _half(cache, node, node, slice(at, None))
+        node.children, node.rows, node.end = [lower], node.rows[:at], node.start + at
+        lower.end = node.end + len(lower.rows)
+        return lower
+    if at:
+        divide(cache, node, at)
+    return node
 
 
-def cut_windows(cache: Cache, path: list[Node]) -> None:
+def _half(cache: Cache, node: Node, above: Node, rows: slice) -> Node:
+    """A new node that takes over these pages of a node, and was used as it was."""
+    assert node.rows[rows] not in ([], node.rows)
+    half = Node(above, node.namespace, node.rows[rows], len(cache.kinds))
+    half.last_use, half.inserted = list(node.last_use), node.inserted
+    half.hits, half.priority, half.failures = node.hits, node.priority, node.failures
+    half.refused_by_host = set(node.refused_by_host)
+    marks.both_halves(half, node)
+    for mine, its in zip(half.copies, node.copies, strict=True):
+        for kind, pages in enumerate(its):
+            if pages is not None and cache.kinds[kind].per_page:
+                mine[kind] = pages[rows]
+                its[kind] = [page for page in pages if page not in pages[rows]]
+    return half
+
+
+def end_nodes_at(cache: Cache, path: list[Node], depths: Sequence[int]) -> None:
+    """Makes a node of the path end at each of these page depths, as far as the path goes."""
+    for depth in depths:
+        for at, node in enumerate(path):
+            if node.start < depth < node.end:
+                divide(cache, node, depth - node.start)
+                assert node.parent is not None
+                path.insert(at, node.parent)
+                break
+
+
+def end_nodes_before_windows(cache: Cache, path: list[Node]) -> None:
     """Makes the windows before the path's end begin at the start of a node."""
-    for kind in cache.windows:
-        if path:
-            cut(cache, path, path[-1].end - cache.kinds[kind].window)
+    end = path[-1].end if path else 0
+    end_nodes_at(cache, path, [end - cache.kinds[kind].window for kind in cache.windows])
 
 
 def rows_of(key: Key, limit: int) -> list[bytes]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from hicache.core.types import Key, Pages, Tier
 
-DEVICE, HOST = Tier.DEVICE, Tier.HOST
+DEVICE, HOST = BOTH = Tier.DEVICE, Tier.HOST
 Hold = set[int]
 Rank = tuple[int, ...]
 
@@ -42,7 +42,7 @@ class Node:
         self.refused_by_host: set[int] = set()  # kinds
         self.failures = 0  # stores that failed since its last use
         # by kind, see marks; place, chances and main are of second_chance
-        self.visits, self.cost, self.place, self.chances = ([0] * kinds for _ in range(4))
+        self.visits, self.place, self.chances = ([0] * kinds for _ in range(3))
         self.age: list[Rank] = [()] * kinds
         self.main = [False] * kinds
         self.earlier = 0  # the tick of the last insertion before its own
@@ -99,6 +99,9 @@ class Flight:
     gives_up: dict[int, int] = field(default_factory=dict)
     end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)  # kind, tokens, slot
+
+    def of(self, kind: int) -> list[Move]:
+        return [move for move in self.moves if move.kind == kind]
 
 
 class Part(NamedTuple):
@@ -170,7 +173,6 @@ class Request:
     refilled: int = 0
     sources: list[int | None] = field(default_factory=list)
     load: Flight | None = None
-    prefill: Flight | None = None
     prefetch: StorageFlight | None = None
 
 

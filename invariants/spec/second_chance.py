@@ -18,9 +18,9 @@ def is_used(cache: Cache) -> bool:
     return cache.config.eviction_policy == NAME
 
 
-def came(cache: Cache, node: Node, kind: int) -> None:
+def comes(cache: Cache, node: Node, kind: int) -> None:
     """The copy is on device now, at the end of small, or of main if its first page is known."""
-    digests = _digests(cache, node, kind)
+    digests = _known_by(cache, node, kind)
     ghost = cache.ghosts[kind]
     node.main[kind] = digests[0] in ghost
     node.chances[kind], node.place[kind] = 0, cache.turn
@@ -28,14 +28,13 @@ def came(cache: Cache, node: Node, kind: int) -> None:
         ghost[:] = [one for one in ghost if one not in digests]
 
 
-def goes(cache: Cache, node: Node, kind: int, keep: int) -> None:
-    """The copy is evicted from the device, behind its first `keep` pages."""
-    if node.main[kind]:
-        return
-    cache.buried[kind] += _digests(cache, node, kind)[keep:]
+def goes(cache: Cache, node: Node, kind: int) -> None:
+    """The copy is evicted from the device."""
+    if not node.main[kind]:
+        cache.buried[kind] += _known_by(cache, node, kind)
 
 
-def remember(cache: Cache) -> None:
+def bury(cache: Cache) -> None:
     """An event begins: the ghost knows what the one before evicted out of small."""
     for kind, buried in enumerate(cache.buried):
         ghost = [one for one in cache.ghosts[kind] if one not in buried] + sorted(buried)
@@ -44,8 +43,8 @@ def remember(cache: Cache) -> None:
     cache.buried = [[] for _ in cache.kinds]
 
 
-def victim(cache: Cache, kind: int, can_go: list[Node]) -> Node | None:
-    """The victim among these nodes, none of which is garbage."""
+def unspared(cache: Cache, kind: int, can_go: list[Node]) -> Node | None:
+    """Of these nodes, none of which is garbage, the first that is not spared."""
     while can_go:
         small = sum(
             len(node.pages(DEVICE, kind))
@@ -64,6 +63,6 @@ def victim(cache: Cache, kind: int, can_go: list[Node]) -> Node | None:
     return None
 
 
-def _digests(cache: Cache, node: Node, kind: int) -> list[bytes]:
+def _known_by(cache: Cache, node: Node, kind: int) -> list[bytes]:
     digests = cache.digests(node)
     return digests if cache.kinds[kind].per_page else digests[-1:]

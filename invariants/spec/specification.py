@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hicache.core.actions import NO_REQUEST, Cached, Outcome, Released, Restarted
+from hicache.core.actions import Cached, Outcome, Released, Restarted
 from hicache.core.config import Config
 from hicache.core.events import (
     Aborted,
@@ -54,10 +54,10 @@ from . import (
     wants,
 )
 from .cache import Cache
-from .insertion import insert
+from .insertion import publish
 from .kinds import FULL
 from .records import DEVICE, HOST, Node, Request
-from .refusals import refuse
+from .refusals import say_refused
 
 
 class Specification:
@@ -68,215 +68,206 @@ class Specification:
 
     def handle(self, event: Event) -> list[Outcome]:
         self.cache.out = []
-        marks.begin_event(self.cache)
-        second_chance.remember(self.cache)
+        marks.now_older(self.cache)
+        second_chance.bury(self.cache)
         RULES[type(event)](self.cache, event)
         if type(event) in COMES_TO:
-            wants.hold_pinned(self.cache, COMES_TO[type(event)])
+            wants.pins_take_hold(self.cache, COMES_TO[type(event)])
         return self.cache.out
 
 
 # -- a request waits
 
 
-def arrive(cache: Cache, event: Arrived) -> None:
+def comes(cache: Cache, event: Arrived) -> None:
     request = Request(event.request, event.key, event.length, event.match_pages, event.priority)
     cache.requests[request.number] = request
-    matching.report_match(cache, request)
+    matching.tell_what_is_cached(cache, request)
     if cache.attached:
-        prefetching.begin(cache, request)
+        prefetching.look_for_rest(cache, request)
 
 
-def want_match(cache: Cache, event: MatchWanted) -> None:
-    matching.report_match(cache, cache.requests[event.request])
+def asks_what_is_cached(cache: Cache, event: MatchWanted) -> None:
+    matching.tell_what_is_cached(cache, cache.requests[event.request])
 
 
-def admit(cache: Cache, event: AdmitWanted) -> None:
-    admission.admit(cache, cache.requests[event.request], event.chunk)
+def is_to_start(cache: Cache, event: AdmitWanted) -> None:
+    admission.start(cache, cache.requests[event.request], event.chunk)
 
 
-def prefetch_limit_reached(cache: Cache, event: PrefetchLimitReached) -> None:
-    prefetching.stop_waiting(cache, cache.requests[event.request])
+def waits_no_longer(cache: Cache, event: PrefetchLimitReached) -> None:
+    prefetching.goes_without(cache, cache.requests[event.request])
 
 
 # -- a request runs
 
 
-def prefill_done(cache: Cache, event: PrefillDone) -> None:
+def pass_ends(cache: Cache, event: PrefillDone) -> None:
     """A pass ended. What it loaded has landed, and what it computed goes into the tree."""
     flight = cache.flights[event.flight]
     request = flight.request
-    if request is not None and event.ok and request.load is not None:
-        copies.land(cache, request.load)
     copies.end(cache, flight)
     if request is None:
         return
-    request.prefill = None
     if not event.ok:
-        restart(cache, request)
+        begins_anew(cache, request)
         return
+    if request.load is not None:
+        copies.arrive(cache, request.load)
     start, request.computed = request.computed, flight.end_token
     for kind, tokens, slot in flight.checkpoints:
         request.states[kind][slot] = tokens
-    new = growth.boundaries_of_pass(cache, request, start, flight.end_token)
-    path = insert(cache, request, request.key, new, ending=False)
-    growth.release_behind(cache, request, request.computed)
+    new = growth.where_others_start(cache, request, start, flight.end_token)
+    path = publish(cache, request, request.key, new, ending=False)
+    growth.give_back_passed(cache, request, request.computed)
     tables, slots = growth.tables_of(cache, request), growth.slots_of(cache, request)
     cache.say(Cached(request.number, request.shared, tables, slots))
-    copies.copy_after_use(cache, path)
-    stores.after_use(cache, path)
+    copies.after_use(cache, path)
+    stores.were_used(cache, path)
 
 
-def continue_prefill(cache: Cache, event: ContinueWanted) -> None:
-    growth.continue_prefill(cache, cache.requests[event.request], event.chunk)
+def goes_on(cache: Cache, event: ContinueWanted) -> None:
+    growth.next_chunk(cache, cache.requests[event.request], event.chunk)
 
 
-def want_pages(cache: Cache, event: PagesWanted) -> None:
-    growth.grow(cache, cache.requests[event.request], event.length, event.computed_tokens)
+def needs_more(cache: Cache, event: PagesWanted) -> None:
+    growth.more_pages(cache, cache.requests[event.request], event.length, event.computed_tokens)
 
 
 # -- a request ends
 
 
-def finish(cache: Cache, event: Finished) -> None:
+def ends(cache: Cache, event: Finished) -> None:
     request = cache.requests.pop(event.request)
-    _commit(cache, request, event.key, event.length)
+    _keep_what_it_computed(cache, request, event.key, event.length)
 
 
-def retract(cache: Cache, event: Retracted) -> None:
+def is_put_back(cache: Cache, event: Retracted) -> None:
     """The request gives everything back and waits again, with what it generated in its prompt."""
     request = cache.requests[event.request]
     committed = event.key.first(event.committed_tokens // cache.config.page_size)
-    _commit(cache, request, committed, event.committed_tokens)
-    _wait_again(cache, request, event.key, event.length, event.match_pages, request.may_load)
+    _keep_what_it_computed(cache, request, committed, event.committed_tokens)
+    _queue_again(cache, request, event, request.may_load)
 
 
-def abort(cache: Cache, event: Aborted) -> None:
+def goes_away(cache: Cache, event: Aborted) -> None:
     request = cache.requests.pop(event.request)
-    prefetching.let_go(cache, request)
-    _withdraw(cache, request)
+    prefetching.leave(cache, request)
+    _give_all_back(cache, request)
     cache.say(Released(event.request))
 
 
-def restart(cache: Cache, request: Request) -> None:
+def begins_anew(cache: Cache, request: Request) -> None:
     """A load or a pass failed. The request waits again, and will compute instead of loading."""
-    _withdraw(cache, request)
-    key, length, pages = request.key, request.length, request.match_pages
-    _wait_again(cache, request, key, length, pages, may_load=False)
+    _give_all_back(cache, request)
+    _queue_again(cache, request, request, may_load=False)
     cache.say(Restarted(request.number))
 
 
-def _commit(cache: Cache, request: Request, key: Key, tokens: int) -> None:
-    growth.note_decoded(cache, request, tokens)
-    new = growth.boundaries_at_end(cache, request, key.pages, tokens)
-    path = insert(cache, request, key, new, ending=True)
-    copies.copy_after_use(cache, path)
-    _withdraw(cache, request)
+def _keep_what_it_computed(cache: Cache, request: Request, key: Key, tokens: int) -> None:
+    growth.keep_last_state(cache, request, tokens)
+    new = growth.where_it_ends(cache, request, key.pages, tokens)
+    path = publish(cache, request, key, new, ending=True)
+    copies.after_use(cache, path)
+    _give_all_back(cache, request)
     cache.say(Released(request.number))
-    stores.after_use(cache, path)
+    stores.were_used(cache, path)
 
 
-def _withdraw(cache: Cache, request: Request) -> None:
+def _give_all_back(cache: Cache, request: Request) -> None:
     """The request has no pages and holds nothing any more. What is in flight for it goes on for
     nobody; a pass takes over what the request held, since it still reads it."""
-    if request not in cache.running:
-        return
-    cache.running.remove(request)
-    if request.load is not None:
-        request.load.request = None
-    if request.prefill is not None:
-        request.prefill.request = None
-        request.prefill.hold = request.hold
+    cache.running = [one for one in cache.running if one is not request]
+    for flight in cache.flights.values():
+        if flight.request is request:
+            flight.request = None
+            flight.hold = flight.hold if flight.to is not None else request.hold
 
 
-def _wait_again(
-    cache: Cache, request: Request, key: Key, length: int, match_pages: int, may_load: bool
-) -> None:
-    number, priority = request.number, request.priority
-    cache.requests[number] = Request(number, key, length, match_pages, priority, may_load)
+def _queue_again(cache: Cache, request: Request, now: Request | Retracted, may_load: bool) -> None:
+    """The request waits, with the prompt that it has now, as if it had just come."""
+    known = now.key, now.length, now.match_pages, request.priority, may_load
+    cache.requests[request.number] = Request(request.number, *known)
 
 
 # -- a copy ends
 
 
-def load_done(cache: Cache, event: LoadDone) -> None:
+def load_ends(cache: Cache, event: LoadDone) -> None:
     flight = cache.flights[event.flight]
     if not event.ok:
         if flight.request is not None:
-            restart(cache, flight.request)
+            begins_anew(cache, flight.request)
         copies.end(cache, flight)
         return
-    copies.land(cache, flight)
-    nodes = copies.landed_nodes(cache, flight)
+    copies.arrive(cache, flight)
+    nodes = [node for node in cache.nodes() if node.any_held(flight.hold, HOST)]
     copies.end(cache, flight)
     if cache.config.exchange_pages:
-        eviction.give_up_host(cache, nodes)
+        eviction.end_exchange(cache, nodes)
 
 
-def backup_done(cache: Cache, event: BackupDone) -> None:
+def backup_ends(cache: Cache, event: BackupDone) -> None:
     flight = cache.flights[event.flight]
     nodes = copies.nodes_of(cache, flight)
     copies.end_backup(cache, flight, event.ok)
     if event.ok:
-        stores.after_backup(cache, nodes)
+        stores.came_to_host(cache, nodes)
 
 
 # -- storage
 
 
-def lookup_done(cache: Cache, event: LookupDone) -> None:
-    fetches.after_lookup(cache, cache.storage.pop(event.flight), event.pages)
-    attaching.say_detached(cache)
+def lookup_ends(cache: Cache, event: LookupDone) -> None:
+    fetches.storage_has(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_when_unused(cache)
 
 
-def fetch_done(cache: Cache, event: FetchDone) -> None:
-    publishing.after_fetch(cache, cache.storage.pop(event.flight), event.pages)
-    attaching.say_detached(cache)
+def fetch_ends(cache: Cache, event: FetchDone) -> None:
+    publishing.storage_brought(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_when_unused(cache)
 
 
-def store_done(cache: Cache, event: StoreDone) -> None:
-    stores.after_store(cache, cache.storage.pop(event.flight), event.pages)
-    attaching.say_detached(cache)
+def store_ends(cache: Cache, event: StoreDone) -> None:
+    stores.storage_took(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_when_unused(cache)
 
 
-def delete_done(cache: Cache, event: DeleteDone) -> None:
+def delete_ends(cache: Cache, event: DeleteDone) -> None:
     del cache.storage[event.flight]
-    stores.store_next(cache)
-    attaching.say_detached(cache)
+    stores.begin_stores(cache)
+    attaching.say_when_unused(cache)
 
 
-def attach_storage(cache: Cache, event: StorageAttached) -> None:
-    attaching.attach(cache)
+def storage_comes(cache: Cache, event: StorageAttached) -> None:
+    attaching.begin(cache)
 
 
-def detach_storage(cache: Cache, event: DetachWanted) -> None:
-    attaching.detach(cache)
+def storage_goes(cache: Cache, event: DetachWanted) -> None:
+    attaching.stop(cache)
 
 
 # -- on demand
 
 
-def evict(cache: Cache, event: EvictWanted) -> None:
+def pages_are_wanted(cache: Cache, event: EvictWanted) -> None:
     kind = cache.config.components.index(event.component)
-    if event.tier == DEVICE:
-        eviction.evict_device(cache, kind, event.pages)
-    else:
-        eviction.evict_host(cache, kind, event.pages)
+    eviction.free_pages(cache, event.tier, kind, event.pages)
 
 
-def flush(cache: Cache, event: Flushed) -> None:
+def forget_all(cache: Cache, event: Flushed) -> None:
     """Forgets everything that is cached, unless a request runs or a pass is in flight. What is in
     flight goes on, for nobody."""
     passes = sum(flight.to is None for flight in cache.flights.values())
     busy = max(len(cache.running), passes)
     if busy:
-        refuse(cache, NO_REQUEST, "running", busy, 0)
+        say_refused(cache, "running", busy, 0)
         return
-    attaching.flush(cache)
+    attaching.forget_tree(cache)
     for node in cache.nodes():
         for tier in (DEVICE, HOST):
             if node.has(tier, FULL):
-                cache.tell_routers(tier, node, slice(None), stored=False)
+                cache.tell_routers(tier, node, stored=False)
     cache.root = Node(None, "", [], len(cache.kinds))
     cache.ghosts, cache.buried = [[] for _ in cache.kinds], [[] for _ in cache.kinds]
     for pin in cache.pins.values():
@@ -284,30 +275,30 @@ def flush(cache: Cache, event: Flushed) -> None:
     for flight in cache.flights.values():
         flight.hold, flight.frees = set(), {}
     if event.storage:
-        attaching.delete_all(cache)
+        attaching.empty(cache)
 
 
 RULES: dict[type, Callable[[Cache, Any], None]] = {
-    Arrived: arrive,
-    MatchWanted: want_match,
-    AdmitWanted: admit,
-    PrefillDone: prefill_done,
-    ContinueWanted: continue_prefill,
-    PagesWanted: want_pages,
-    Finished: finish,
-    Retracted: retract,
-    Aborted: abort,
-    LoadDone: load_done,
-    BackupDone: backup_done,
-    EvictWanted: evict,
-    Flushed: flush,
-    PrefetchLimitReached: prefetch_limit_reached,
-    LookupDone: lookup_done,
-    FetchDone: fetch_done,
-    StoreDone: store_done,
-    DeleteDone: delete_done,
-    StorageAttached: attach_storage,
-    DetachWanted: detach_storage,
+    Arrived: comes,
+    MatchWanted: asks_what_is_cached,
+    AdmitWanted: is_to_start,
+    PrefillDone: pass_ends,
+    ContinueWanted: goes_on,
+    PagesWanted: needs_more,
+    Finished: ends,
+    Retracted: is_put_back,
+    Aborted: goes_away,
+    LoadDone: load_ends,
+    BackupDone: backup_ends,
+    EvictWanted: pages_are_wanted,
+    Flushed: forget_all,
+    PrefetchLimitReached: waits_no_longer,
+    LookupDone: lookup_ends,
+    FetchDone: fetch_ends,
+    StoreDone: store_ends,
+    DeleteDone: delete_ends,
+    StorageAttached: storage_comes,
+    DetachWanted: storage_goes,
     TimePassed: wants.time_passed,
     PinWanted: wants.pin,
     UnpinWanted: wants.unpin,

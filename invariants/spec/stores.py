@@ -16,46 +16,51 @@ from hicache.core.types import Tier
 
 from . import copies
 from .cache import Cache
-from .fetches import pieces_of
+from .fetches import in_runs
 from .kinds import FULL
 from .records import HOST, Node, Part, StorageFlight
 
 
-def after_backup(cache: Cache, nodes: list[Node]) -> None:
+def came_to_host(cache: Cache, nodes: list[Node]) -> None:
     """These nodes were copied to host."""
     if cache.attached:
-        line_up(cache, nodes)
-        store_next(cache)
+        wait_in_line(cache, nodes)
+        begin_stores(cache)
 
 
-def after_use(cache: Cache, path: list[Node]) -> None:
-    """A request used this path: what it has on host and storage has not is stored."""
-    if not cache.attached:
-        return
-    for node in path:
-        storing = any(_is_storing(cache, node, kind) for kind in range(len(cache.kinds)))
-        if _not_stored(cache, node) and not storing:
-            line_up(cache, [node])
-    store_next(cache)
+def were_used(cache: Cache, path: list[Node]) -> None:
+    """A request used this path: what it has on host and storage has not is stored. A node of which
+    a store is under way is not."""
+    if cache.attached:
+        storing = _being_stored(cache)
+        idle = [
+            node
+            for node in path
+            if storing.isdisjoint(page for pages in node.copies[HOST] for page in pages or ())
+        ]
+        wait_in_line(cache, [node for node in idle if _not_stored(cache, node)])
+        begin_stores(cache)
 
 
-def line_up(cache: Cache, nodes: list[Node]) -> None:
-    """A node that waits already keeps its place."""
-    for node in nodes:
-        if node not in cache.to_store:
-            cache.to_store.append(node)
+def wait_in_line(cache: Cache, nodes: list[Node]) -> None:
+    """Each once; a node that waits already keeps its place."""
+    cache.to_store = list(dict.fromkeys([*cache.to_store, *nodes]))
 
 
-def store_next(cache: Cache) -> None:
+def begin_stores(cache: Cache) -> None:
     """Stores what waits, as many nodes at a time as the configuration allows."""
-    while cache.attached and cache.to_store and not cache.in_flight("delete"):
-        if len(cache.in_flight("store")) >= cache.config.max_stores:
-            return
-        node = cache.to_store.pop(0)
+    while (
+        cache.attached
+        and cache.to_store
+        and not cache.in_flight("delete")
+        and len(cache.in_flight("store")) < cache.config.max_stores
+    ):
+        node, *cache.to_store = cache.to_store
+        storing = _being_stored(cache)
         kinds = [
             kind
             for kind in _not_stored(cache, node)
-            if not _is_storing(cache, node, kind) and not cache.is_garbage(node, kind)
+            if storing.isdisjoint(node.pages(HOST, kind)) and not cache.is_garbage(node, kind)
         ]
         if kinds and node.failures < cache.config.store_tries:
             _store(cache, node, kinds)
@@ -64,14 +69,14 @@ def store_next(cache: Cache) -> None:
 def _store(cache: Cache, node: Node, kinds: list[int]) -> None:
     """Reads these host copies. Holds them, and full attention on the path to the node."""
     flight = cache.begin_storage("store")
-    for above in cache.path_to(node):
+    for above in cache.down_to(node):
         copies.hold(flight.hold, above, HOST, FULL)
     digests = cache.digests(node)
     for kind in kinds:
         copies.hold(flight.hold, node, HOST, kind)
         for depth, page in zip(cache.positions(node, kind), node.pages(HOST, kind), strict=True):
             flight.parts.append(Part(kind, depth, digests[depth - node.start], page))
-    cache.say(Store(flight.number, pieces_of(cache, flight)))
+    cache.say(Store(flight.number, in_runs(cache, flight)))
 
 
 def _not_stored(cache: Cache, node: Node) -> list[int]:
@@ -80,13 +85,8 @@ def _not_stored(cache: Cache, node: Node) -> list[int]:
     return [kind for kind in on_host if not cache.believed.issuperset(_stored(cache, node, kind))]
 
 
-def _is_storing(cache: Cache, node: Node, kind: int) -> bool:
-    return any(
-        part.page in (node.copies[HOST][kind] or ())
-        for flight in cache.in_flight("store")
-        for part in flight.parts
-        if part.kind == kind
-    )
+def _being_stored(cache: Cache) -> set[int]:
+    return {part.page for flight in cache.in_flight("store") for part in flight.parts}
 
 
 def _stored(cache: Cache, node: Node, kind: int) -> set[tuple[int, bytes]]:
@@ -99,34 +99,30 @@ def believe(cache: Cache, node: Node, kind: int) -> None:
     cache.believed |= _stored(cache, node, kind)
 
 
-def after_store(cache: Cache, flight: StorageFlight, pages: int) -> None:
+def storage_took(cache: Cache, flight: StorageFlight, pages: int) -> None:
     """The reply of a store: so many of its leading pages are durable. A node of which all are is
     believed to be stored; the others are tried again. A storage that was attached since is not
     believed to have any."""
     if not (flight.abandoned or flight.outdated):
+        durable = flight.parts[:pages]
+        copies_read = [one for one in _by_copy(cache, flight) if one[0] is not None]
+        there = {part.digest for *_, parts in copies_read for part in parts if part in durable}
+        cache.distrusted = [one for one in cache.distrusted if one not in there]
         failed: list[Node] = []
-        done = 0
-        for node, kind, parts in _by_node(cache, flight):
-            before, done = done, done + len(parts)
-            if node is None:
-                continue
-            durable = {part.digest for part in parts[: max(0, pages - before)]}
-            cache.distrusted = [one for one in cache.distrusted if one not in durable]
-            if done > pages:
-                failed += [] if node in failed else [node]
-                continue
-            believe(cache, node, kind)
-            if kind == FULL and cache.config.kv_events:
-                cache.say(KvStored(Tier.STORAGE, tuple(part.digest for part in parts)))
-            if pages == len(flight.parts):
-                node.failures = 0
-        for node in failed:
-            node.failures += 1
-        line_up(cache, [node for node in failed if node.failures < cache.config.store_tries])
-    store_next(cache)
+        for node, kind, parts in copies_read:
+            if node is not None and parts[-1] in durable:
+                believe(cache, node, kind)
+                node.failures = 0 if pages == len(flight.parts) else node.failures
+                if kind == FULL and cache.config.kv_events:
+                    cache.say(KvStored(Tier.STORAGE, tuple(part.digest for part in parts)))
+            elif node is not None and node not in failed:
+                failed.append(node)
+                node.failures += 1
+        wait_in_line(cache, [one for one in failed if one.failures < cache.config.store_tries])
+    begin_stores(cache)
 
 
-def _by_node(cache: Cache, flight: StorageFlight) -> list[tuple[Node | None, int, list[Part]]]:
+def _by_copy(cache: Cache, flight: StorageFlight) -> list[tuple[Node | None, int, list[Part]]]:
     """What a store reads, copy by copy. Its nodes may have been split since it began; None: of one
     that is gone."""
     owners = {

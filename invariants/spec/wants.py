@@ -10,11 +10,12 @@ from hicache.core.actions import Pinned, PinRefused, Unpinned
 from hicache.core.events import PinWanted, TimePassed, UnpinWanted
 from hicache.core.types import Tier
 
+from . import copies
 from .cache import Cache
-from .eviction import delete, delete_lost
+from .eviction import Tree, delete, delete_useless
 from .kinds import FULL
-from .matching import cut_windows, required, split, walk
-from .records import DEVICE, HOST, Node, Pin
+from .matching import deepest, end_nodes_at, end_nodes_before_windows, known_of, requires
+from .records import BOTH, DEVICE, Hold, Node, Pin
 
 
 def pin(cache: Cache, event: PinWanted) -> None:
@@ -23,14 +24,14 @@ def pin(cache: Cache, event: PinWanted) -> None:
     bound = config.pin_pages if event.tier == DEVICE else config.pin_host_pages
     others = [one.key.pages for one in cache.pins.values() if one.tier == event.tier]
     for kind, one in enumerate(cache.kinds):
-        left = bound[kind] if bound else 0
-        left -= sum(_most(cache, kind, pages) for pages in others)
         needed = _most(cache, kind, event.key.pages)
+        left = (bound or [0] * len(cache.kinds))[kind]
+        left -= sum(_most(cache, kind, pages) for pages in others)
         if needed > left:
             cache.say(PinRefused(event.pin, one.name, needed, left))
             return
     cache.pins[event.pin] = Pin(event.key, event.tier)
-    hold_pinned(cache, event.tier)
+    pins_take_hold(cache, event.tier)
     cache.say(Pinned(event.pin, cache.pins[event.pin].held))
 
 
@@ -38,55 +39,45 @@ def unpin(cache: Cache, event: UnpinWanted) -> None:
     cache.say(Unpinned(event.pin, cache.pins.pop(event.pin).held))
 
 
-def hold_pinned(cache: Cache, tier: Tier) -> None:
-    """Each pin of the tier holds what is there of its prefix. It splits no node for nothing."""
+def pins_take_hold(cache: Cache, tier: Tier) -> None:
+    """Each pin of the tier holds what the deepest end within its prefix requires that this tier
+    alone makes reusable. It splits no node for nothing."""
     for one in cache.pins.values():
-        if one.tier != tier:
+        known = known_of(cache, one.key, one.key.pages)
+        end = deepest(cache, known, [tier], range(len(cache.kinds)))
+        if one.tier != tier or end <= one.held:
             continue
-        path, partly, pages = walk(cache, one.key, one.key.pages)
-        if partly and _is_whole(cache, [*path, partly], tier, partly.start + pages):
-            path.append(split(cache, partly, pages))
-        while path and not _is_whole(cache, path, tier, path[-1].end):
-            path.pop()
-        if not path or path[-1].end <= one.held:
-            continue
-        cut_windows(cache, path)
-        one.hold = set()
+        end_nodes_at(cache, known.nodes, [end])
+        path = [node for node in known.nodes if node.end <= end]
+        end_nodes_before_windows(cache, path)
+        one.held, one.hold = end, Hold()
         for kind in range(len(cache.kinds)):
-            for node in required(cache, path, kind):
-                one.hold.update(node.pages(tier, kind))
-        one.held = path[-1].end
+            for node in requires(cache, path, kind):
+                copies.hold(one.hold, node, tier, kind)
 
 
 def time_passed(cache: Cache, event: TimePassed) -> None:
-    """What was not used since a period that ended long enough ago goes, from the leaves up, unless
-    it is in a hold or something below it stays."""
+    """All goes that was not used since a period that ended long enough ago, but what is in a hold
+    and what is above anything that stays."""
     cache.periods.append(cache.tick)
     if len(cache.periods) <= cache.config.ttl_periods:
         return
-    since = cache.periods.pop(0)
-    before = cache.hopeful()
-    for node in sorted(cache.nodes(), key=lambda node: -node.end):
-        held = cache.held()
-        in_use = any(node.any_held(held, tier) for tier in (DEVICE, HOST))
-        if node.last_use[FULL] <= since and not node.children and not in_use:
+    since, held, before = (
+        cache.periods.pop(0),
+        cache.held(),
+        Tree({*cache.nodes()}, cache.hopeful()),
+    )
+    stay: set[Node] = set()
+    for node in cache.nodes():
+        if node.last_use[FULL] > since or any(node.any_held(held, tier) for tier in BOTH):
+            stay.update(cache.down_to(node))
+    for node in cache.nodes()[::-1]:
+        if node not in stay:
             delete(cache, node)
-    delete_lost(cache, before)
+    delete_useless(cache, before)
 
 
 def _most(cache: Cache, kind: int, pages: int) -> int:
     """How many pages of a kind a prefix of this length can require."""
     one = cache.kinds[kind]
     return min(pages, one.window) if one.per_page else 1
-
-
-def _is_whole(cache: Cache, path: list[Node], tier: Tier, depth: int) -> bool:
-    """Whether a prefix of `depth` pages, which ends in the last node of the path, is reusable from
-    this tier alone."""
-    last = path[-1]
-    return all(
-        node.has(tier, kind) and (one.per_page or node is not last or depth == last.end)
-        for kind, one in enumerate(cache.kinds)
-        for node in path
-        if node is last or depth - node.end < one.window
-    )

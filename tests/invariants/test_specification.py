@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -57,6 +58,50 @@ def test_it_knows_the_vocabulary_of_the_core_and_nothing_else(path: Path) -> Non
             assert parts[2] in VOCABULARY
         elif isinstance(node, ast.ImportFrom) and node.level:
             assert node.level == 1, f"{path.name} imports {node.module} from outside of its folder"
+
+
+# How much of two bodies may be the same words and signs, in percent. Shorter bodies say too little.
+MOST_ALIKE_WITH_ONE_NAME, MOST_ALIKE, SHORTEST = 50, 80, 25
+
+
+def bodies(paths: list[Path]) -> list[tuple[str, str, list[str]]]:
+    """(file and name, name, words and signs of the body) of each function."""
+    found = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                told = node.body[bool(ast.get_docstring(node)) :]
+                tokens = re.findall(r"\w+|[^\w\s]", "\n".join(map(ast.unparse, told)))
+                found.append((f"{path.stem}.{node.name}", node.name.strip("_"), tokens))
+    return [one for one in found if len(one[2]) >= SHORTEST]
+
+
+def too_much_alike(
+    mine: list[tuple[str, str, list[str]]], others: list[tuple[str, str, list[str]]]
+) -> list[str]:
+    found = []
+    for other, its_name, tokens in others:
+        matcher = SequenceMatcher(None, [], tokens, autojunk=False)
+        for one, name, words in mine:
+            most = (MOST_ALIKE_WITH_ONE_NAME if name == its_name else MOST_ALIKE) / 100
+            matcher.set_seq1(words)
+            if matcher.real_quick_ratio() > most and matcher.quick_ratio() > most:
+                found += [f"{one} and {other}"] if matcher.ratio() > most else []
+    return found
+
+
+def test_its_rules_are_not_those_of_the_core_in_other_words() -> None:
+    core = Path(__file__).parents[2] / "hicache" / "core"
+    others = [path for path in core.rglob("*.py") if path.stem not in VOCABULARY]
+    assert not too_much_alike(bodies([*PAGES.glob("*.py")]), bodies(others))
+
+
+def test_a_rule_that_follows_another_is_found() -> None:
+    mine = bodies([PAGES / "growth.py"])
+    renamed = [("core.other", "other", words) for _, _, words in mine]
+    halves = [("core", name, words + ["other"] * len(words)) for _, name, words in mine]
+    assert len(too_much_alike(mine, renamed)) >= len(mine)
+    assert len(too_much_alike(mine, halves)) >= len(mine)
 
 
 def test_each_rule_of_the_page_exists_in_both() -> None:
@@ -234,10 +279,10 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [
-        (eviction, "victim", wrong_victim),
-        (eviction, "kept_free", lambda cache, kind: 1),
-        (refusals, "_reply_that_frees", lambda cache, kind, needed: 0),
-        (prefetching, "_on_its_way", lambda cache, depth, digest: None),
+        (eviction, "next_to_go", wrong_victim),
+        (eviction, "kept_for_exchanges", lambda cache, kind: 1),
+        (refusals, "_first_reply_that_helps", lambda cache, kind, needed, hold: 0),
+        (prefetching, "_under_way", lambda cache, depth, digests: None),
         (publishing, "_adopt", lambda cache, fetch, node, arrived: True),
         (stores, "believe", lambda cache, node, kind: None),
     ],
@@ -279,7 +324,7 @@ class _Taking(Specification):
         self.cache.root.children.append(
             node := type(self.cache.root)(self.cache.root, "", [b""], 1)
         )
-        node.copies[0][0] = self.cache.take(1)
+        node.copies[0][0] = self.cache.new_pages(1)
         return found
 
 
