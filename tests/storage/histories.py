@@ -82,7 +82,8 @@ class History:
         try:
             return Verified(self.subject.open())
         except CallerError:
-            assert self.fault and not self.fault.opens, "it could not be opened"
+            assert self.fault, "it could not be opened"
+            assert not self.fault.opens, "it could not be opened"
             self.found["not opened"] += 1
         self.end()
         return Verified(self.subject.open())

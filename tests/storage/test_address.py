@@ -25,7 +25,11 @@ def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "plain.py").write_text(
-        "def open_storage(address, options):\n    return (address, options)\n"
+        "class Opened(tuple):\n"
+        "    def troubles(self):\n"
+        "        return '3 lines are damaged'\n\n\n"
+        "def open_storage(address, options):\n"
+        "    return Opened((address, options))\n"
     )
     (package / "extra.py").write_text("import a_package_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -104,8 +108,10 @@ def test_a_message_does_not_show_a_password() -> None:
 
 
 def test_a_store_is_opened_with_checks_and_a_guard(backends: str) -> None:
+    said: list[str] = []
     store = opening.open_store(
-        address.parse("plain:here"), StorageOptions(), lambda: 0.0, lambda sentence: None
+        address.parse("plain:here"), StorageOptions(), lambda: 0.0, said.append
     )
     assert isinstance(store.store, Breaker)
     assert store.store.store == (Address("plain", "here"), StorageOptions())  # type: ignore[comparison-overlap]
+    assert said == ["storage: plain:here: 3 lines are damaged"]

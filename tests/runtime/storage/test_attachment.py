@@ -235,6 +235,7 @@ def test_a_dead_store_costs_one_notice() -> None:
         assert believed(server) == 0
         server.serve(PROMPTS)
         assert believed(server) > 0
+        lost = server.attachment.losses
         server.see(server.attachment.detach())
         server.until(lambda: server.detached)
         assert server.attachment.losses == lost, "it is not forgotten with the store"
