@@ -88,6 +88,9 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "project")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "__pycache__"))
+        if not _passes(copy, tests):
+            print("the tests fail without a change: correct them first")
+            return 1
         for name in words[:split]:
             path = copy / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:

@@ -19,10 +19,12 @@ from sim.clock import Clock
 from sim.fleet.kv_link import KvLink
 from sim.fleet.options import KvLinkOptions
 from sim.hardware import profile as hardware
+from sim.physics import single
+from sim.physics.constants import defaults
 from sim.physics.kernels import Kernel
 from sim.storage.pipe import Pipe
 from sim.times.base import make
-from traces.cli import main
+from traces.cli import main, parse
 from traces.deciding import words
 from traces.deciding.break_even import break_even
 from traces.deciding.buys import amounts, goodput_per_cost
@@ -30,6 +32,9 @@ from traces.deciding.measured import measured
 from traces.deciding.prices import read_prices
 from traces.loads import on_off
 from traces.loads.base import from_gaps
+from traces.replaying.builtin import opened
+from traces.replaying.options import ReplayOptions
+from traces.replaying.storage import resolve as resolve_storage
 from traces.reporting.amounts import gigabytes
 from traces.terminal import options as read
 
@@ -122,6 +127,20 @@ def test_sizes_that_are_said() -> None:
     assert words.gigabytes(2100.0) == "2.1 TB"
 
 
+def test_changes_of_times_are_said_in_their_unit() -> None:
+    said = [words._signed(seconds) for seconds in (0.05, -0.5, 2.0)]
+    assert said == ["+50 ms", "-500 ms", "+2.0 s"]
+
+
+def test_shares_of_a_simulated_store_are_in_millionths() -> None:
+    _, options = parse(["replay", "--storage", "sim:read=6GB/s,loss=0.25,latency=200us"])
+    assert isinstance(options, ReplayOptions)
+    found = resolve_storage(*opened(options))
+    assert found is not None
+    store = found.options
+    assert (store.loss, store.read_bytes_per_s, store.latency_ns) == (250_000, 6 * NINE, 200_000)
+
+
 def test_bytes_over_a_rate_are_seconds() -> None:
     clock = Clock()
     pipe = Pipe(clock, 6 * NINE, 200_000)
@@ -139,6 +158,13 @@ def test_a_kernel_has_microseconds_and_a_pass_nanoseconds() -> None:
     assert 4_500_000 < times.step_ns([(0, 1)], 0, 0) < 8_000_000
     pure = make("pure-roofline", models.get("llama-3.1-8b"), hardware.get("h100"))
     assert 4_500_000 < pure.step_ns([(0, 1)], 0, 0) < 8_000_000
+
+
+def test_a_product_reads_its_weights_at_the_bandwidth() -> None:
+    """8,192 x 8,192 weights of 2 bytes are 134,217,728 bytes: 40,065 ns at 3.35 TB/s, of which 86 %
+    are reached, and 3.5 us before."""
+    found = single.product_ns(hardware.get("h100"), defaults("hopper"), 1, 8192, 8192)
+    assert found == pytest.approx(40_065 / 0.86 + 3_500, rel=0.005)
 
 
 def test_the_break_even_is_bytes_over_the_time_to_compute_them() -> None:
