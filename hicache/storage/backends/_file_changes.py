@@ -27,8 +27,8 @@ Done = TypeVar("Done")
 
 
 class Changes:
-    """base: a connection that may be used from any thread. file_uses: brings the uses of values that
-    wait for a change into one, so that the coldest are known."""
+    """base: a connection that may be used from any thread. file_uses: brings the uses of values
+    that wait for a change into one, so that the coldest are known."""
 
     def __init__(
         self,

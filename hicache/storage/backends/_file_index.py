@@ -217,11 +217,17 @@ class Index:
                 self._base.close()
 
     def _free(self, size: int, count: int) -> list[Slot]:
+        """Free slots, at most so many, in segments that have a file."""
         rows = self._base.execute(
             "SELECT segment, slot FROM slots WHERE slot_bytes = ? AND key IS NULL AND"
             " owner IS NULL LIMIT ?",
             (size, count),
-        )
+        ).fetchall()
+        lost = {one for one in {segment for segment, _ in rows} if not self._data.has(one)}
+        for segment in lost:
+            self._changes.drop(segment, "lost")
+        if lost:
+            return self._free(size, count)
         return [Slot(segment, slot, size) for segment, slot in rows]
 
     def _reserve(self, needs: Sequence[int]) -> list[Slot | Status]:
@@ -272,6 +278,8 @@ class Index:
                     (key, family_of(key), length, number, number, *slot[:2]),
                 )
             room.use_segments(base, [slot.segment for slot, _, _ in good], tick)
+            for segment in {slot.segment for slot, _, _ in written} - whole:
+                self._changes.drop(segment, "lost")
         return [Status.DONE if keep else Status.FAILED for keep in kept]
 
     def _delete(self, keys: Sequence[str]) -> list[Status]:
