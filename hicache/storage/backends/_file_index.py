@@ -302,7 +302,7 @@ class Index:
         if grown is room.Growth.ADDED or room.release_dead(base, self._alive):
             return True
         other, own = room.coldest_segment(base, other_than=need), room.coldest_page(base, need)
-        colder = other is not None and (own is None or other.used < own.used)
+        colder = other is not None and (own is None or other.used <= own.used)
         if other is not None and colder and grown is room.Growth.LIMIT:
             self._changes.drop(other.number)
             return True

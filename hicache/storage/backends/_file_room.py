@@ -143,7 +143,7 @@ def evict(base: sqlite3.Connection, size: int, count: int, before: int | None = 
     how many values went."""
     gone = 0
     while count > 0 and (page := coldest_page(base, size)):
-        if before is not None and page.used > before:
+        if before is not None and page.used >= before:
             break
         gone += free(base, "family = ?", (page.number,))
         count -= page.slots
