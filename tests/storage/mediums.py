@@ -10,8 +10,10 @@ import errno
 import os
 import random
 import sqlite3
+import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,18 @@ LIMITS = (6, 7, 16, 17, 40)  # slots
 CALLS = ("pwritev", "pwrite", "write", "posix_fallocate", "fdatasync", "open", "unlink", "rename")
 CHANGES = ("BEGIN", "COMMIT", "UPDATE", "INSERT", "DELETE", "PRAGMA wal")
 SQL_CODES = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """A file system of its own in memory. Raises OSError where it cannot be mounted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        raise OSError("a file system in memory cannot be mounted here (root may)")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 class Shim:

@@ -27,10 +27,18 @@ Done = TypeVar("Done")
 
 
 class Changes:
-    """base: a connection that may be used from any thread."""
+    """base: a connection that may be used from any thread. file_uses: brings the uses of values
+    that wait for a change into one, so that the coldest are known."""
 
-    def __init__(self, base: sqlite3.Connection, data: Data, reserve: Reserve | None) -> None:
+    def __init__(
+        self,
+        base: sqlite3.Connection,
+        data: Data,
+        reserve: Reserve | None,
+        file_uses: Callable[[sqlite3.Connection], None],
+    ) -> None:
         self._base, self._data, self._reserve = base, data, reserve
+        self._file_uses = file_uses
         self.gone: list[int] = []  # segments whose files are to be deleted
         self.lock = threading.RLock()
         self.count = 0  # of changes
@@ -116,6 +124,7 @@ class Changes:
     def _give_up(self) -> bool:
         """End the coldest segment, its file first: the index has its room then."""
         with self.change() as base:
+            self._file_uses(base)
             coldest = room.coldest_segment(base)
             if coldest is not None:
                 self._data.delete(coldest.number)

@@ -24,7 +24,7 @@ from hicache.core.errors import CallerError
 from ._file_changes import REFUSED
 from ._file_data import Data, sync_folder
 from ._file_index import Index
-from ._file_reserve import PAGE_BYTES, Reserve, is_full
+from ._file_reserve import PAGE_BYTES, Reserve
 from ._file_schema import VERSION, create
 
 MANIFEST = "manifest.json"
@@ -54,7 +54,7 @@ class Opened:
                 try:
                     self._open(size_bytes, timeout_s, durable)
                 except REFUSED as error:
-                    if not (is_ours and is_full(error)):
+                    if not (is_ours and Reserve(path).lacks(error)):
                         raise
                     self.unwritable, self.full = f"the disk of {path} is full", True
                     self._open_for_reading(timeout_s)

@@ -79,7 +79,7 @@ class Index:
         reserve: Reserve | None = None,
     ) -> None:
         self._base = base
-        self._changes = Changes(base, data, reserve)
+        self._changes = Changes(base, data, reserve, self._file_uses)
         self._lock = self._changes.lock
         self._data = data
         self._size_bytes = size_bytes
@@ -217,11 +217,17 @@ class Index:
                 self._base.close()
 
     def _free(self, size: int, count: int) -> list[Slot]:
+        """Free slots, at most so many, in segments that have a file."""
         rows = self._base.execute(
             "SELECT segment, slot FROM slots WHERE slot_bytes = ? AND key IS NULL AND"
             " owner IS NULL LIMIT ?",
             (size, count),
-        )
+        ).fetchall()
+        lost = {one for one in {segment for segment, _ in rows} if not self._data.has(one)}
+        for segment in lost:
+            self._changes.drop(segment, "lost")
+        if lost:
+            return self._free(size, count)
         return [Slot(segment, slot, size) for segment, slot in rows]
 
     def _reserve(self, needs: Sequence[int]) -> list[Slot | Status]:
@@ -272,6 +278,8 @@ class Index:
                     (key, family_of(key), length, number, number, *slot[:2]),
                 )
             room.use_segments(base, [slot.segment for slot, _, _ in good], tick)
+            for segment in {slot.segment for slot, _, _ in written} - whole:
+                self._changes.drop(segment, "lost")
         return [Status.DONE if keep else Status.FAILED for keep in kept]
 
     def _delete(self, keys: Sequence[str]) -> list[Status]:
@@ -293,13 +301,14 @@ class Index:
         grown = room.grow(base, self._data, need, self._size_bytes, given_up)
         if grown is room.Growth.ADDED or room.release_dead(base, self._alive):
             return True
-        colder = room.colder_segment(base, need)
-        if colder is not None and grown is room.Growth.LIMIT:
-            self._changes.drop(colder)
+        other, own = room.coldest_segment(base, other_than=need), room.coldest_page(base, need)
+        colder = other is not None and (own is None or other.used <= own.used)
+        if other is not None and colder and grown is room.Growth.LIMIT:
+            self._changes.drop(other.number)
             return True
-        if colder is not None and given_up < need * count and self._fits(need):
+        if colder and given_up < need * count:
             return False  # see `_give_up_for`
-        freed = room.evict(base, need, count)
+        freed = room.evict(base, need, count, other.used if other and not colder else None)
         room.tally(base, "evicted", freed)
         if not freed:
             tell(f"{_SHORT[grown]}, and nothing that is stored may go")
@@ -314,11 +323,12 @@ class Index:
     def _give_up_for(self, need: int) -> int:
         """Drop the segment whose values are all colder than those in slots of this size; its bytes,
         which the disk has when the transaction ends."""
-        colder = room.colder_segment(self._base, need)
-        if colder is None or not self._fits(need):
+        base = self._base
+        other, own = room.coldest_segment(base, other_than=need), room.coldest_page(base, need)
+        if other is None or (own and own.used < other.used) or not self._fits(need):
             return 0
-        size = room.reserved_bytes(self._base, colder)
-        self._changes.drop(colder)
+        size = room.reserved_bytes(base, other.number)
+        self._changes.drop(other.number)
         return size
 
     @contextmanager
@@ -330,13 +340,14 @@ class Index:
                     "UPDATE slots SET owner = NULL WHERE segment = ? AND slot = ? AND owner = ?",
                     [(*slot[:2], self._owner) for slot in self._unreleased],
                 )
-                if self._touched:
-                    self._file_uses(base)
+                self._file_uses(base)
                 yield base
             self._unreleased.clear()
             self._touched.clear()
 
     def _file_uses(self, base: sqlite3.Connection) -> None:
+        if not self._touched:
+            return
         tick = self._ticks(len(self._touched))
         base.executemany(
             f"UPDATE slots SET used = ?, used_at = {NOW}"

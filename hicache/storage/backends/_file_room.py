@@ -129,15 +129,6 @@ def coldest_segment(base: sqlite3.Connection, other_than: int = 0) -> Coldest | 
         use_segments(base, [segment], last)
 
 
-def colder_segment(base: sqlite3.Connection, size: int) -> int | None:
-    """A segment with slots of another size in which everything is colder than all values in slots
-    of this size."""
-    coldest, own = coldest_segment(base, other_than=size), coldest_page(base, size)
-    if coldest is None or (own is not None and own.used < coldest.used):
-        return None
-    return coldest.number
-
-
 def use_segments(base: sqlite3.Connection, segments: Sequence[int], tick: int) -> None:
     """Note that values in these segments were used, at ticks that count up from `tick`."""
     last = {segment: number for number, segment in enumerate(segments, tick)}
@@ -147,10 +138,13 @@ def use_segments(base: sqlite3.Connection, segments: Sequence[int], tick: int) -
     )
 
 
-def evict(base: sqlite3.Connection, size: int, count: int) -> int:
-    """Free at least `count` slots of this size, if so many have values; how many values went."""
+def evict(base: sqlite3.Connection, size: int, count: int, before: int | None = None) -> int:
+    """Free at least `count` slots of this size, if so many have values that were used before that;
+    how many values went."""
     gone = 0
     while count > 0 and (page := coldest_page(base, size)):
+        if before is not None and page.used >= before:
+            break
         gone += free(base, "family = ?", (page.number,))
         count -= page.slots
     return gone

@@ -1,0 +1,294 @@
+"""A file store whose disk others have filled, or whose folder cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Status, Storage, StorageOptions
+from hicache.storage.keys import page_keys
+from hicache.storage.opening import open_store
+from hicache.storage.reasons import listening
+from hicache.storage.verified import Verified
+from traces.cli import main
+
+from .mediums import small_disk
+
+MIB = 1 << 20
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = page_keys("c" * 64, "kv", "0of1", [number.to_bytes(32, "little") for number in range(900)])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    try:
+        with small_disk(tmp_path, 3 * MIB) as folder:
+            yield folder
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def opened(folder: Path, size_bytes: int = 0) -> Verified:
+    return Verified(open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes)))
+
+
+def put(store: Storage, *numbers: int, size: int = 4000) -> list[Status]:
+    values = [(memoryview(bytes([number % 256]) * size),) for number in numbers]
+    return store.write([KEYS[number] for number in numbers], values)
+
+
+def served(store: Storage) -> set[int]:
+    """What is there and right."""
+    into = [memoryview(bytearray(4000)) for _ in KEYS]
+    found = store.read(KEYS, [(one,) for one in into])
+    assert set(found) <= {Status.DONE, Status.MISSING}
+    there = {number for number, status in enumerate(found) if status is Status.DONE}
+    assert all(bytes(into[number]) == bytes([number % 256]) * 4000 for number in there)
+    return there
+
+
+def fill(disk: Path) -> Path:
+    """What others do."""
+    others = disk / "others"
+    with others.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return others
+
+
+def results(tmp_path: Path, *words: str) -> dict[str, object]:
+    out = Path("/dev/shm") / f"{os.getpid()}.json"
+    assert main(["store", *words, "--json", str(out)]) == 0
+    found: dict[str, object] = json.loads(out.read_text())
+    out.unlink()
+    return found
+
+
+def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
+    with closing(opened(disk / "store")) as store:
+        for number in range(900):
+            assert put(store, number) == [Status.DONE]
+        there = served(store)
+        assert there == set(range(900 - len(there), 900)), "the last ones stay"
+        assert len(there) > 400
+        assert store.stats()["evicted"] == 900 - len(there)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_disk_that_others_have_filled(disk: Path, again: bool) -> None:
+    """Old values make room for new ones, within what the store has. Nothing else is lost."""
+    store = opened(disk / "store")
+    for number in range(300):
+        put(store, number)
+    if again:
+        store.close()
+    others = fill(disk)
+    if again:
+        store = opened(disk / "store")
+    before = served(store)
+    done = [put(store, number) == [Status.DONE] for number in range(300, 500)]
+    assert sum(done) > 150
+    there = served(store)
+    assert len(there) > len(before) * 0.5
+    gone = len(before) + sum(done) - len(there)
+    assert store.stats()["evicted"] == gone
+    others.unlink()
+    assert put(store, 600, 601) == [Status.DONE] * 2
+    assert served(store) == there | {600, 601}
+    store.close()
+
+
+def test_gc_on_a_full_disk_is_what_it_says(disk: Path, tmp_path: Path) -> None:
+    with closing(opened(disk / "store")) as store:
+        for number in range(300):
+            put(store, number)
+    fill(disk)
+    address = f"file:{disk / 'store'}"
+    said = results(tmp_path, "gc", address, "--size", str(100 * 4064))
+    assert (said["deleted_pages"], said["failed_values"]) == (200, 0)
+    with closing(opened(disk / "store")) as store:
+        assert len(served(store)) == 100
+        assert put(store, 700) == [Status.DONE]
+
+
+def test_gc_tells_what_the_store_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hicache.storage.backends.file import FileStore
+
+    with closing(opened(tmp_path / "store")) as store:
+        put(store, *range(10))
+    real = FileStore.delete
+
+    def delete(self: FileStore, keys: list[str]) -> list[Status]:
+        return real(self, keys[:4]) + [Status.FAILED] * len(keys[4:])
+
+    monkeypatch.setattr(FileStore, "delete", delete)
+    assert main(["store", "gc", f"file:{tmp_path / 'store'}", "--size", "8200"]) == 2
+    said = capsys.readouterr()
+    assert "Deleted 4 of 10 pages" in said.out
+    assert "found 4 values that it kept" in said.err
+
+
+def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:
+    """Somebody took the reserve, too. Writes are refused with the reason until there is room."""
+    with closing(opened(disk / "store")) as store:
+        for number in range(100):
+            put(store, number)
+    (disk / "store" / "reserve").unlink()
+    others = fill(disk)
+    notices: list[str] = []
+    address = parse(f"file:{disk / 'store'}")
+    store = open_store(address, StorageOptions(), lambda: 0.0, notices.append)
+    raw = opened(disk / "store")
+    assert served(raw) == set(range(100))
+    assert "the disk of" in notices[0]
+    with listening() as heard:
+        assert put(raw, 200) == [Status.FULL]
+    assert "is full" in heard[0]
+    others.unlink()
+    assert put(raw, 200) == [Status.DONE]
+    assert served(raw) == {*range(100), 200}
+    raw.close()
+    store.close()
+
+
+UNPRIVILEGED = """
+import os, sys
+import traces.storing.check, traces.storing.list, traces.storing.stats
+from tests.storage.test_full_disk import *
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+folder = Path(sys.argv[1])
+with closing(opened(folder)) as store:
+    assert len(served(store)) == 50, "read"
+    with listening() as heard:
+        assert put(store, 1, 99) == [Status.FAILED] * 2
+    assert "cannot be written" in heard[0], heard
+    assert store.delete([next(store.entries("")).key]) == [Status.FAILED]
+for action in ("list", "stats", "check"):
+    assert main(["store", action, f"file:{folder}"]) == 0, action
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path, killed: bool) -> None:
+    """With a clean index, and with the log of a process that was killed."""
+    folder = tmp_path / "store"
+    store = opened(folder)
+    put(store, *range(50))
+    if killed:
+        copy = tmp_path / "copy"
+        subprocess.run(["cp", "-a", str(folder), str(copy)], check=True)
+        store.close()
+        folder = copy
+    else:
+        store.close()
+    for path in [*tmp_path.parents[::-1][2:], tmp_path]:
+        if path != Path("/tmp"):
+            os.chmod(path, 0o755)
+    for path in [folder, *folder.rglob("*")]:
+        os.chmod(path, 0o555 if path.is_dir() else 0o444)
+    before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))
+    child = subprocess.run(
+        [sys.executable, "-c", UNPRIVILEGED, str(folder)], cwd=ROOT, capture_output=True, text=True
+    )
+    for path in [folder, *folder.rglob("*")]:
+        os.chmod(path, 0o755)
+    assert child.returncode == 0, child.stderr
+    assert child.stderr.count("so it is read, and nothing is stored") == 3
+    assert [one[0] for one in before] == sorted(folder.rglob("*"))
+
+
+def test_a_read_only_mount_is_read(tmp_path: Path) -> None:
+    folder, mount = tmp_path / "store", tmp_path / "mount"
+    with closing(opened(folder)) as store:
+        put(store, *range(50))
+    mount.mkdir()
+    bind = ["mount", "--bind", str(folder), str(mount)]
+    if subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("a folder cannot be mounted here (root may)")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(mount)], check=True)
+        with closing(opened(mount)) as store:
+            assert served(store) == set(range(50))
+            assert put(store, 60) == [Status.FAILED]
+            subprocess.run(["mount", "-o", "remount,rw,bind", str(mount)], check=True)
+            assert put(store, 60) == [Status.DONE]
+            assert served(store) == {*range(50), 60}
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_evictions_are_counted_for_all_processes(tmp_path: Path) -> None:
+    for number in range(3):
+        with closing(opened(tmp_path / "store", 8 * 4096)) as store:
+            put(store, *range(10 * number, 10 * number + 8))
+    assert results(tmp_path, "stats", f"file:{tmp_path / 'store'}")["store"]["evicted"] == 16  # type: ignore[index]
+
+
+def test_values_without_their_index_are_not_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with closing(opened(folder)) as store:
+        put(store, *range(50))
+    index = (folder / "index.sqlite").read_bytes()
+    segments = sorted((folder / "segments").iterdir())
+    for left in (None, b""):
+        (folder / "index.sqlite").unlink()
+        if left is not None:
+            (folder / "index.sqlite").write_bytes(left)
+        with pytest.raises(CallerError, match="put its index"):
+            opened(folder)
+        assert sorted((folder / "segments").iterdir()) == segments
+        (folder / "index.sqlite").write_bytes(index)
+    with closing(opened(folder)) as store:
+        assert served(store) == set(range(50))
+
+
+def test_an_acknowledged_value_is_not_in_a_deleted_file(tmp_path: Path) -> None:
+    """Its segment went away while it was written."""
+    store = opened(tmp_path / "store").store
+    put(store, 1)
+
+    def seal(index: int) -> None:
+        for path in (tmp_path / "store" / "segments").iterdir():
+            path.unlink()
+
+    value = (memoryview(b"x" * 4000),)
+    assert store.write_sealed([KEYS[2]], [value], seal) == [Status.FAILED]
+    assert store.write_sealed([KEYS[2]], [value], lambda _: None) == [Status.DONE]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("size_bytes", one) for one in (-1, -5, 1.5, True, None, 1 << 61)),
+        *(("timeout_s", one) for one in (0, -1, float("nan"), float("inf"), True, "1", 1e9)),
+    ],
+)
+def test_options_out_of_range_are_one_line(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(CallerError) as caught:
+        StorageOptions(**{name: value})  # type: ignore[arg-type]
+    assert "expected" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_slots_that_does_not_fit_leaves_nothing(disk: Path) -> None:
+    address = parse(f"hf3fs:{disk / 'slots'}?slot=4096")
+    with pytest.raises(CallerError, match="with room for its file"):
+        open_storage(address, StorageOptions(size_bytes=64 * MIB))
+    assert sum(path.stat().st_blocks for path in (disk / "slots").iterdir()) == 0
+    for slot in ("1", "511"):
+        with pytest.raises(CallerError, match="expected slot=512 or more"):
+            open_storage(parse(f"hf3fs:{disk}/x?slot={slot}"), StorageOptions(size_bytes=MIB))
