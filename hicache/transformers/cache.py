@@ -207,8 +207,10 @@ class PrefixCache:
         """What the cache has done so far: a copy, which prints as a small table. A cache that was
         closed has no bytes in use."""
         found = copy.deepcopy(self._stats)
+        found.losses = self._ongoing.losses
         with suppress(ClosedError), self._turn():
             found.bytes = self._engine.used_bytes()
+        found.unstored_tokens = self._ongoing.unstored_tokens
         return found
 
     def clear(self, storage: bool = False) -> None:
@@ -220,7 +222,7 @@ class PrefixCache:
         """Wait until everything that was computed is on host and stored. Returns whether it is."""
         check_seconds("timeout_s", timeout_s)
         with self._turn():
-            return self._ongoing.settle(timeout_s)
+            return self._ongoing.flush(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Wait as `flush` does, then end. Called at the end of the program, too."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hicache.core.actions import Outcome
+from hicache.storage.base import Losses
 
 from .building import Parts
 from .clock import Clock
@@ -32,6 +33,7 @@ class Ongoing:
         self.driver, self._device = parts.driver, parts.device
         self._attachment = parts.attachment
         self._note = note
+        self._losses, self._refused, self._left = Losses(), 0, 0
         self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -74,6 +76,35 @@ class Ongoing:
             pass
         return not self.busy
 
+    def flush(self, timeout_s: float) -> bool:
+        """Settle. Returns whether all that is in memory was also stored, if there is a store, and
+        nothing was refused since the last flush."""
+        settled = self.settle(timeout_s)
+        refused, self._refused = self._refused, self.losses.writes_refused
+        return settled and refused == self._refused and not self.unstored_tokens
+
+    @property
+    def losses(self) -> Losses:
+        """What the store did not do; of a closed cache, what it had not done."""
+        store = self._attachment.store
+        if store is not None:
+            self._losses = store.losses
+        return self._losses
+
+    @property
+    def unstored_tokens(self) -> int:
+        """Tokens in memory that the store is not known to have; 0 without a store."""
+        view = self.driver.core.view
+        if self._attachment.store is None:
+            return self._left
+        pages = (
+            node.end_page - node.parent.end_page
+            for node in view.nodes()
+            if node.parent is not None and not view.believed(node)
+        )
+        self._left = sum(pages) * view.config.page_size
+        return self._left
+
     def carry_on(self) -> None:
         """Let a thread carry on what is under way after this call."""
         if self._carrier is None and self.busy and not self.closed:
@@ -92,11 +123,11 @@ class Ongoing:
             return False
         try:
             if self.closed:
-                return True
-            done = self._crash is None and self.settle(timeout_s)
+                return not self._left
+            done = self._crash is None and self.flush(timeout_s)
             self.closed = True
             if self._attachment.store is not None:
-                self._note(self._attachment.detach(force=not done))
+                self._note(self._attachment.detach(force=self.busy))
                 self.settle(_DETACH_S)
                 self._attachment.wait_closed(_DETACH_S)
             self._device.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hicache.storage.base import Losses
+
 TIERS = ("device", "host", "disk")
 _LEAST_TOKENS = 32  # a pass of fewer says little about what a token costs
 
@@ -15,7 +17,8 @@ class Stats:
     whose rows were not kept, since the model was changed before they ended. hits: reused
     prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
     requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
-    the store has. timed_tokens, timed_s: computed prompt tokens that tell what a token costs."""
+    the store has. unstored_tokens: in memory, and not known to be stored. losses: what the store
+    did not do. timed_tokens, timed_s: computed prompt tokens that tell what a token costs."""
 
     requests: int = 0
     uncached: int = 0
@@ -25,6 +28,8 @@ class Stats:
     hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     waited_s: float = 0.0
     bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    unstored_tokens: int = 0
+    losses: Losses = field(default_factory=Losses)
     timed_tokens: int = 0
     timed_s: float = 0.0
 
@@ -65,8 +70,21 @@ class Stats:
             ("tokens computed", f"{self.computed_tokens:,}", ""),
             ("tokens saved", f"{self.saved_tokens:,}", f"{share:.1%}"),
             ("seconds saved", f"{self.saved_s:,.3f}", "estimated"),
+            *self._lost(),
         ]
         return "\n".join(f"{name:<16}{value:>12}  {note}".rstrip() for name, value, note in rows)
+
+    def _lost(self) -> list[tuple[str, str, str]]:
+        """What went wrong, if anything did."""
+        rows = [
+            ("tokens unstored", self.unstored_tokens, "in memory alone"),
+            ("writes refused", self.losses.writes_refused, "values that the store did not take"),
+            ("reads failed", self.losses.reads_failed, "values"),
+            ("reads corrupt", self.losses.reads_corrupt, "values, computed again"),
+            ("outages", self.losses.outages, "of the store"),
+            ("requests unkept", self.unkept, "the model changed meanwhile"),
+        ]
+        return [(name, f"{count:,}", note) for name, count, note in rows if count]
 
     def _in_use(self, tier: str) -> str:
         return f"{self.bytes[tier] / 1e6:,.1f} MB in use"

@@ -33,7 +33,6 @@ from .worlds import World
 SIZES = {"page_size": 4, "interval_tokens": 8, "device_tokens": 128, "host_tokens": 256}
 FAMILIES = (("llama", torch.float32), ("llama", torch.bfloat16), ("gemma3", torch.float32))
 APART = {torch.float32: 1e-3, torch.bfloat16: 0.15}  # in standard deviations of the logits
-_PER_PROCESS = 2000
 _COLD = 4096  # references that are remembered
 
 
@@ -251,6 +250,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Drawn calls of PrefixCache.")
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--each", type=int, default=2000, help="calls of a process")
     given = parser.parse_args()
     torch.set_num_threads(1)
     seen: Counter[str] = Counter()
@@ -261,7 +261,7 @@ def main() -> int:
         while seen["calls"] < given.calls and not failures:
             if not draws.randrange(5):
                 shutil.rmtree(folder, ignore_errors=True)
-            counts, failures = in_child(seed, _PER_PROCESS, folder, bool(draws.randrange(2)))
+            counts, failures = in_child(seed, given.each, folder, bool(draws.randrange(2)))
             seen.update(counts)
             seed += 1
             print(f"{seen['calls']:,} calls, {len(failures)} wrong", flush=True)

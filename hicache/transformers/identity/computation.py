@@ -60,7 +60,7 @@ class Identity:
     def __init__(self, models: Sequence[Any], every_call: bool) -> None:
         """every_call: read all weights for every call, also those whose version is known."""
         self._models, self._every_call = models, every_call
-        self._contents = Contents()
+        self.contents = Contents()
         self._codes: dict[Any, Any] = {}
 
     def now(self) -> Computation:
@@ -69,7 +69,7 @@ class Identity:
         named = (*painter.tensors, *painter.passing)
         versions = tuple(starmap(version_of, named))
         tensors = [tensor for _, tensor in named]
-        found = self._contents.digests(tensors, versions, self._every_call)
+        found = self.contents.digests(tensors, versions, self._every_call)
         weights = hashlib.sha256(b"".join(found)).digest()[:16]
         return Computation(setup, weights, versions[: len(painter.tensors)])
 

@@ -1,0 +1,220 @@
+"""Each input of an identity, changed alone, changes it; what changes no row does not."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra transformers")
+
+import torch
+from torch import nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama import modeling_llama
+
+from hicache.transformers.identity.computation import Identity
+from invariants.prove.families import base
+
+from .drawing import FAMILIES
+from .test_cache import prompt
+from .worlds import World
+
+
+def name_of(*models: Any) -> str:
+    return Identity(models, every_call=True).now().name
+
+
+@pytest.mark.parametrize(("family", "dtype"), FAMILIES)
+def test_each_property_changes_it_and_going_back_restores_it(
+    family: str, dtype: torch.dtype
+) -> None:
+    world = World(family, dtype, Random(1))
+    identity = Identity([world.model], every_call=True)
+    with world.types():
+        first = identity.now().name
+    for name, one in world.properties.items():
+        # in each of the ways in which a tensor may be written
+        found = set()
+        for value in [*range(1, one.values)] * 6:
+            world.put(name, value)
+            with world.types():
+                found.add(identity.now().name)
+        assert len(found) == one.values - 1, name
+        assert first not in found, name
+        for _ in range(6):
+            world.put(name, 0)
+            with world.types():
+                assert identity.now().name == first, name
+
+
+@pytest.mark.parametrize("family", base.names())
+def test_each_bit_of_each_tensor_counts(family: str) -> None:
+    models = base.build_all(family)
+    identity, draws = Identity(models, every_call=True), Random(2)
+    first = identity.now().name
+    for model in models:
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            values = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+            at, bit = draws.randrange(values.size), 1 << draws.randrange(8)
+            values[at] ^= bit
+            assert identity.now().name != first, name
+            values[at] ^= bit
+    assert identity.now().name == first
+
+
+@contextmanager
+def flag(owner: Any, name: str, value: Any) -> Iterator[None]:
+    known = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, known)
+
+
+@contextmanager
+def hooked() -> Iterator[None]:
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    yield
+    hook.remove()
+
+
+@contextmanager
+def put(settings: Callable[[Any], None], before: Any, after: Any) -> Iterator[None]:
+    settings(after)
+    try:
+        yield
+    finally:
+        settings(before)
+
+
+def other(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError
+
+
+ELSEWHERE: dict[str, Callable[[], Any]] = {
+    "a function that the model's code calls": lambda: flag(
+        modeling_llama, "apply_rotary_pos_emb", other
+    ),
+    "a function that such a function calls": lambda: flag(modeling_llama, "rotate_half", other),
+    "a method of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
+    "the code of an attention": lambda: put(
+        lambda one: ALL_ATTENTION_FUNCTIONS.register("mine", one), nn.functional.relu, other
+    ),
+    "a hook on every module": lambda: hooked(),
+    "the default type": lambda: put(torch.set_default_dtype, torch.float32, torch.float64),
+    "products in TF32": lambda: flag(torch.backends.cuda.matmul, "allow_tf32", True),
+    "convolutions in TF32": lambda: flag(
+        torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32
+    ),
+    "products of other precision": lambda: put(
+        torch.set_float32_matmul_precision, "highest", "medium"
+    ),
+    "deterministic algorithms": lambda: put(torch.use_deterministic_algorithms, False, True),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast to another type": lambda: torch.autocast("cpu", dtype=torch.float16),
+}
+
+
+def test_what_is_outside_of_the_model_counts() -> None:
+    ALL_ATTENTION_FUNCTIONS.register("mine", nn.functional.relu)
+    model = base.build("llama")
+    model.config._attn_implementation_internal = "mine"
+    first = name_of(model)
+    found = {first}
+    for what, change in ELSEWHERE.items():
+        with change():
+            changed = name_of(model)
+        assert changed not in found, what
+        found.add(changed)
+        assert name_of(model) == first, what
+
+
+def _named(model: Any, name: str, value: Any) -> None:
+    model.model.register_buffer(name, value, persistent=False)
+
+
+def _renamed(model: Any) -> None:
+    layer = model.model.layers[0].self_attn
+    layer.q_proj, layer.o_proj = layer.o_proj, layer.q_proj
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a setting": lambda model: setattr(model.config, "rope_theta_of_mine", 3.0),
+    "a nested setting": lambda model: model.config.rope_parameters.update(rope_theta=5.0),
+    "a number of a module": lambda model: setattr(model.model.norm, "variance_epsilon", 1e-3),
+    "a list of a module": lambda model: setattr(model.model.norm, "mine", [1, [2, 3]]),
+    "an object of a module": lambda model: setattr(model.model.norm, "mine", Random(3)),
+    "a function of a module": lambda model: setattr(model.model.norm, "forward", other),
+    "a buffer": lambda model: _named(model, "mine", torch.ones(2)),
+    "an empty buffer": lambda model: _named(model, "mine", torch.ones(0)),
+    "a tensor that is no buffer": lambda model: setattr(model.model, "mine", torch.ones(2)),
+    "a module": lambda model: setattr(model.model, "mine", nn.Dropout(0.5)),
+    "two modules exchanged": _renamed,
+    "the mode of a module": lambda model: model.model.norm.train(),
+    "the order of layers": lambda model: model.model.layers.insert(0, model.model.layers.pop(1)),
+    "a layer less": lambda model: model.model.layers.pop(2),
+    "a shape": lambda model: setattr(
+        model.model.norm.weight, "data", model.model.norm.weight.data[None]
+    ),
+    "a type of the same bytes": lambda model: setattr(
+        model.model.norm.weight, "data", model.model.norm.weight.data.view(torch.int32).float()
+    ),
+    "a hook": lambda model: model.model.norm.register_forward_hook(lambda *_: None),
+    "a hook before": lambda model: model.model.norm.register_forward_pre_hook(lambda *_: None),
+    "another hook": lambda model: model.model.norm.register_forward_hook(lambda *_: 1),
+}
+
+
+def test_what_is_inside_of_the_model_counts() -> None:
+    found = {name_of(base.build("llama")): "nothing"}
+    for what, change in CHANGES.items():
+        model = base.build("llama")
+        change(model)
+        changed = name_of(model)
+        assert changed not in found, (what, found.get(changed))
+        found[changed] = what
+    target, draft = base.build_all("draft")
+    assert (
+        len({name_of(target), name_of(draft), name_of(target, draft), name_of(draft, target)}) == 4
+    )
+
+
+SAME: dict[str, Callable[[Any], Any]] = {
+    "other memory": lambda model: [
+        setattr(one, "data", one.data.clone()) for one in model.parameters()
+    ],
+    "another order in memory": lambda model: setattr(
+        model.lm_head.weight, "data", model.lm_head.weight.data.t().contiguous().t()
+    ),
+    "other parameters of the same elements": lambda model: setattr(
+        model.lm_head, "weight", nn.Parameter(model.lm_head.weight.detach().clone())
+    ),
+    "no gradients": lambda model: model.requires_grad_(False),
+    "a gradient": lambda model: model(prompt(9)).logits.sum().backward(),
+    "how it generates": lambda model: setattr(model.generation_config, "temperature", 0.3),
+    "its name": lambda model: setattr(model.config, "_name_or_path", "mine"),
+    "a call": lambda model: model.generate(prompt(9), max_new_tokens=3),
+    "hidden states that were returned": lambda model: model(prompt(9), output_hidden_states=True),
+    "its own state": lambda model: model.load_state_dict(model.state_dict()),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_changes_no_row_does_not_count(what: str) -> None:
+    model = base.build("llama")
+    first = name_of(model)
+    SAME[what](model)
+    assert name_of(model) == first
+    assert name_of(copy.deepcopy(model)) == first
+
+
+def test_a_model_that_was_stored_and_read_is_the_same() -> None:
+    model = base.build("gemma3")
+    assert name_of(pickle.loads(pickle.dumps(model))) == name_of(model)  # noqa: S301
