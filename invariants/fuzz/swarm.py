@@ -35,8 +35,8 @@ ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 # sequence of a seed stays the same where it has none of them.
 _FIRST = ("fifo", "lfu", "lru", "lru_path", "priority", "slru")
 _LATER = tuple(name for name in ORDERS if name not in _FIRST)
-MARKED, WANTED = 15, 20  # percent of the sequences with one of these orders, and with pins or a TTL
-WANTED_STORED = 30  # percent of the others with a storage that have pins or a TTL too
+MARKED, WANTED = 30, 35  # percent of the sequences with one of these orders, and with pins or a TTL
+WANTED_STORED = 40  # percent of the others with a storage that have pins or a TTL too
 OF_WANTS = (("age", 4), ("pin", 5), ("unpin", 2))
 USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
@@ -44,9 +44,10 @@ LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
 LONGER = 3
 # Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
-STORED, STORED_IN_LEAST = 40, 10
+STORED, STORED_IN_LEAST = 60, 20
+HELD_BACK = 35  # percent of those that hold back one kind of reply from the storage
 # With a storage: the weights of operations, beside those that say their own.
-OF_STORAGE = (("warm", 60), ("limit", 4), ("attach", 6), ("mistaken", 1))
+OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6), ("mistaken", 1))
 STORAGE_FAULTS = names(of_storage=True)
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
@@ -118,6 +119,8 @@ def draw_swarm(
     stored = Draws(seed, "storage")
     share = STORED_IN_LEAST if pools == LEAST else STORED
     if config.has_host and chosen == REPLIES and stored.chance(share):
+        if stored.chance(HELD_BACK):
+            order = f"starve:{stored.between(3, 6)}:{stored.one((1, 4, 64))}"
         config = with_storage(stored, config, LEAST_HOST if stored.chance(80) else 0)
         if not (config.ttl_periods or config.pin_pages) and wants.chance(WANTED_STORED):
             config = with_wants(wants, config)
@@ -125,7 +128,7 @@ def draw_swarm(
             (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(90)
         )
         faults += tuple(
-            (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(8)
+            (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(14)
         )
     if config.ttl_periods or config.pin_pages:
         on += tuple((name, weight) for name, weight in OF_WANTS if name in weights)
@@ -160,4 +163,4 @@ def _draw_order(draws: Draws) -> str:
     )
     if name == "pct":
         return f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.one((16, 64, 256))}"
-    return f"starve:{draws.below(3)}:{draws.between(1, 6)}" if name == "starve" else name
+    return f"starve:{draws.below(3)}:{draws.one((1, 2, 3, 4, 6, 64))}" if name == "starve" else name

@@ -20,17 +20,17 @@ from invariants.planted.base import load, names
 SHOWN = 4
 HEAD = """# Planted bugs
 
-Each planted bug is one file in `invariants/planted/`. *Operations* is the number of events, over
-all sequences, until the bug was first found. *Noticed by* names the check that found it first, and
-then the other checks that notice the same tape when they run alone. *content and asserts* stands
-for what always runs: the comparison of bytes, the core's own asserts, the end of the run. *Shrunk*
-is the number of entries of the tape before and after. The tables are made from the matrix of
-`hicache mutants`:
+Each planted bug is one file in `invariants/planted/`. *Events* is the number of events, over
+all sequences, until the bug was first found; seconds are those of one machine. *Noticed by* names
+the check that found it first, and then the other checks that notice the same tape when they run
+alone. *content and asserts* stands for what always runs: the comparison of bytes, the core's own
+asserts, the end of the run. *Shrunk* is the number of entries of the tape before and after. The
+tables are made from the matrix of `hicache mutants`:
 
     hicache mutants --kind planted --shrink --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
 
-| bug | rows | noticed by | operations | seconds | shrunk |
+| bug | rows | noticed by | events | seconds | shrunk |
 |---|---|---|---|---|---|"""
 FAULTS = """
 ## Exposed by a fault
@@ -46,7 +46,7 @@ def row(found: dict[str, Any]) -> str:
     rows, small = ", ".join(found["rows"]) or "-", found["shrunk"]
     sizes = f"{small['before']} to {small['after']}" if small else "-"
     return (
-        f"| {found['name']} | {rows} | {noticed(found)} | {found['operations']} | "
+        f"| {found['name']} | {rows} | {noticed(found)} | {found['events']} | "
         f"{found['seconds']:.1f} | {sizes} |"
     )
 

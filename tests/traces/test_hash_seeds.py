@@ -86,7 +86,7 @@ def test_an_order_that_comes_from_hashing_is_found_and_repeated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "3")
-    row = planted_work.work(planted_work.BugJob(BUG, 30.0, 120))
+    row = planted_work.work(planted_work.BugJob(BUG, 20_000, 120))
     assert (row.code, row.check) == (NONDETERMINISM, "DETERMINISM")
     again = f"--operations 120 --plant {BUG} --twice 100"
     command = f"fuzz --seed {row.seed} --sequences 1 {again} --jobs 1 --json out.json"

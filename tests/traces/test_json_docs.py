@@ -238,7 +238,8 @@ def test_fuzz_shrink_and_explain(
     monkeypatch.setattr(traces.commands.shrink, "_verify", lambda *_: None)
     hunt = ["fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--jobs", "1"]
     found = written(folder, *hunt, "--sequences", "30", code=11)
-    compare("hicache fuzz", [found])
+    reach = ["fuzz", "--reach", "--sequences", "1", "--operations", "5", "--jobs", "1"]
+    compare("hicache fuzz", [found, written(folder, *reach)])
     tape = found["failures"][0]["tape"]
     compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
     compare("hicache shrink", [written(folder, "shrink", tape, "-o", "small.jsonl")])

@@ -27,7 +27,7 @@ from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
 from ..executors import base as executors
-from ..fuzzing import option_values, planting
+from ..fuzzing import guards, option_values, planting
 from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files
 from ..fuzzing.hunting import hunt
@@ -72,6 +72,7 @@ class Options(OptionRecord):
     json: str | None
     plant: str | None
     rates: str | None
+    reach: bool
     replay: str | None
     canary: bool
     device: str | None
@@ -192,6 +193,12 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write how often each state was reached (rates.json)",
     )
+    add(
+        "--reach",
+        action="store_true",
+        help="count how often each guard of the core and of the specification would have decided "
+        "otherwise, were it a little different; no other check than the specification",
+    )
     add("--first", action="store_true", help="stop at the first failure")
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
@@ -218,6 +225,10 @@ def _check(options: Options) -> None:
             f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
             "a twin plays its twin by itself"
         )
+    if options.reach and (options.canary or options.replay or options.plant):
+        raise CallerError(
+            "--reach counts what drawn sequences do; leave --canary, --replay and --plant out"
+        )
     if options.first and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
         raise CallerError(
@@ -243,27 +254,13 @@ def run(options: Options, command: str) -> int:
     if options.device and ranks > 1:
         raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
     options = replace(options, components=components, ranks=ranks)
+    if options.reach:
+        options = replace(options, check="off", twice=0)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
     with ignore_broken_pipe():
         print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
-    work = Work(
-        options.operations,
-        options.components,
-        options.write_policy or "",
-        options.check,
-        0 if options.canary else options.twice,
-        options.output,
-        options.canary,
-        ranks=options.ranks,
-        plant=plant,
-        eviction=options.eviction or "",
-        outside=entries.given(),
-        device=options.device or "",
-        twins=options.twins,
-        fail_each_transfer=options.fail_each_transfer,
-        against=options.against,
-    )
+    work = _work(options, plant)
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
@@ -282,6 +279,8 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             again = work.command(seed, tally.sequences)
             show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
+            if options.reach:
+                guards.show(tally, stream)
             if options.canary and complete:
                 survived = f"SURVIVED: no check found it\nreplay: {again}"
                 print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
@@ -289,10 +288,32 @@ def run(options: Options, command: str) -> int:
         if options.json:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)
+                result |= {"guards": guards.document(tally)} if options.reach else {}
                 write_json(options.json, result | {"conclusions": told})
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
+
+
+def _work(options: Options, plant: str) -> Work:
+    return Work(
+        options.operations,
+        options.components,
+        options.write_policy or "",
+        options.check,
+        0 if options.canary else options.twice,
+        options.output,
+        options.canary,
+        ranks=options.ranks,
+        plant=plant,
+        eviction=options.eviction or "",
+        outside=entries.given(),
+        device=options.device or "",
+        twins=options.twins,
+        fail_each_transfer=options.fail_each_transfer,
+        against=options.against,
+        reach=options.reach,
+    )
 
 
 def _lost(seed: int, open_sequences: int, how_ended: str) -> str:

@@ -42,11 +42,12 @@ from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
-VERSION = 3
+VERSION = 4
 _OPERATIONS = 120
 _FEW, _FEW_TAPES = 40, 24  # for up to 40 mutants, a survey of fewer tapes is enough
 _CALM = 100
 _SECONDS = 60
+_EVENTS = 200_000
 _SEED_BYTES = 4
 _MOST_FRESH = 100_000
 
@@ -59,6 +60,7 @@ class Options(OptionRecord):
     sample: int
     fresh: int
     seed: int | None
+    events: int
     seconds: int | None
     budget: int | None
     shrink: bool
@@ -102,10 +104,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     seed = "seed of the sample (default: 0), or of the drawn bugs (default: a new one)"
     add("--seed", type=read.at_least(0), help=seed)
     add(
+        "--events",
+        type=read.at_least(1),
+        default=_EVENTS,
+        metavar="N",
+        help="events after which a planted bug has survived",
+    )
+    add(
         "--seconds",
         type=read.at_least(1),
         metavar="S",
-        help=f"time for each that survives (default: {_SECONDS}; a generic mutant: at most 20)",
+        help=f"time for each mutant that survives (default: {_SECONDS}; of the core: at most 20)",
     )
     add(
         "--budget",
@@ -273,7 +282,6 @@ def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
 def _chosen(options: Options) -> Chosen:
     """Raises CallerError if a name matches nothing."""
     wanted = (options.kind,) if options.kind else KINDS
-    seconds = _seconds(options)
     bugs = planted_names() if {*wanted} & {"planted", "faults"} else []
     generic: list[Mutant] = []
     if "generic" in wanted:
@@ -285,7 +293,7 @@ def _chosen(options: Options) -> Chosen:
     kept = dict.fromkeys(names)
     bugs = [name for name in bugs if name in kept]
     return Chosen(
-        [planted_work.BugJob(name, seconds, _OPERATIONS, options.shrink) for name in bugs]
+        [planted_work.BugJob(name, options.events, _OPERATIONS, options.shrink) for name in bugs]
         if "planted" in wanted
         else [],
         planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],

@@ -62,6 +62,8 @@ class Tally:
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     excuses: Excuses = field(default_factory=Counter)
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    evaluated: Counter[str] = field(default_factory=Counter)  # guards, see weak.Reach
+    otherwise: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
     def add(self, result: Result, seconds: float = 0.0) -> FoundFailure | None:
@@ -79,6 +81,8 @@ class Tally:
         self.probes += result.probes
         self.readings += result.readings
         self.excuses += result.excuses
+        self.evaluated += result.evaluated
+        self.otherwise += result.otherwise
         self.played[",".join(result.components)] += 1
         self.reached.update(
             (",".join(result.components), name) for name, met in result.probes.items() if met

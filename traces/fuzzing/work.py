@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
+from invariants.mutants import weak
 from invariants.watch import Excuses, Level
 
 from ..outside import entries
@@ -83,6 +84,8 @@ class Result:
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
     excuses: Excuses = field(default_factory=Counter)
+    evaluated: Counter[str] = field(default_factory=Counter)  # see weak.Reach
+    otherwise: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -105,16 +108,27 @@ class Work:
     twins: bool = False  # also play the twins of every clean sequence
     fail_each_transfer: bool = False
     against: str = SPEC  # what the core is compared with after each event
+    reach: bool = False  # weigh the guards of the core and of the specification
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         entries.load(self.outside)
         ops = operations.load()
         swarm = self.swarm(seed)
-        with canary(self.canary), planted(self.plant), self.time_limit():
+        reach = weak.Reach() if self.reach else None
+        weighed = weak.weighed(reach) if reach is not None else nullcontext()
+        with canary(self.canary), planted(self.plant), weighed, self.time_limit():
             command = self.command(seed)
             outcome = play.generate(
-                swarm, ops, seed, self.operations, self.level, None, command, self.compares
+                swarm,
+                ops,
+                seed,
+                self.operations,
+                self.level,
+                None,
+                command,
+                self.compares,
+                None if reach is None else lambda hand: hand.observe(reach),
             )
         outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
@@ -145,6 +159,8 @@ class Work:
             hand.config.components,
             failure,
             hand.watch.excuses,
+            Counter() if reach is None else reach.evaluated,
+            Counter() if reach is None else reach.otherwise,
         )
 
     @property

@@ -88,7 +88,7 @@ def _row(row: Row) -> dict[str, object]:
         "killed": row.killed,
         "code": row.code,
         "check": row.check,
-        "operations": row.operations,
+        "events": row.events,
         "sequences": row.sequences,
         "seed": row.seed,
         "seconds": round(row.seconds, 3),
@@ -103,11 +103,14 @@ def _row(row: Row) -> dict[str, object]:
 def _figures(rows: Sequence[Row]) -> dict[str, object]:
     """Totals and medians over all bugs."""
     times = [row.seconds for row in rows if row.killed]
+    events = [row.events for row in rows if row.killed]
     small = [row.small for row in rows if row.small is not None]
     result: dict[str, object] = {"bugs": len(rows), "killed": len(times)}
     result["by_specification"] = sum(row.differs for row in rows)
     if times:
         result |= {
+            "median_events": round(statistics.median(events)),
+            "most_events": max(events),
             "median_s": round(statistics.median(times), 3),
             "longest_s": round(max(times), 3),
         }
@@ -155,12 +158,12 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
 
 def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
-    names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]
+    names = ["bug", "noticed by", "events", "seconds", *["shrunk"] * small]
     result = table("planted bugs", *names)
     result.columns[0].no_wrap = True
     result.columns[1].justify = "left"
     for row in rows:
-        cells = [row.name, _noticed(row), f"{row.operations:,}", f"{row.seconds:.2f}"]
+        cells = [row.name, _noticed(row), f"{row.events:,}", f"{row.seconds:.2f}"]
         if small:
             one = row.small
             cells.append("" if one is None else f"{one.before} to {one.after}")
@@ -183,7 +186,9 @@ def _summary(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
     figures = _figures(rows)
     lines = [("killed", f"{figures['killed']} of {figures['bugs']}")]
     if "median_s" in figures:
-        lines.append(("median, longest", f"{figures['median_s']} s, {figures['longest_s']} s"))
+        found = f"{figures['median_events']:,} events, {figures['most_events']:,} events"
+        lines.append(("median, most", found))
+        lines.append(("seconds", f"{figures['median_s']}, {figures['longest_s']}"))
     if "shrunk" in figures:
         lines += [
             ("shrunk, median", f"{figures['entries_before']} to {figures['entries_after']} entries,"

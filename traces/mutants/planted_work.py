@@ -1,10 +1,10 @@
 """Hunts planted bugs in worker processes: which check kills each, how small, with which fault.
 
-Contains the clocks, the processes and the single hunts. Does not define options or output (see
+Contains the processes and the single hunts. Does not define options or output (see
 commands/mutants and planted_report) or bugs (see invariants/planted).
 
-    rounds   each bug gets a slice of time, and survivors get the whole time. Times are processor
-             times of one core, so the load of the machine does not matter.
+    rounds   each bug gets some events, and survivors get all of them. Events are counted, so the
+             speed and the load of the machine do not matter; seconds are told beside them.
     matrix   the failing tape is shrunk if wanted, and played with each check alone. If only one
              check notices the bug, the others are tried on more sequences.
     trials   a bug that a kind of fault exposes: once with that kind alone, once without faults
@@ -12,7 +12,6 @@ commands/mutants and planted_report) or bugs (see invariants/planted).
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,8 @@ from ..fuzzing.work import Work
 from .limits import SEQUENCE_S, each, time_limit
 
 SEEDS = range(1, 1_000_000)
-FIRST_S = 1.0
+FIRST = 4_000  # events
+PER_EVENT_S = 0.01  # far more than one takes on a busy machine; a longer hunt counts as endless
 MORE = 20  # sequences after the one that failed
 SHRINK_S = 60.0
 SLOWER = 10  # most wall-clock time of a hunt, in multiples of its processor time
@@ -42,10 +42,11 @@ CALM_OPERATIONS = 60
 
 @dataclass(frozen=True)
 class BugJob:
-    """operations: entries of a sequence. shrink: whether to shrink the failing tape."""
+    """events: after so many the bug has survived. operations: entries of a sequence. shrink:
+    whether to shrink the failing tape."""
 
     name: str
-    seconds: float
+    events: int
     operations: int
     shrink: bool = False
 
@@ -80,14 +81,15 @@ class Row:
     """One row of the matrix.
 
     noticed: the checks that notice the failing tape, with `kill.ALWAYS` if the tape fails without
-    any check. seconds: until the kill, or all the time given. others: only if one check alone
-    noticed the bug. differs: whether the specification alone notices the tape.
+    any check. events: until the kill, or all that were played. seconds: that this took. others:
+    only if one check alone noticed the bug. differs: whether the specification alone notices the
+    tape.
     """
 
     name: str
     code: int
     check: str
-    operations: int
+    events: int
     sequences: int
     seed: int
     seconds: float
@@ -129,13 +131,13 @@ class Trial:
 
 
 def run(jobs: Sequence[BugJob], processes: int) -> Iterator[Row]:
-    """First a slice of time for each bug, then the whole time for those that survive it."""
+    """First some events for each bug, then all of them for those that survive."""
     survivors: list[BugJob] = []
     by_name = {job.name: job for job in jobs}
-    first = [replace(job, seconds=min(FIRST_S, job.seconds)) for job in jobs]
+    first = [replace(job, events=min(FIRST, job.events)) for job in jobs]
     for row in each(work, first, processes):
         job = by_name[row.name]
-        if row.killed or job.seconds <= FIRST_S:
+        if row.killed or job.events <= FIRST:
             yield row
         else:
             survivors.append(job)
@@ -145,11 +147,10 @@ def run(jobs: Sequence[BugJob], processes: int) -> Iterator[Row]:
 def work(job: BugJob) -> Row:
     """Hunts one bug in this process."""
     began = time.process_time()
-    seeds = itertools.takewhile(lambda _: time.process_time() - began < job.seconds, SEEDS)
     try:
-        with time_limit(SLOWER * job.seconds + SEQUENCE_S):
+        with time_limit(PER_EVENT_S * job.events + SEQUENCE_S):
             hunted = _hunt_twice if getattr(bug_of(job.name), "HASHED", False) else kill.hunt
-            hunt = hunted(job.name, seeds, job.operations)
+            hunt = hunted(job.name, SEEDS, job.operations, most_events=job.events)
     except Endless:
         return Row(job.name, LIVENESS, "ENDLESS", 0, 0, -1, time.process_time() - began)
     seconds = time.process_time() - began
@@ -166,7 +167,7 @@ def work(job: BugJob) -> Row:
     return replace(row, others=_others(row))
 
 
-def _hunt_twice(name: str, seeds: Iterable[int], operations: int) -> kill.Hunt:
+def _hunt_twice(name: str, seeds: Iterable[int], operations: int, most_events: int) -> kill.Hunt:
     """Hunts with sequences that are also played in a process with another hash seed."""
     play = Work(operations, twice=100, plant=name)
     events = count = 0
@@ -176,6 +177,8 @@ def _hunt_twice(name: str, seeds: Iterable[int], operations: int) -> kill.Hunt:
         if found is not None:
             failure = Failure(found.code, found.kind, found.text, found.at)
             return kill.Hunt(name, failure, events, count, seed, tapes.loads(found.tape))
+        if events >= most_events:
+            break
     return kill.Hunt(name, None, events, count)
 
 

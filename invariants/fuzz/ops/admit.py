@@ -8,7 +8,7 @@ from hicache.core.events import AdmitWanted
 from ..draws import Draws
 from ..hand import Hand
 from ..tapes.schema import MOST_TOKENS, REQUEST, Schema, number
-from .arrive import LONGEST
+from .arrive import LONGEST, NEAR, near
 from .base import Arguments
 
 WEIGHT = 22
@@ -20,6 +20,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     if not jobs:
         return None
     chunk = draws.between(1, LONGEST * hand.config.page_size)
+    chunk = min(MOST_TOKENS, near(hand, draws)) if draws.chance(NEAR) else chunk
     return {"request": draws.one(jobs).id, "chunk": chunk}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hicache.core.components.base import UNBOUNDED
 from hicache.core.events import Arrived
 from hicache.core.types import MOST_PRIORITY, Tier
 
@@ -15,6 +16,8 @@ from .base import Arguments
 WEIGHT = 12
 MOST_JOBS = 6
 MOST_ADDED = 4  # pages behind a known beginning
+NEAR = 20  # percent of the lengths that are near a number in the state
+OTHER_SPACE = 6  # percent of the known beginnings that are asked for in another namespace
 LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages
 ARGS: Schema = {
     "request": NEW_REQUEST,
@@ -35,12 +38,16 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         most = min(most, hand.config.device_pages[0] * page)
     words = [draws.below(3) for _ in range(LONGEST)]
     size = min(draws.between(1, most), draws.between(1, most))
+    if draws.chance(NEAR):
+        size = min(most, near(hand, draws))
     tokens = [words[at // page % LONGEST] for at in range(size)]
     old, space = _beginning(hand, draws)
     if old:
         keep = len(old) if draws.chance(70) else draws.between(1, len(old))
         keep = min(keep, most - 1)
         tokens = old[:keep] + tokens[: max(1, min(most - keep, MOST_ADDED * page))]
+        if draws.chance(OTHER_SPACE):
+            space = "" if space else "lora"
     whole = draws.chance(20)
     args: Arguments = {
         "request": number_of(hand),
@@ -54,6 +61,16 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     return args
 
 
+def near(hand: Hand, draws: Draws) -> int:
+    """A number of tokens at, one below or one above a number of pages that decides something: what
+    is free or at hand in a pool, its size, or what a component requires."""
+    view, page = hand.core.view, hand.config.page_size
+    pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
+    pages = [count for pool in pools for count in (pool.free, pool.available, pool.capacity)]
+    pages += [one.window_pages for one in view.components if one.window_pages < UNBOUNDED]
+    return max(1, page * draws.one(pages) + draws.one((-page, -1, 0, 0, 1, page)))
+
+
 def longest(hand: Hand) -> int:
     """The most pages of a drawn prompt."""
     return max(LONGEST, min(LONGEST_IN_LARGE_POOLS, hand.config.device_pages[0] // 4))
@@ -61,9 +78,14 @@ def longest(hand: Hand) -> int:
 
 def _beginning(hand: Hand, draws: Draws) -> tuple[list[int], str]:
     """Returns the tokens with which a prompt starts, and its namespace: those of a prefix that is
-    cached on device now, of an earlier prompt, or none.
+    cached on device now, of a request that runs with what it has generated, of an earlier prompt,
+    or none.
     """
-    source = draws.weighted((("cached", 60), ("past", 20), ("none", 20)))
+    source = draws.weighted((("cached", 50), ("running", 12), ("past", 20), ("none", 18)))
+    running = hand.pick("decoding", "idle", "prefilling")
+    if source == "running" and running:
+        job = draws.one(running)
+        return job.tokens, job.namespace
     if source == "cached":
         known = cached(hand.core.view, hand.config.page_size, hand.pairs, Tier.DEVICE)
         if known:

@@ -8,6 +8,7 @@ from hicache.core.types import Tier
 from ..draws import Draws
 from ..hand import Hand
 from ..tapes.schema import Schema, number, word
+from .arrive import NEAR, near
 from .base import Arguments
 
 WEIGHT = 8
@@ -19,6 +20,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     at = draws.below(len(hand.config.components))
     capacity = hand.core.view.pool(tier, at).capacity
     pages = capacity if draws.chance(8) else draws.below(4)
+    pages = near(hand, draws) // hand.config.page_size if draws.chance(NEAR) else pages
     return {"tier": int(tier), "component": hand.config.components[at], "pages": pages}
 
 

@@ -8,9 +8,11 @@ from hicache.core.events import PagesWanted
 from ..draws import Draws
 from ..hand import Hand
 from ..tapes.schema import MOST_TOKENS, REQUEST, Schema, number
+from .arrive import NEAR, near
 from .base import Arguments
 
 WEIGHT = 14
+MOST_MORE = 40  # pages
 ARGS: Schema = {
     "request": REQUEST,
     "more": number(1, MOST_TOKENS),
@@ -25,9 +27,12 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         return None
     page = hand.config.page_size
     more = draws.between(1, 2 * page + 1)
+    job = draws.one(jobs)
+    if draws.chance(NEAR):
+        more = max(1, min(MOST_MORE * page, near(hand, draws) - draws.one((0, len(job.tokens)))))
     behind = draws.below(4)
     told = -1 if behind == 3 else behind * page
-    return {"request": draws.one(jobs).id, "more": more, "behind": told, "word": draws.below(3)}
+    return {"request": job.id, "more": more, "behind": told, "word": draws.below(3)}
 
 
 def play(hand: Hand, args: Arguments) -> None:

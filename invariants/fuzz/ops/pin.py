@@ -1,5 +1,5 @@
-"""A prefix is pinned: of what is cached, of an earlier prompt, or of none. A number that is in use
-must be refused. Drawn where pins are allowed only.
+"""A prefix is pinned: of what is cached, of what a running request will commit, of an earlier
+prompt, or of none. A number that is in use must be refused. Drawn where pins are allowed only.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     share = ON_HOST_STORED if hand.config.storage else ON_HOST
     tier = Tier.HOST if hand.config.pin_host_pages and draws.chance(share) else Tier.DEVICE
     tokens, space = [draws.below(3)] * hand.config.page_size, ""
+    running = hand.pick("decoding", "idle", "prefilling")
     known = cached(hand.core.view, hand.config.page_size, hand.pairs, tier)
-    if known and draws.chance(60):
+    if running and draws.chance(25):
+        job = draws.one(running)  # what it will commit, with tokens that it may generate
+        tokens, space = [*job.tokens, *[draws.below(3)] * hand.config.page_size], job.namespace
+    elif known and draws.chance(60):
         path, space = draws.one(known)
         tokens = tokens_of(path, hand.pairs)
     elif hand.past:

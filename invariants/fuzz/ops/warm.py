@@ -1,8 +1,9 @@
 """One or more requests arrive for a prefix that storage has, after the tiers above were emptied.
 
 A storage is attached if there is none. Requests end and replies are taken, so that stores end. Then
-device, host or both are emptied by evictions or a flush. All requests arrive in one entry, some
-replies are taken, and they are admitted. Drawn with a storage only.
+device, host or both are emptied by evictions or a flush, or the storage as well (`wipe`). All
+requests arrive in one entry, some replies are taken, and they are admitted. Drawn with a storage
+only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .arrive import number_of
 from .base import Arguments
 
 WEIGHT = 0
-EMPTY = ("both", "host", "flush", "nothing")
+EMPTY = ("both", "host", "flush", "wipe", "nothing")
 ARGS: Schema = {
     **revisit.ARGS,
     "empty": word(*EMPTY),
@@ -56,7 +57,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         "polls": draws.one((0, 1, 4, 4)),
         "others": [first + more for more in range(1, draws.one((1, 2, 2, 3)))],
         "clear": draws.chance(80),
-        "empty": draws.weighted(tuple(zip(EMPTY, (8, 3, 1, 3), strict=True))),
+        "empty": draws.weighted(tuple(zip(EMPTY, (8, 3, 1, 1, 3), strict=True))),
         "late": draws.one((0, 2, 3, 6, 6)),
         "attach": draws.chance(80),
     }
@@ -81,8 +82,8 @@ def play(hand: Hand, args: Arguments) -> None:
         revisit.clear(hand)
     if args.get("polls", 0):
         wait.play(hand, args)
-    if args["empty"] == "flush":
-        hand.feed(Flushed())
+    if args["empty"] in ("flush", "wipe"):
+        hand.feed(Flushed(args["empty"] == "wipe"))
     elif args["empty"] == "both":
         _empty(hand, Tier.DEVICE)
         wait.play(hand, {"polls": 1 + args.get("polls", 0)})  # for what is written back and stored

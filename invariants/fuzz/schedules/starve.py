@@ -1,5 +1,5 @@
-"""Delays the replies of one kind of action (0 loads, 1 backups, 2 passes) while others can be
-taken.
+"""Delays the replies of one kind of action (0 loads, 1 backups, 2 passes, 3 lookups, 4 fetches,
+5 stores, 6 deletes) while others can be taken.
 
 With a second number n, also while fewer than n replies of this kind are pending.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..records import Pending
 from .base import Schedule, by_time
 
-LANES = ("Load", "Backup", "Prefill")
+LANES = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
 
 
 class Starve(Schedule):
@@ -29,4 +29,4 @@ class Starve(Schedule):
 
 def make(numbers: Sequence[int]) -> Schedule:
     lane, most = (*numbers, 0, 0)[:2] if len(numbers) != 1 else (numbers[0], 4)
-    return Starve(LANES[lane % 3], most or 4)
+    return Starve(LANES[lane % len(LANES)], most or 4)
