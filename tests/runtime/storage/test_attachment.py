@@ -59,7 +59,9 @@ def believed(server: Server) -> int:
 
 def guarded(server: Server, store: MemoryStore, now: Any) -> Verified:
     breaker = BreakerOptions(slow_s=SMALL.call_s)
-    return Verified(Breaker(store, "the store", now, server.notices.append, breaker))
+    return Verified(
+        Breaker(store, "the store", now, server.notices.append, breaker, lambda job: job())
+    )
 
 
 @pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
@@ -224,6 +226,9 @@ def test_a_dead_store_costs_one_notice() -> None:
         clock.now += 1000
         lost = server.attachment.losses
         assert (lost.outages, lost.writes_refused > 0) == (1, True)
+        assert server.attachment.store is not None
+        server.attachment.store.look()
+        assert len(server.notices) == 2, "its probe ends before it returns"
         server.serve(PROMPTS)
         assert len(server.notices) == 2
         assert "answers again" in server.notices[1]
@@ -235,6 +240,7 @@ def test_a_dead_store_costs_one_notice() -> None:
         assert believed(server) == 0
         server.serve(PROMPTS)
         assert believed(server) > 0
+        server.settle()
         lost = server.attachment.losses
         server.see(server.attachment.detach())
         server.until(lambda: server.detached)
