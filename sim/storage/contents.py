@@ -60,6 +60,11 @@ class Contents(ABC):
         """What a real store did not do so far. Those of a simulated one are its executor's."""
         return Losses()
 
+    @property
+    def evicted(self) -> int:
+        """Values that had to make room in a real store since it was made, where it counts them."""
+        return 0
+
     def close(self) -> None:  # noqa: B027
         """End what is open. Without effect here."""
 

@@ -89,6 +89,7 @@ class StoredContents(Contents):
         self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
         self._written: dict[tuple[str, bytes], None] = {}
         self._has_context = False
+        self._closed, self._evicted = False, 0
 
     def check_key(self, name: str) -> None:
         """Raises CallerError if the store, called `name`, has pages of this workload and none under
@@ -161,7 +162,14 @@ class StoredContents(Contents):
     def losses(self) -> Losses:
         return self._store.losses
 
+    @property
+    def evicted(self) -> int:
+        if not self._closed:
+            self._evicted = int(self._store.stats().get("evicted", 0))
+        return self._evicted
+
     def close(self) -> None:
+        self._evicted, self._closed = self.evicted, True
         self._store.close()
 
     def _keys(self, component: str, digests: Sequence[bytes]) -> list[list[str]]:

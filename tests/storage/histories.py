@@ -191,7 +191,9 @@ class History:
         """Another store on the same place writes."""
         if self.fault is None:
             keys, self.ordered = self.some(8), False
+            self.store.close()  # else what it could not give back during a fault is its own
             with closing(self.opened()) as store:
+                self.store = self.opened()
                 self.acknowledge(keys, self.write_to(store, keys))
 
     def kill(self) -> None:

@@ -164,7 +164,8 @@ class ComponentUse:
 @dataclass(frozen=True, slots=True)
 class StorageUse:
     """read, written: values that moved whole, in bytes of all ranks. read_ends, written_ends:
-    values by what became of them. losses: what the store did not do."""
+    values by what became of them. losses: what the store did not do. evicted: values that had to
+    make room in a real store since it was made, by this run or an earlier one."""
 
     prefetches: Prefetches
     read: Transfer
@@ -172,6 +173,7 @@ class StorageUse:
     read_ends: Mapping[str, int]
     written_ends: Mapping[str, int]
     losses: Losses
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def use_of(
         _ends(moved.read),
         _ends(moved.written),
         moved.losses + store.contents.losses,
+        store.contents.evicted,
     )
 
 
@@ -79,6 +80,7 @@ def use_of_all(
         sum((Counter(one.read_ends) for one in each), Counter[str]()),
         sum((Counter(one.written_ends) for one in each), Counter[str]()),
         sum((store.moved.losses for store in stores), stores[0].contents.losses),
+        stores[0].contents.evicted,
     )
 
 

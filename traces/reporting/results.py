@@ -149,6 +149,7 @@ def _storage(settings: Settings, run: Run, use: StorageUse) -> dict[str, object]
             for way, moved, ends in ways
         },
         "losses": asdict(use.losses),
+        "evicted_values": use.evicted,
         "lost_tokens": {
             reason: {"requests": requests, "tokens": tokens}
             for reason, (requests, tokens) in lost_by_reason(run).items()

@@ -159,6 +159,11 @@ def _served(share: Share, settings: Settings, run: Run) -> list[str]:
     if found:
         return ["Storage served nothing: what it had came too late, or found no room on host."]
     assert settings.storage is not None
+    if use.evicted:
+        return [
+            "Storage served nothing: what requests lacked when they arrived was not in it any more "
+            f"or had not been written to it. {use.evicted:,} of its values had to make room so far."
+        ]
     full = ", or had made room (--storage-size)" if settings.storage.options.size_bytes else ""
     return [
         "Storage served nothing: what requests lacked when they arrived had not been written to "

@@ -147,8 +147,10 @@ class Owner:
         self._file = file
 
     def give_up(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._file)
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
 
 
 class Owners:

@@ -306,9 +306,9 @@ class Index:
         if other is not None and colder and grown is room.Growth.LIMIT:
             self._changes.drop(other.number)
             return True
-        if colder and given_up < need * count:
+        if colder:
             return False  # see `_give_up_for`
-        freed = room.evict(base, need, count, other.used if other and not colder else None)
+        freed = room.evict(base, need, count, other.used if other else None)
         room.tally(base, "evicted", freed)
         if not freed:
             tell(f"{_SHORT[grown]}, and nothing that is stored may go")
