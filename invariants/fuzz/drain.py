@@ -34,7 +34,7 @@ OF_THE_PAST = frozenset(
         *("touched", "touched_requests", "out", "pools", "root"),
     )
 )
-SPECIFIED = ("requests", "running", "flights", "lost", "storage", "to_store", "believed", "pins")
+SPECIFIED = ("requests", "running", "flights", "storage", "to_store", "believed", "pins")
 
 
 def drain(hand: Hand) -> None:
@@ -117,16 +117,7 @@ def _specified(hand: Hand) -> Iterator[str]:
     for one in hand.observers:
         if isinstance(one, Against) and one.lockstep is not None:
             cache = one.lockstep.specification.cache
-            for name in [
-                "requests",
-                "running",
-                "flights",
-                "lost",
-                "storage",
-                "to_store",
-                "believed",
-                "pins",
-            ]:
+            for name in SPECIFIED:
                 if getattr(cache, name):
                     yield f"{name} {getattr(cache, name)!r}"
             if cache.nodes():

@@ -122,6 +122,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"time of one core for each drawn bug that survives (default: {_SECONDS})",
     )
+    _add_outputs(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Adds the options about tapes, processes and what is written."""
+    add = parser.add_argument
     add(
         "--shrink",
         action="store_true",
