@@ -198,7 +198,9 @@ class Index:
             room.release_dead(base, self._alive)
             known = {row[0] for row in base.execute("SELECT id FROM segments")}
             there = set(self._data.segments())
-            self._changes.gone += there - known
+            for segment in there - known:  # now: its number may be given again
+                with suppress(OSError):
+                    self._data.delete(segment)
             for segment in known - there:
                 self._changes.drop(segment, "lost")
             while self._size_bytes and room.reserved_bytes(base) > self._size_bytes:
