@@ -129,7 +129,7 @@ def measured(document: Document) -> Measured:
         goodput=_middle(replays, slo, "goodput_requests_per_s"),
         attained=_middle(replays, slo, "attained_rate"),
         tokens_per_s=(document.get("output") or {}).get("tokens_per_s"),
-        replays={name: values for name, values in replays.items() if name != "seeds"},
+        replays=replays,
     )
 
 

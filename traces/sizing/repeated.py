@@ -25,7 +25,10 @@ def together(label: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """documents: of one point, one for each draw, in the same order for all points."""
     ordered = sorted(documents, key=FIGURES["ttft_p90_s"])  # type: ignore[arg-type]
     middle = ordered[(len(ordered) - 1) // 2]
-    replays: dict[str, Any] = {"seeds": [one["config"]["seed"] for one in documents]}
+    replays: dict[str, Any] = {
+        "seeds": [one["config"]["seed"] for one in documents],
+        "digests": [one["digest"] for one in documents],
+    }
     for name, figure in FIGURES.items():
         found = [figure(one) for one in documents]
         replays[name] = None if None in found else found

@@ -35,7 +35,7 @@ class Outcome:
     replays: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, object]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "replays"}
 
 
 def outcome_of(point: Mapping[str, Any]) -> Outcome:
