@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, fsum, sqrt
+from math import ceil, fsum
 from typing import Any, Protocol
 
 from hicache.core.types import BACKBONE, Key, Tier
@@ -193,7 +193,7 @@ def _load(served: Iterable[Entry]) -> Figures:
     queueing = sum(one.queue_ns for one in entries) / ttft_ns if ttft_ns else 0.0
     timed = [one for one in entries if one.timed]
     arrivals = sorted(one.arrival_ns for one in timed)
-    waited = [2 * one.queue_ns > one.ttft_ns for one in timed]
+    waited = [11 * one.queue_ns > 10 * one.ttft_ns for one in timed]
     offered = None
     if len(timed) >= _LEAST_REQUESTS and arrivals[-1] > arrivals[0]:
         answered_ns = max(one.first_token_ns for one in timed) - arrivals[0]
@@ -203,18 +203,8 @@ def _load(served: Iterable[Entry]) -> Figures:
         "load.queueing_share": queueing,
         "load.overloaded": offered is not None
         and queueing > 0.5
-        and (offered > 1.1 or (sum(waited) > 0.9 * len(timed) and _correlation(timed) > 0.25)),
+        and (offered > 1.1 or sum(waited) > 0.9 * len(timed)),
     }
-
-
-def _correlation(entries: Sequence[Entry]) -> float:
-    """Of arrivals and waits."""
-    count = len(entries)
-    early = sum(one.arrival_ns for one in entries) / count
-    short = sum(one.queue_ns for one in entries) / count
-    pairs = [(one.arrival_ns - early, one.queue_ns - short) for one in entries]
-    both = sqrt(sum(at * at for at, _ in pairs) * sum(wait * wait for _, wait in pairs))
-    return sum(at * wait for at, wait in pairs) / both if both else 0.0
 
 
 def pages(accounts: Accounts, components: Sequence[str], page_bytes: Sequence[int]) -> Figures:

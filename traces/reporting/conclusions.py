@@ -144,9 +144,7 @@ def saved_s(settings: Settings, run: Run) -> float:
 def _load(options: ReplayOptions, settings: Settings, run: Run, load: Load) -> list[str]:
     share = f"{_percent(load.queueing)} of the time to first token"
     if load.overloaded and load.offered <= MOST_LOAD:
-        return [
-            f"Overloaded: the queue grows and is hardly ever empty; queueing dominates ({share})."
-        ]
+        return [f"Overloaded: the queue is long nearly all the time; queueing dominates ({share})."]
     if load.overloaded:
         return [
             f"Offered {load.offered:.1f} x what this machine can do; queueing dominates ({share})."

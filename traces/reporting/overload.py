@@ -8,9 +8,9 @@ closed loop) slows down with the machine. A machine that keeps up begins its ans
 requests arrive, so its offered load is 1, plus the latency of the last request. A machine with half
 the speed that the trace needs takes twice as long. It is called overloaded if requests spent most
 of the time to their first token in the queue, and if it took a tenth longer than the arrivals or
-the queue grew and was never empty: nine tenths of the requests waited for most of theirs, and the
-later they came, the longer. A little more load than the machine can do makes a long queue long
-before it makes a long run.
+its queue was long nearly all the time: nine tenths of the requests waited ten times as long as
+their passes took. A little more load than the machine can do makes a long queue long before it
+makes a long run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from sim.engine.sequence import RequestResult
 
 from ..formats._jobs import Jobs
 from ..replaying.settings import Settings
-from ..replaying.streaming.parts import Offered, Waits
+from ..replaying.streaming.parts import Offered
 
 MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
 _MOST_WAITING = 0.9
-_MOST_GROWTH = 0.25
 _LEAST_REQUESTS = 10
 _ROOM = 0.9  # of what the machine can do, for the advice
 
@@ -39,20 +38,18 @@ class Load:
     """offered: multiples of what the machine can do, 0 if it cannot be told. See the module.
 
     waits: the time in the queue as a multiple of the time that passes computed; 0 without passes.
-    waiting: the part of the requests that waited for most of their time to first token. growth: the
-    correlation of their waits with their arrivals.
+    waiting: the part of the requests that waited ten times as long as their passes took.
     """
 
     offered: float
     queueing: float
     waits: float = 0.0
     waiting: float = 0.0
-    growth: float = 0.0
 
     @property
     def overloaded(self) -> bool:
-        grows = self.waiting > _MOST_WAITING and self.growth > _MOST_GROWTH
-        return (self.offered > MOST_LOAD or grows) and self.queueing > _MOST_QUEUEING
+        too_much = self.offered > MOST_LOAD or self.waiting > _MOST_WAITING
+        return too_much and self.queueing > _MOST_QUEUEING
 
     @property
     def queued(self) -> bool:
@@ -65,9 +62,6 @@ def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) 
     fixed one, with which every request waits for another."""
     timed = (jobs.afters < 0) & (not concurrency)
     served = [one for one in results if timed[one.request]]
-    longer = Waits()
-    for one in served:
-        longer.add(one.arrival_ns, one.queue_ns)
     return load_offered(
         Offered(
             len(served),
@@ -77,8 +71,7 @@ def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) 
             min((one.arrival_ns for one in served), default=0),
             max((one.arrival_ns for one in served), default=0),
             max((one.first_token_ns for one in served), default=0),
-            sum(2 * one.queue_ns > one.first_token_ns - one.arrival_ns for one in served),
-            longer,
+            sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served),
         )
     )
 
@@ -94,7 +87,7 @@ def load_offered(offered: Offered, concurrency: int = 0) -> Load:
         return Load(0.0, queueing, waits)
     load = (offered.last_first_token_ns - first) / span_ns
     waiting = offered.waiting / offered.requests
-    return Load(load, queueing, waits, waiting, offered.waits.growth)
+    return Load(load, queueing, waits, waiting)
 
 
 def eased(load: Load, settings: Settings) -> str:

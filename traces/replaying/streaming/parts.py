@@ -6,8 +6,7 @@ Lives here: the measurement, which is told of every request that ended, and the 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from math import sqrt
+from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 
 REQUESTS = 100_000  # of a part
@@ -34,40 +33,9 @@ class Parts:
 
 
 @dataclass(slots=True)
-class Waits:
-    """Sums over requests of when they arrive and how long they wait in the queue."""
-
-    requests: int = 0
-    arrivals: int = 0
-    queued: int = 0
-    arrivals_squared: int = 0
-    queued_squared: int = 0
-    products: int = 0
-
-    def add(self, arrival_ns: int, queue_ns: int) -> None:
-        self.requests += 1
-        self.arrivals += arrival_ns
-        self.queued += queue_ns
-        self.arrivals_squared += arrival_ns * arrival_ns
-        self.queued_squared += queue_ns * queue_ns
-        self.products += arrival_ns * queue_ns
-
-    @property
-    def growth(self) -> float:
-        """The correlation of the two: 1 if a queue grows at one rate for the whole run; 0 if it
-        does not grow or shrinks."""
-        product = self.requests * self.products - self.arrivals * self.queued
-        if product <= 0:
-            return 0.0
-        early = self.requests * self.arrivals_squared - self.arrivals**2
-        long = self.requests * self.queued_squared - self.queued**2
-        return sqrt(product * product / (early * long))
-
-
-@dataclass(slots=True)
 class Offered:
     """What says how much load a trace offered. Times in nanoseconds, summed, and of the run.
-    waiting: requests that waited in the queue for more than half of their time to first token."""
+    waiting: requests that waited ten times as long as their passes took."""
 
     requests: int = 0
     ttft_ns: int = 0
@@ -77,7 +45,6 @@ class Offered:
     last_arrival_ns: int = 0
     last_first_token_ns: int = 0
     waiting: int = 0
-    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(frozen=True, slots=True)
