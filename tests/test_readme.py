@@ -77,20 +77,6 @@ def test_the_counts_of_the_readme_are_those_of_the_code() -> None:
     assert f"plants {bugs} bugs" in README
 
 
-def test_the_answer_of_the_readme_is_that_of_the_page_about_sizing() -> None:
-    rows: dict[str, list[str]] = {}
-    for row in (ROOT / "docs/sizing.md").read_text().splitlines():
-        size, *cells = [cell.strip() for cell in row.strip("|").split("|")]
-        if row.startswith("| ") and len(cells) == 5:
-            rows[size] = [cell.split()[0] for cell in cells]
-    none, some, most = rows["none"], rows["2 TB"], rows["8 TB"]
-    assert f"from {none[0]} to {some[0]} %" in README
-    assert f"from {none[1]} to {some[1]} s" in README
-    assert f"serve {float(some[4]) / float(none[4]):.1f} times as many" in README
-    assert f"({most[0]} of 37.4 %)" in README
-    assert f"{float(most[4]) / float(none[4]):.1f} times the goodput" in README
-
-
 def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -73,9 +73,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
-        *("hicache", "sim", "invariants.watch", "traces.executors", "traces.expected"),
-        *("traces.formats", "traces.html", "traces.outside", "traces.replaying"),
-        *("traces.reporting", "traces.terminal"),
+        *("hicache", "sim", "invariants.watch", "traces.deciding", "traces.executors"),
+        *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
+        *("traces.replaying", "traces.reporting", "traces.terminal"),
     ),
     "traces.sizing": (
         *("traces.curves", "traces.deciding", "traces.expected", "traces.plots"),

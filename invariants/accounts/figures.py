@@ -193,6 +193,7 @@ def _load(served: Iterable[Entry]) -> Figures:
     queueing = sum(one.queue_ns for one in entries) / ttft_ns if ttft_ns else 0.0
     timed = [one for one in entries if one.timed]
     arrivals = sorted(one.arrival_ns for one in timed)
+    waited = [11 * one.queue_ns > 10 * one.ttft_ns for one in timed]
     offered = None
     if len(timed) >= _LEAST_REQUESTS and arrivals[-1] > arrivals[0]:
         answered_ns = max(one.first_token_ns for one in timed) - arrivals[0]
@@ -200,7 +201,9 @@ def _load(served: Iterable[Entry]) -> Figures:
     return {
         "load.offered": offered,
         "load.queueing_share": queueing,
-        "load.overloaded": offered is not None and offered > 1.1 and queueing > 0.5,
+        "load.overloaded": offered is not None
+        and queueing > 0.5
+        and (offered > 1.1 or sum(waited) > 0.9 * len(timed)),
     }
 
 

@@ -258,6 +258,15 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() 
     assert burst.queued
 
 
+def test_a_queue_that_is_long_all_the_time_is_overload_although_the_run_is_hardly_longer() -> None:
+    """Half an hour of requests that wait a minute each, for passes of a second."""
+    long = load_of(*results(*((n, 60.0, 1.0) for n in range(1800))))
+    assert long.offered < 1.1
+    assert long.overloaded
+    calm = ((n, 60.0 if n % 5 else 1.0, 1.0) for n in range(1800))  # a fifth hardly wait
+    assert not load_of(*results(*calm)).overloaded
+
+
 def test_the_load_does_not_depend_on_when_the_trace_begins() -> None:
     times = [(n, 0.5 * n, 0.25) for n in range(20)]
     late = [(3600 + arrival, queue, compute) for arrival, queue, compute in times]

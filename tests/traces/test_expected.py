@@ -22,7 +22,7 @@ RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
 
 def judged(error: float, **other: Any) -> Judged:
-    found = Judged("roofline", "h100", "llama-3.1-70b", 4, "fp8", 32.0, "tpot", error)
+    found = Judged("roofline", "h100", "llama-3.1-70b", 4, "fp8", 32.0, "tpot", error, "vllm")
     return replace(found, **other)
 
 
@@ -39,7 +39,9 @@ def test_a_summary_has_medians_and_nine_tenths_of_absolute_errors() -> None:
     errors = [0.1, -0.2, 0.3, -0.4, 0.5, -0.6, 0.7, -0.8, 0.9, -5.0]
     text = table.summary([judged(error) for error in errors])
     assert text == table.summary([judged(error) for error in reversed(errors)])
-    (group,) = table.parse(text, "table")
+    group, same = table.parse(text, "table")
+    assert (group.engine, same.engine) == (table.ALL, "vllm")
+    assert group.errors == same.errors
     assert (group.hardware, group.ranks, group.precision) == ("h100", 4, "fp8")
     assert group.load == "9 to 64"
     assert group.errors["tpot"] == table.Error(10, 0.55, 0.9)
@@ -100,7 +102,9 @@ def test_each_metric_has_its_own_nearest_runs() -> None:
     assert [one.metric for one in expected.nearest] == ["tpot", "throughput"]
     assert [one.differs for one in expected.nearest] == [(), ("load",)]
     text = sentence(expected)
-    assert text.startswith("Expected error: TPOT 10 % (median of 3 judged runs on h100 with 4 GPUs")
+    assert text.startswith(
+        "Expected error: TPOT 10 % (median of 3 judged runs of vllm on h100 with 4 GPUs"
+    )
     assert "; throughput 20 % (median of 4 judged runs" in text
     assert "65 or more at once; nine of ten within 20 %; this run has 9 to 64 at once)" in text
 
@@ -136,10 +140,36 @@ def test_a_document_says_which_runs_it_is_from() -> None:
         "ranks": 4,
         "precision": "fp8",
         "load": "9 to 64",
+        "engine": "vllm",
         "models": None,
         "differs": ["ranks"],
     }
     assert found["tpot"]["median"] is None
+
+
+def test_runs_of_the_same_engine_count_where_there_are_enough() -> None:
+    mine = several(3, 0.1, at_once=300.0)
+    others = several(9, 0.5, engine="sglang")
+    expected = asked([*mine, *others])
+    assert expected.nearest[0].error == table.Error(3, 0.1, 0.1)
+    assert "engine" not in expected.nearest[0].differs
+    assert "judged runs of vllm on h100" in sentence(expected)
+    few = asked([*mine[:2], *others])
+    assert few.nearest[0].error == table.Error(9, 0.5, 0.5)
+    assert few.nearest[0].differs == ("engine",)
+    assert "judged runs of all engines on h100" in sentence(few)
+    found = {
+        name: asked([*mine, *others], engine=name).nearest[0].error.median
+        for name in ("vllm", "sglang", "trtllm")
+    }
+    assert found == {"vllm": 0.1, "sglang": 0.5, "trtllm": 0.5}
+
+
+def test_near_saturation_the_sentence_says_that_times_err_by_more() -> None:
+    calm = sentence(asked(several(3, 0.1), queueing=0.5))
+    near = sentence(asked(several(3, 0.1), queueing=0.67))
+    assert near.startswith(calm)
+    assert "67 % of their time to first token: so near saturation TTFT errs by more" in near
 
 
 def test_several_runs_together_have_a_range() -> None:
@@ -165,7 +195,8 @@ WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))
     ("change", "said"),
     [
         ({"kind": "other"}, 'expected "kind": "expected errors"'),
-        ({"schema": 2}, "expected schema 1, found 2"),
+        ({"schema": 1}, "expected schema 2, found 1"),
+        ({"engine": 3}, "group 0: expected a text as engine, found 3"),
         ({"groups": {}}, "expected a list of groups, found dict"),
         ({"groups": [3]}, "group 0: expected an object"),
         ({"ranks": 0}, "group 0: expected ranks of at least 1, found 0"),
@@ -232,7 +263,8 @@ def test_the_judged_half_becomes_a_table() -> None:
         replace(served, grade="C"),
         replace(served, ranks=0),  # a kernel or a copy
     ]
-    (group,) = table.parse(summary_of([served, *others]), "table")
+    group, same = table.parse(summary_of([served, *others]), "table")
+    assert (group.engine, same.engine) == (table.ALL, "vllm")
     assert (group.ranks, group.precision, group.load) == (2, "fp4", "9 to 64")
     assert group.errors["tpot"] == table.Error(1, 0.2, 0.2)
     assert group.errors["ttft"] == table.Error(1, 0.5, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from fractions import Fraction
@@ -13,11 +14,14 @@ import numpy as np
 import pytest
 
 from traces.cli import main
+from traces.commands import size as command
 from traces.curves.distances import Curve, lru_curve
 from traces.formats._open import open_trace
 from traces.formats._sample import groups, sampled
 from traces.formats.base import Trace
+from traces.replaying.options import ReplayOptions
 from traces.sizing import plan, sampling
+from traces.sizing.search import WITHIN, Search, typed
 from traces.sweeping import work
 
 from .rig import mooncake, write
@@ -55,6 +59,12 @@ def size(*words: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
+def options(*words: str) -> ReplayOptions:
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    return command.Options.read(parser.parse_args(words)).replay
+
+
 def curve_of(trace: Trace) -> Curve:
     return lru_curve(trace.paged(512))
 
@@ -64,39 +74,104 @@ def curve_of(trace: Trace) -> Curve:
 
 def test_sizes_reach_nearly_every_hit_and_the_knee_most_of_them(trace: str) -> None:
     curve = curve_of(open_trace(trace))
-    every = curve.hit_tokens(curve.unique)
-    enough = plan.enough_pages(curve)
-    assert curve.hit_tokens(enough) >= 0.99 * every > curve.hit_tokens(enough - 1)
+    tokens = open_trace(trace).jobs.input_tokens
+    enough = curve.pages_for(plan.NEARLY_ALL * curve.unbounded)
     for page_bytes in (GB // 100, GB // 4, 3 * GB):
-        steps = plan.ladder(curve, page_bytes, 10, None)
-        assert 2 <= len(steps.sizes) <= plan.MOST_SIZES
+        steps = plan.ladder(curve, tokens, page_bytes, 10, None)
+        assert 1 <= len(steps.sizes) <= plan.MOST_SIZES
         assert steps.sizes[0] >= 10 * page_bytes, "less than the device has holds nothing more"
-        assert steps.sizes[0] < 20 * page_bytes
         assert all(small < large for small, large in pairwise(steps.sizes))
-        assert steps.sizes[-2] < enough * page_bytes <= steps.sizes[-1]
+        assert enough * page_bytes <= steps.sizes[-1]
+        first = curve.hit_tokens(steps.sizes[0] // page_bytes)
+        assert first >= curve.hit_tokens(10) + plan.LITTLE * tokens
         hits = [curve.hit_tokens(max(size // page_bytes, 10)) for size in steps.sizes]
         base = curve.hit_tokens(10)
         wanted = base + plan.MOST * (hits[-1] - base)
         place = steps.sizes.index(steps.knee)
         assert hits[place] >= wanted
         assert not place or hits[place - 1] < wanted
-    assert plan.ladder(curve, GB, 10, [0, 4 * GB, 2 * GB]).sizes == (2 * GB, 4 * GB)
-    assert plan.ladder(curve, GB, 10, [0]).sizes == ()
-    assert len(plan.ladder(curve, GB, 10 * enough, None).sizes) == 1
-    assert plan.ladder(curve, GB, 10 * enough, None, exclusive=True).sizes[0] == GB
+    assert plan.ladder(curve, tokens, GB, 10, [0, 4 * GB, 2 * GB]).sizes == (2 * GB, 4 * GB)
+    assert plan.ladder(curve, tokens, GB, 10, [0]).sizes == ()
+    assert len(plan.ladder(curve, tokens, GB, 10 * enough, None).sizes) == 1
+    assert plan.ladder(curve, tokens, GB, 10 * enough, None, exclusive=True).sizes[0] == GB
 
 
-def test_a_study_has_ten_points_and_a_report(trace: str) -> None:
+@pytest.mark.parametrize("device", [1, 10, 40, 1000])
+def test_no_size_is_tried_that_the_device_alone_has(trace: str, device: int) -> None:
+    curve, tokens = curve_of(open_trace(trace)), open_trace(trace).jobs.input_tokens
+    for page_bytes in (GB // 100, GB, 3 * GB):
+        sizes = plan.ladder(curve, tokens, page_bytes, device, None).sizes
+        assert sizes
+        assert sizes[0] >= device * page_bytes
+
+
+def test_the_pages_for_some_hits_are_the_fewest_that_hit_so_many(trace: str) -> None:
+    curve = curve_of(open_trace(trace))
+    for tenths in range(1, 11):
+        tokens = Fraction(tenths, 10) * curve.unbounded
+        pages = curve.pages_for(tokens)
+        assert curve.hit_tokens(pages) >= tokens > curve.hit_tokens(pages - 1)
+    assert curve.pages_for(curve.unbounded + 1) == 0
+
+
+# -- the search for the load
+
+
+@pytest.mark.parametrize("start", ["0.0123", "0.5", "1", "37"])
+def test_the_load_is_bracketed_within_a_twentieth(start: str) -> None:
+    draw = random.Random(start)
+    for _ in range(200):
+        limit = float(start) * 10 ** draw.uniform(-1.5, 1.5)
+        search, tries = Search(Fraction(start)), 0
+        while (load := search.next()) is not None:
+            assert load not in search.tried
+            search.tried[load] = float(load) <= limit
+            tries += 1
+        assert search.served is not None
+        assert search.refused is not None
+        assert float(search.served) <= limit < float(search.refused)
+        assert search.refused <= search.served * Fraction(WITHIN)
+        assert tries <= 12
+        assert all(one == typed(float(one)) for one in search.tried)
+
+
+def test_a_search_without_an_end_stops() -> None:
+    for good in (True, False):
+        search = Search(Fraction(1))
+        while (load := search.next()) is not None:
+            search.tried[load] = good
+        assert (search.served is None, search.refused is None) == (not good, good)
+        assert len(search.tried) <= 7
+
+
+def test_a_load_that_fails_below_one_that_is_served_is_the_limit() -> None:
+    search = Search(Fraction(1), {Fraction(1): True, Fraction(2): False, Fraction(3): True})
+    assert (search.served, search.refused) == (Fraction(1), Fraction(2))
+
+
+# -- studies
+
+
+def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
     words = [trace, *SMALL, "--slo", "ttft=1s,tpot=50ms", "--jobs", "1", "--points", "p.jsonl"]
     found = size(*words, "-o", "r.html")
     assert found["kind"] == "report"
     assert found["complete"]
     labels = [variant["label"] for variant in found["variants"]]
-    assert len(labels) == len({*labels}) >= 10
+    assert len(labels) == len({*labels}) >= 7
     assert labels[0] == "no host memory"
+    sizes = [one for one in found["variants"] if one["label"].endswith(" host")]
+    for variant in (found["variants"][0], *sizes):
+        assert variant["replays"]["seeds"] == [1, 2, 3]
+        middle = sorted(variant["replays"]["ttft_p90_s"])[1]
+        assert variant["latency_s"]["ttft"]["p90"] == middle
     policies = {variant["config"]["write_policy"] for variant in found["variants"]}
     assert policies == {"write_back", "write_through", "write_through_selective"}
-    assert {variant["config"]["speed"] for variant in found["variants"]} == {1.0, 1.25, 1.5}
+    [speed] = {variant["config"]["speed"] for variant in found["variants"]}
+    served = found["verdict"]["served"]
+    assert [one["amount"] for one in served] == [labels[0], sizes[-1]["label"]] or len(served) == 2
+    assert speed == min(1.0, served[0]["served"])
+    assert all(1 < one["refused"] / one["served"] <= 1.05 for one in served if one["refused"])
     assert {variant["config"]["tp"] for variant in found["variants"]} == {1, 2}
     assert found["curve"]["policies"].keys() == {"lru", "optimum", "bound"}
     page = Path("r.html").read_text()
@@ -110,16 +185,16 @@ def test_a_study_goes_on_where_it_ended(
     plain = work.PointWork.__call__
 
     def some(self: work.PointWork, task: work.Task) -> dict[str, Any]:
-        if task.number == 2:
+        if task.label.endswith("draw 2"):
             raise KeyboardInterrupt
         return plain(self, task)
 
-    words = [trace, *SMALL, "--jobs", "1", "--points", "p.jsonl"]
+    words = [trace, *SMALL, "--jobs", "1", "--points", "p.jsonl", "--speed", "1"]
     monkeypatch.setattr(work.PointWork, "__call__", some)
     broken = size(*words, "-o", "r.html", code=130)
     assert not broken["complete"]
-    assert len(broken["variants"]) == 2
-    assert "2 of 10 points are done; the same command does the rest" in capsys.readouterr().err
+    assert not broken["variants"]
+    assert "points are done; the same command does the rest" in capsys.readouterr().err
     monkeypatch.setattr(work.PointWork, "__call__", plain)
     whole = size(*words, "-o", "r.html")
     once = size(*words[:-2], "-o", "r.html", "--jobs", "2")
@@ -128,36 +203,46 @@ def test_a_study_goes_on_where_it_ended(
     ]
 
 
-def test_points_of_another_study_have_the_names_of_this_one(trace: str) -> None:
-    """1 x load at half the speed is what 0.5 x load was."""
-    path = "lengths.csv"
-    rows = "\n".join(f"{place}.0,m,100,5,105,x" for place in range(20))
-    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
-    Path(path).write_text(f"{header}\n{rows}\n")
-    words = [path, "--page-size", "16", "--model", "tiny", "--jobs", "1", "--points", "p.jsonl"]
-    first = size(*words, "--speed", "2")
-    second = size(*words, "--speed", "1")
-    assert [one["label"] for one in second["variants"]] == [
-        one["label"] for one in first["variants"]
-    ]
-    speeds = [one["config"]["speed"] for one in second["variants"]]
-    assert speeds == [0.5, 1, 2, 4, 8, 16] * 2
+def test_a_load_that_was_given_is_not_searched(trace: str) -> None:
+    words = [trace, *SMALL, "--jobs", "1", "--host-bytes", "4GB", "--points", "p.jsonl"]
+    found = size(*words, "--speed", "2", "--draws", "1")
+    assert found["verdict"]["served"] == []
+    assert {one["config"]["speed"] for one in found["variants"]} == {2.0}
+    assert all(len(one["replays"]["seeds"]) == 1 for one in found["variants"])
+    replayed = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()[1:]]
+    # beside the points, each machine with passes that take longer and shorter
+    assert len(replayed) == len(found["variants"]) + 4
+
+
+def test_slower_passes_are_the_same_requests_at_a_higher_load(trace: str) -> None:
+    """Twice the time for everything is twice the load, with times that are twice as long."""
+    base = plan.bare(options(trace, "--slo", "ttft=1s,tpot=50ms"))
+    [(_, plain), *_] = plan.machines(base, plan.Ladder((), 0))
+    label, twice = plan.slower_passes(("none", plain), Fraction(2))
+    assert label == "none, passes 2x as long"
+    assert twice.options.speed == 2
+    assert twice.options.slo == (500_000_000, 25_000_000, None, None)
+    slow = plan.slower_passes(("x", plan.loaded(("x", plain), Fraction(1, 2))[1]), Fraction(2))[1]
+    assert slow.options.speed == 1
 
 
 def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: Path) -> None:
     records = [mooncake([n * 9 + k for k in range(9)], timestamp=20 * n) for n in range(60)]
     path = str(write(tmp_path / "busy.jsonl", *records))
-    found = size(path, *SMALL, "--jobs", "1", "--host-bytes", "4GB")
-    speeds = {variant["config"]["speed"] for variant in found["variants"]}
-    assert min(speeds) < 1
-    assert any("so it is played at" in sentence for sentence in found["estimates"])
-    given = size(path, *SMALL, "--jobs", "1", "--host-bytes", "0", "--speed", "1")
+    found = size(path, *SMALL, "--jobs", "1", "--host-bytes", "4GB", "--draws", "1")
+    [speed] = {variant["config"]["speed"] for variant in found["variants"]}
+    assert speed < 1
+    assert found["verdict"]["served"][0]["served"] == speed
+    assert not found["variants"][0]["load"]["overloaded"]
+    assert f"at {speed:g} x the speed of the trace" in found["verdict"]["sentences"][0]
+    given = size(path, *SMALL, "--jobs", "1", "--host-bytes", "0", "--speed", "1", "--draws", "1")
     assert min(variant["config"]["speed"] for variant in given["variants"]) == 1
 
 
 def test_storage_is_behind_small_sizes(trace: str) -> None:
     stored = ["--storage", "sim:read=6GB/s,write=3GB/s", "--host-bytes", "0,1GB,2GB"]
-    found = size(trace, *SMALL, *stored, "--jobs", "1", "--write-policy", "write_back")
+    quick = ["--jobs", "1", "--draws", "1", "--speed", "1"]
+    found = size(trace, *SMALL, *stored, *quick, "--write-policy", "write_back")
     labels = [one["label"] for one in found["variants"] if "storage" in one["config"]]
     assert labels
     assert all(label.endswith("host, storage") for label in labels)
@@ -192,10 +277,12 @@ def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
     path.write_text("\n".join([*rows, ""]))
     found = size(str(path), "--jobs", "1", "-o", "r.html", "--slo", "ttft=1s,tpot=50ms")
     said = " ".join(capsys.readouterr().out.split())
-    assert len(found["variants"]) >= 12
-    assert {variant["config"]["tp"] for variant in found["variants"]} == {1, 2}
+    assert [variant["config"]["tp"] for variant in found["variants"]] == [1, 2]
     assert found["curve"] is found["prefixes"] is None
-    assert found["verdict"]["sentences"][0].startswith("1 GPU: the trace is served at ")
+    one, two = found["verdict"]["served"]
+    assert (one["amount"], two["amount"]) == ("1 GPU", "2 GPUs")
+    assert one["served"] < two["served"]
+    assert found["verdict"]["sentences"][0].startswith("The largest load that is served: ")
     assert "has lengths only" in said
     assert "hit" not in said.replace("no hits", "").lower()
 
@@ -254,20 +341,20 @@ def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
 
 def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
     words = [trace, *SMALL, "--host-bytes", "0,8GB", "--jobs", "1", "--points", "p.jsonl"]
-    found = size(*words, "--sample", "0.5")
+    found = size(*words, "--sample", "0.5", "--speed", "1", "--draws", "1")
     [sentence] = [one for one in found["estimates"] if one.startswith("Replays are of 50.0 %")]
     assert "points of hit rate on average" in sentence
-    assert {one["config"]["speed"] for one in found["variants"]} == {1.0, 1.25, 1.5}
+    assert {one["config"]["speed"] for one in found["variants"]} == {1.0}
     points = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()[1:]]
     replayed = {one["config"]["host_pages"] for one in points} - {0}
     named = {one["config"]["host_pages"] for one in found["variants"]} - {0}
     assert [2 * pages for pages in sorted(replayed)] == sorted(named)
-    assert {one["config"]["speed"] for one in points} == {2.0, 2.5, 3.0}
+    assert {one["config"]["speed"] for one in points} >= {2.0}
 
 
 def test_a_sampled_pool_has_a_page_and_no_size_is_below_one(trace: str) -> None:
     large = ["--model", "llama-3.1-70b", "--tp", "8", "--page-size", "512", "--limit", "12"]
-    found = size(trace, *large, "--sample", "0.25", "--jobs", "1")
+    found = size(trace, *large, "--sample", "0.25", "--jobs", "1", "--draws", "1")
     hosts = {variant["config"]["host_pages"] for variant in found["variants"]}
     assert found["complete"]
     assert min(hosts - {0}) >= 1
@@ -294,7 +381,7 @@ def test_the_link_that_was_given_is_the_one_that_is_judged(
     trace: str, link: str, faster: str
 ) -> None:
     """The faster link is twice that one, and so is the one of the break-even."""
-    base = ["--jobs", "1", "--host-bytes", "4GB", *SMALL]
+    base = ["--jobs", "1", "--host-bytes", "4GB", "--speed", "1", "--draws", "1", *SMALL]
     plain = size(trace, *base)["verdict"]["break_even"]["link_bytes_per_s"]
     found = size(trace, *base, "--host-bandwidth", link)
     expected = {"0.5x": plain / 2, "2x": plain * 2, "4GB/s": 4e9}[link]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sim.hardware.profile as hardware
-from traces.deciding.buys import HOST, amount_for, line
+from traces.deciding.buys import HOST, line
+from traces.deciding.chance import SAME, differ, span
 from traces.deciding.measured import measured
 from traces.deciding.prices import Prices, read_prices
+from traces.deciding.serving import Served, serves
 from traces.deciding.verdict import Verdict, decide
 
 TOKENS = 1_000_000
@@ -158,8 +161,8 @@ def test_the_best_point_is_the_least_memory_that_is_nearly_as_good() -> None:
     assert found.best == "200 GB"
     # goodput is compared over the loads that both have: 4.5 against 2.0
     assert found.sentences[0].startswith(
-        "200 GB of host memory: hit rate 10 -> 40 %, p90 TTFT 5.0 -> 2.0 s, 2.2 x goodput; beyond "
-        "200 GB hardly anything, up to 400 GB; limit: "
+        "200 GB of host memory: hit rate 10 -> 40 %, p90 TTFT 5.00 -> 2.00 s, 2.2 x goodput; "
+        "beyond 200 GB hardly anything, up to 400 GB; limit: "
     )
     assert "97.0 % of the requests keep TTFT 2 s and TPOT 50 ms" in " ".join(found.sentences)
 
@@ -208,13 +211,8 @@ def test_no_figure_is_given_outside_of_the_points() -> None:
     found = [measured(one) for one in ladder()[:4]]
     ordered = line(found, found[0], HOST)
     assert [one.label for one in ordered] == ["none", "100 GB", "200 GB", "400 GB"]
-    at = amount_for(ordered, HOST, 0.2, lambda one: one.hit_rate)
-    assert at is not None
-    amount, low, high = at
-    assert amount == pytest.approx(50)
-    assert (low.label, high.label) == ("none", "100 GB")
-    assert amount_for(ordered, HOST, 0.41, lambda one: one.hit_rate) is None
-    assert amount_for(ordered[:1], HOST, 0.1, lambda one: one.hit_rate) == (0, found[0], found[0])
+    last = decide(ladder()[:3]).sentences[0]
+    assert "nothing larger was tried" in last
 
 
 def test_nothing_was_replayed() -> None:
@@ -228,7 +226,7 @@ def test_of_prompts_that_never_repeat_memory_is_not_said_to_bind() -> None:
     alone["whole"]["ceiling_tokens"] = 0
     found = decide([alone])
     assert found.sentences[0] == (
-        "2 GPUs: hit rate 0 %, p90 TTFT 1.6 s, goodput 3 requests/s. No prompt begins like an "
+        "2 GPUs: hit rate 0 %, p90 TTFT 1.60 s, goodput 3 requests/s. No prompt begins like an "
         "earlier one."
     )
     assert [limit.resource for limit in found.limits] == ["compute", "load"]
@@ -238,9 +236,126 @@ def test_no_memory_is_enough_where_memory_brings_nothing() -> None:
     found = decide([point("none", 0, 0.1), point("more", 100, 0.105)])
     assert found.best == "none"
     assert found.sentences[0].startswith(
-        "No host memory is enough: hit rate 10 %, p90 TTFT 2.0 s; beyond that hardly anything, up "
+        "No host memory is enough: hit rate 10 %, p90 TTFT 2.00 s; beyond that hardly anything, up "
         "to 100 GB"
     )
+
+
+# -- what chance does
+
+
+def repeated(one: dict[str, Any], ttft_p90_s: list[float], goodput: list[float]) -> dict[str, Any]:
+    """The point as it is after several replays."""
+    return one | {
+        "replays": {
+            "seeds": [1, 2, 3],
+            "hit_rate": [0.1, 0.1, 0.1],
+            "ttft_p50_s": [time / 4 for time in ttft_p90_s],
+            "ttft_p90_s": ttft_p90_s,
+            "attained_rate": [0.9, 0.9, 0.9],
+            "goodput_requests_per_s": goodput,
+        }
+    }
+
+
+def test_ranges_that_meet_are_told_as_no_difference() -> None:
+    """Of a chaotic replay: the same memory looks better once, and worse once."""
+    none = repeated(point("none", 0, 0.30, goodput=2.0), [8.7, 11.5, 16.6], [1.9, 2.0, 2.2])
+    some = repeated(point("64 GB", 64, 0.40, goodput=2.3), [8.1, 15.6, 11.7], [2.0, 2.3, 2.4])
+    found = decide([none, some])
+    assert found.best == "none"
+    assert "p90 TTFT 11.5 (8.70 to 16.6) s" in found.sentences[0]
+    assert f"with p90 TTFT 11.7 (8.10 to 15.6) s, {SAME}" in found.sentences[0]
+    step = next(one for one in found.document()["buys"] if one["resource"] == "host_gigabyte")
+    assert SAME in step["sentence"]
+    assert "goodput" not in step["sentence"]
+
+
+def test_ranges_that_are_apart_are_told_as_they_are() -> None:
+    none = repeated(point("none", 0, 0.10), [5.0, 5.2, 5.1], [1.0, 1.1, 1.0])
+    some = repeated(point("1 TB", 1000, 0.40), [2.0, 2.2, 2.1], [1.5, 1.54, 1.5])
+    found = decide([none, some])
+    assert found.best == "1 TB"
+    assert found.sentences[0].startswith(
+        "1 TB of host memory: hit rate 10 -> 40 %, p50 TTFT 1.27 (1.25 to 1.30) -> 0.53 (0.50 to "
+        "0.55) s, p90 TTFT 5.10 (5.00 to 5.20) -> 2.10 (2.00 to 2.20) s, 1.50 (1.40 to 1.50) x "
+        "goodput"
+    )
+
+
+def test_a_point_that_was_replayed_once_has_the_range_of_the_other() -> None:
+    assert differ([1.0], [1.01])
+    assert not differ([1.0, 1.2, 1.4], [1.5])
+    assert differ([1.0, 1.2, 1.4], [1.7])
+    assert not differ([1.0, 1.2], [1.2, 1.4])
+    assert not differ([], [1.0])
+    assert span([3.0, 1.0, 2.0], str) == "2.0 (1.0 to 3.0)"
+    assert span([3.0], str) == "3.0"
+
+
+# -- the load that is served
+
+
+@pytest.mark.parametrize(
+    ("attained", "idle", "queueing", "overloaded", "good"),
+    [
+        (0.85, 0.94, 0.9, True, True),
+        (0.84, 0.94, 0.0, False, False),
+        (0.90, None, 0.9, True, True),
+        (0.89, None, 0.0, False, False),
+        (0.0, 0.0, 0.2, False, True),  # no load could keep these limits, so the queue decides
+        (None, None, 0.5, False, True),
+        (None, None, 0.51, False, False),
+        (None, None, 0.4, True, False),
+    ],
+)
+def test_one_rule_says_which_load_is_served(
+    attained: float | None, idle: float | None, queueing: float, overloaded: bool, good: bool
+) -> None:
+    one: dict[str, Any] = {"load": {"queueing_share": queueing, "overloaded": overloaded}}
+    one["slo"] = None if attained is None else {"attained_rate": attained}
+    assert serves(one, idle) is good
+
+
+def test_the_verdict_names_the_load_that_each_machine_serves() -> None:
+    limits = [
+        Served("no host memory", Fraction("0.16"), Fraction("0.167")),
+        Served("8 TB host", Fraction("0.24"), None),
+    ]
+    found = decide(ladder(), served=limits)
+    assert found.sentences[1] == (
+        "The largest load that is served: 0.16 x the speed of the trace with no host memory "
+        "(0.167 x is not); 0.24 x the speed of the trace with 8 TB host (the largest that was "
+        "tried), 1.50 times as much."
+    )
+    assert found.document()["served"][0] == {
+        "amount": "no host memory",
+        "served": 0.16,
+        "refused": 0.167,
+    }
+    nobody = decide(ladder(), served=[Served("2 GPUs", None, Fraction("0.01"))])
+    assert "none that was tried with 2 GPUs, not even 0.01 x" in nobody.sentences[1]
+
+
+def test_a_point_is_no_answer_where_nothing_meets_the_limits() -> None:
+    points = [point("none", 0, 0.1, goodput=0.1, attained=0.02, speed=0.3)]
+    points.append(point("2 GPUs", 0, 0.1, goodput=0.1, attained=0.05, speed=0.3, tp=2))
+    first = decide(points, slo={"ttft_s": 2.0}).sentences[0]
+    assert first == (
+        "Nothing that was tried meets the limits at 0.3 x the speed of the trace: at most 5.0 % of "
+        "the requests keep TTFT 2 s (2 GPUs)."
+    )
+    assert not decide(points).sentences[0].startswith("Nothing")
+    assert not decide(points, slo={"ttft_s": 2.0}, idle=0.05).sentences[0].startswith("Nothing")
+
+
+def test_nine_tenths_of_the_hits_are_read_off_the_exact_curve() -> None:
+    exact = curve(0.45) | {"page_size": 64, "tiers": {"nine_tenths_host_pages": 1_000}}
+    told = [one for one in decide(ladder(), exact).sentences if "Nine tenths" in one]
+    assert told == [
+        "Nine tenths of the hits that host memory can add come with 6.4 GB (exact curve)."
+    ]
+    assert not [one for one in decide(ladder()).sentences if "Nine tenths" in one]
 
 
 @given(

@@ -65,8 +65,8 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         action="store_true",
         default=None,
         help="requests of one instant arrive evenly until the next instant, for traces with a "
-        "coarse clock (default: only sessions that all begin at one instant, over the length of "
-        "the longest)",
+        "coarse clock; with a --seed above 0, at random times until then (default: only sessions "
+        "that all begin at one instant, over the length of the longest)",
     )
     add(
         "--no-spread",
@@ -84,9 +84,9 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         "--seed",
         type=read.at_least(0),
         metavar="N",
-        help="seed of the simulated device: in how many parts it copies, and how late (at most "
-        "5 us) the engine sees the end of a copy; it changes the digest and hardly ever a printed "
-        "figure (default: 0)",
+        help="seed of what is random: arrivals that are drawn (--spread, --arrivals), and the "
+        "simulated device: in how many parts it copies, and how late (at most 5 us) the engine "
+        "sees the end of a copy, which hardly ever changes a printed figure (default: 0)",
     )
     add(
         "--check",

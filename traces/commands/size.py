@@ -31,7 +31,7 @@ from ._replay_storage import add_storage
 
 SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
 COMPILED = True
-_OWN = ("output", "json", "points", "jobs", "executor", "sizes", "budget", "price")
+_OWN = ("output", "json", "points", "jobs", "executor", "sizes", "draws", "budget", "price")
 _NOT_TAKEN = (
     *("json", "requests", "html", "plot", "why", "compare_eviction"),
     *("host_ratio", "host_pages", "host_bytes"),
@@ -40,7 +40,8 @@ _NOT_TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """sizes: bytes of host memory; None to choose them. budget: nanoseconds."""
+    """sizes: bytes of host memory; None to choose them. draws: replays of each size. budget:
+    nanoseconds."""
 
     output: str | None
     json: str | None
@@ -48,6 +49,7 @@ class Options(OptionRecord):
     jobs: int | None
     executor: str
     sizes: tuple[int, ...] | None
+    draws: int
     budget: int | None
     price: Prices | None
     replay: ReplayOptions
@@ -68,8 +70,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="sizes",
         type=sizes_of,
         metavar="LIST",
-        help="sizes of host memory, of all GPUs together (default: powers of two, from what "
-        "the device has to what brings nearly every hit)",
+        help="sizes of host memory, of all GPUs together (default: powers of two, from what adds "
+        "hits to what brings nearly all)",
+    )
+    add(
+        "--draws",
+        type=read.between(1, 100),
+        default=3,
+        metavar="N",
+        help="replays of each size, with arrivals that differ a little (seeds from --seed on): how "
+        "far figures move by chance (default: %(default)s)",
     )
     add("-o", "--output", type=read.output, metavar="FILE", help="write the report (HTML) here")
     add(
@@ -125,10 +135,11 @@ def run(options: Options, command: str) -> int:
     asked = study.Asked(
         options.sizes,
         None if options.budget is None else options.budget / 1e9,
+        options.draws,
         options.executor,
         options.jobs or 0,
         options.points,
     )
     found = study.study(given, asked, command)
     show(found, options.price, command, out, options.output, options.json)
-    return found.measured.ended()
+    return found.ended.ended()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ HICACHE = "hicache"
 SEMANTICS = (HICACHE, peer.NAME)
 ONE_PASS = ("lru", "optimum", "bound")
 ALL: Literal["all"] = "all"  # every capacity at which the LRU curve bends
+NINE_TENTHS = Fraction(9, 10)  # of the hits that host memory can add to those of the device
 _MOST_DEFAULT = 16
 
 Wanted: TypeAlias = tuple[int, ...] | Literal["all"] | None
@@ -128,9 +130,11 @@ class Curves:
         device = self.options.device_pages
         if device is None:
             return None
-        host = self.capacities
+        host, hits = self.capacities, self.lru.hit_tokens(device)
+        most = hits + NINE_TENTHS * (self.lru.unbounded - hits)
         return {
             "device_pages": device,
+            "nine_tenths_host_pages": self.lru.pages_for(most),
             "inclusive": tiers.inclusive(self.lru, device, host).document(host),
             "exclusive": tiers.exclusive(self.lru, device, host).document(host),
         }

@@ -20,6 +20,7 @@ halves, in n log n for n runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,17 @@ class Curve:
     def hit_tokens(self, capacity: int) -> int:
         """Prompt tokens that hit in an LRU cache of `capacity` pages."""
         return int(self.tokens_at(np.array([capacity]))[0])
+
+    def pages_for(self, tokens: float | Fraction) -> int:
+        """The smallest LRU cache that hits so many prompt tokens; 0 if none does."""
+        low, high = 0, self.unique + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.hit_tokens(middle) >= tokens:
+                high = middle
+            else:
+                low = middle + 1
+        return low if low <= self.unique else 0
 
     def tokens_at(self, capacities: Column) -> Column:
         """The same for many capacities."""

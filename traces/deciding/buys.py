@@ -7,7 +7,7 @@ there. Outside of the points of a line there is no figure: nothing is extended b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -96,7 +96,7 @@ def alike(one: Measured, other: Measured, ignored: frozenset[str]) -> bool:
     ignored where one of them has none."""
     if not (one.host_gb and other.host_gb):
         ignored = ignored | OF_HOST
-    names = (one.config.keys() | other.config.keys()) - ignored
+    names = (one.config.keys() | other.config.keys()) - ignored - {"seed"}
     return all(one.config.get(name) == other.config.get(name) for name in names)
 
 
@@ -146,27 +146,6 @@ def goodput_of(
     if not common:
         return None
     return max(known[0][load] for load in common), max(known[1][load] for load in common)
-
-
-def amount_for(
-    ordered: Sequence[Measured], axis: Axis, wanted: float, figure: Figure
-) -> tuple[float, Measured, Measured] | None:
-    """The least amount at which a figure reaches `wanted`, and the points it lies between."""
-    for low, high in _brackets(ordered):
-        before, after = figure(low), figure(high)
-        if before is None or after is None or max(before, after) < wanted:
-            continue
-        start, end = _amount(axis, low), _amount(axis, high)
-        if before >= wanted:
-            return start, low, low
-        return start + (wanted - before) / (after - before) * (end - start), low, high
-    return None
-
-
-def _brackets(ordered: Sequence[Measured]) -> Iterator[tuple[Measured, Measured]]:
-    if len(ordered) == 1:
-        yield ordered[0], ordered[0]
-    yield from pairwise(ordered)
 
 
 def amounts(point: Measured) -> dict[str, float]:

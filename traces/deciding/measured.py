@@ -6,11 +6,13 @@ and so on. A figure that the document does not have is None and is left out of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import sim.hardware.profile as hardware
+
+from .chance import median
 
 Document = Mapping[str, Any]
 
@@ -25,9 +27,11 @@ OF_HOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds. queue, load and compute are the parts of the mean time to first token."""
+    """Seconds. queue, load and compute are the parts of the mean time to first token. ttft_p50:
+    None if it is not known."""
 
     ttft_mean: float
+    ttft_p50: float | None
     ttft_p90: float
     queue: float
     load: float
@@ -42,7 +46,9 @@ class Times:
 class Measured:
     """See the module. cache_tokens: what both tiers hold together, each token counted once; None
     with storage, which has no size here. link_gb_per_s: one direction of the host links of all
-    ranks. busy: shares of the makespan, by name of the link. tokens_per_s: of output."""
+    ranks. busy: shares of the makespan, by name of the link. tokens_per_s: of output. replays: the
+    figures of each replay, where there were several; the other figures are then of one of them, or
+    medians."""
 
     label: str
     config: Mapping[str, Any]
@@ -60,6 +66,23 @@ class Measured:
     goodput: float | None
     attained: float | None
     tokens_per_s: float | None
+    replays: Mapping[str, Sequence[float] | None] = field(default_factory=dict)
+
+    def values(self, name: str) -> Sequence[float]:
+        """A figure of each replay of the point, by the names of sizing/repeated; empty if it has
+        none."""
+        found = self.replays.get(name)
+        if found is not None:
+            return found
+        times = self.times
+        known = {
+            "ttft_p50_s": None if times is None else times.ttft_p50,
+            "ttft_p90_s": None if times is None else times.ttft_p90,
+            "goodput_requests_per_s": self.goodput,
+            "attained_rate": self.attained,
+        }
+        own = known[name]
+        return () if own is None else (own,)
 
     @property
     def hit_rate(self) -> float:
@@ -88,6 +111,7 @@ def measured(document: Document) -> Measured:
     host = sum((one.get("pool_bytes_total") or {}).get("host", 0) for one in pools) * replicas
     latency, slo = document.get("latency_s"), document.get("slo") or {}
     makespan = (latency or {}).get("makespan") or 0.0
+    replays = document.get("replays") or {}
     return Measured(
         label=document.get("label") or "",
         config=config,
@@ -102,10 +126,17 @@ def measured(document: Document) -> Measured:
         times=None if latency is None else _times(latency),
         busy=_busy(document, makespan * replicas),
         offered=(document.get("load") or {}).get("offered"),
-        goodput=slo.get("goodput_requests_per_s"),
-        attained=slo.get("attained_rate"),
+        goodput=_middle(replays, slo, "goodput_requests_per_s"),
+        attained=_middle(replays, slo, "attained_rate"),
         tokens_per_s=(document.get("output") or {}).get("tokens_per_s"),
+        replays=replays,
     )
+
+
+def _middle(replays: Document, slo: Document, name: str) -> float | None:
+    """The median of the replays; the figure of the document where there is one."""
+    values = replays.get(name)
+    return median(values) if values else slo.get(name)
 
 
 def _replicas(config: Mapping[str, Any]) -> int:
@@ -141,7 +172,7 @@ def _cache_tokens(config: Mapping[str, Any], replicas: int) -> int | None:
 def _times(latency: Document) -> Times:
     ttft = latency["ttft"]
     parts = (float(latency[name]["mean"]) for name in ("queue", "load", "compute"))
-    return Times(float(ttft["mean"]), float(ttft["p90"]), *parts)
+    return Times(float(ttft["mean"]), ttft.get("p50"), float(ttft["p90"]), *parts)
 
 
 def _busy(document: Document, total_s: float) -> dict[str, float]:

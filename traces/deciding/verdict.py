@@ -13,12 +13,13 @@ from typing import Any
 from . import words
 from .break_even import BreakEven
 from .buys import AXES, HOST, Axis, Step, amounts, goodput_of, goodput_per_cost, steps
+from .chance import differ
 from .limits import Evidence, Limit, limits
 from .measured import Document, Measured, measured
 from .prices import Prices
+from .serving import SERVED, Served, sentences
 
 _NEARLY = 0.98  # of the best goodput is as good
-_ATTAINED = 0.9  # of the requests
 _LIMITS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "latency"}
 
 
@@ -31,6 +32,7 @@ class Verdict:
     buys: tuple[Mapping[str, object], ...]
     best: str | None
     break_even: BreakEven | None
+    served: tuple[Served, ...] = ()
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -46,6 +48,7 @@ class Verdict:
             ],
             "buys": [dict(one) for one in self.buys],
             "best": self.best,
+            "served": [one.document() for one in self.served],
             "break_even": None if self.break_even is None else self.break_even.document(),
         }
 
@@ -56,9 +59,12 @@ def decide(
     slo: Mapping[str, float | None] | None = None,
     prices: Prices | None = None,
     break_even: BreakEven | None = None,
+    served: Sequence[Served] = (),
+    idle: float | None = None,
 ) -> Verdict:
     """points: JSON documents of replays with `label`, the one to compare with first. curve: of the
-    same trace, of `hicache curve`. slo: limits in seconds (`ttft_s`, `tpot_s`)."""
+    same trace, of `hicache curve`. slo: limits in seconds (`ttft_s`, `tpot_s`). served: the loads
+    that machines serve. idle: the part of the requests that keep the limits without any load."""
     known = [measured(point) for point in points if point["whole"]["input_tokens"]]
     even = () if break_even is None else (break_even.sentence(),)
     if not known:
@@ -66,8 +72,11 @@ def decide(
     best = _best(known, prices)
     binding = limits(best, curve)
     around = [step for axis in AXES for step in _around(known, best, axis)]
-    told = [words.headline(known, best, binding), *words.nine_tenths(known, best)]
-    told += words.kept(best, known, _in_words(slo))
+    limits_told = _in_words(slo)
+    told = [*words.unserved(_rivals(known), limits_told, idle)]
+    told += [words.headline(known, best, binding), *sentences(served)]
+    told += words.kept(best, known, limits_told)
+    told += words.nine_tenths(curve)
     told += words.binds(binding)
     told += [words.bought(step) for step in around if step.axis is not HOST]
     value = goodput_per_cost(best, prices)
@@ -81,6 +90,7 @@ def decide(
         tuple(_bought(step, prices) for step in around),
         best.label,
         break_even,
+        tuple(served),
     )
 
 
@@ -88,8 +98,8 @@ def _best(points: Sequence[Measured], prices: Prices | None) -> Measured:
     """With prices, the point with the most goodput for its cost, of those where nine tenths of the
     requests keep the limits, if there is one. Otherwise, of the points with the GPUs, link and
     storage of the first one, the one with the least host memory that is nearly as good as any."""
-    rivals = [point for point in points if point.speed == points[0].speed]
-    kept = [point for point in rivals if (point.attained or 0.0) >= _ATTAINED]
+    rivals = _rivals(points)
+    kept = [point for point in rivals if (point.attained or 0.0) >= SERVED]
     values = [(goodput_per_cost(point, prices), point) for point in kept or rivals]
     priced = [(value, point) for value, point in values if value is not None]
     if priced:
@@ -98,6 +108,11 @@ def _best(points: Sequence[Measured], prices: Prices | None) -> Measured:
     rivals = [point for point in rivals if _machine(point) == _machine(points[0])]
     good = [point for point in rivals if all(_as_good(points, point, one) for one in rivals)]
     return min(good or rivals, key=lambda point: point.host_gb)
+
+
+def _rivals(points: Sequence[Measured]) -> list[Measured]:
+    """The points with the load of the first one."""
+    return [point for point in points if point.speed == points[0].speed]
 
 
 def _machine(point: Measured) -> tuple[Any, ...]:
@@ -110,10 +125,17 @@ def _as_good(points: Sequence[Measured], one: Measured, other: Measured) -> bool
     to first token where it is measured, and in hits otherwise."""
     goodputs = goodput_of(points, one, other)
     if goodputs is not None and max(goodputs) > 0:
-        return goodputs[0] >= _NEARLY * goodputs[1]
+        less = goodputs[0] < _NEARLY * goodputs[1]
+        return not less or not _apart(one, other, "goodput_requests_per_s")
     if one.times is not None and other.times is not None:
-        return one.times.ttft_p90 <= other.times.ttft_p90 * (1 + words.LITTLE_TIME)
+        longer = one.times.ttft_p90 > other.times.ttft_p90 * (1 + words.LITTLE_TIME)
+        return not longer or not _apart(one, other, "ttft_p90_s")
     return one.hit_rate >= other.hit_rate - words.LITTLE_RATE
+
+
+def _apart(one: Measured, other: Measured, figure: str) -> bool:
+    """Whether chance alone does not explain a difference."""
+    return differ(one.values(figure), other.values(figure))
 
 
 def _around(points: Sequence[Measured], best: Measured, axis: Axis) -> list[Step]:

@@ -3,17 +3,20 @@ differences and ratios that are printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor, log10
+from typing import Any
 
-from .buys import HOST, Step, amount_for, goodput_of, line
+from .buys import HOST, Step, goodput_of, line
+from .chance import SAME, differ, span
 from .limits import OF_MEMORY, Limit, gigabytes, percent
 from .measured import Measured
 from .prices import Prices
+from .serving import SERVED
 
 LITTLE_RATE = 0.01  # of all prompt tokens
 LITTLE_TIME = 0.05  # of the time before
-_MOST_OF_IT = 0.9
+_TIMES = {"p50": "ttft_p50_s", "p90": "ttft_p90_s"}
 
 
 def headline(points: Sequence[Measured], best: Measured, binding: Sequence[Limit]) -> str:
@@ -22,33 +25,64 @@ def headline(points: Sequence[Measured], best: Measured, binding: Sequence[Limit
     first = ordered[0]
     of_memory = [one.short for one in binding if one.resource in OF_MEMORY]
     limit = f"; limit: {of_memory[0]}" if of_memory else ""
+    load = _load(best)
     if not any(point.ceiling_tokens for point in points):
         return (
-            f"{best.label or 'This point'}: {_state(best)}. No prompt begins like an earlier one."
+            f"{best.label or 'This point'}{load}: {_state(best)}. No prompt begins like an earlier "
+            "one."
         )
     if best is first:
         what = "the least host memory that was tried" if best.host_gb else "no host memory"
-        return f"{_capital(what)} is enough: {_state(best)}{_beyond(ordered, best)}{limit}."
+        return f"{_capital(what)} is enough{load}: {_state(best)}{_beyond(ordered, best)}{limit}."
     host = gigabytes(best.host_gb)
-    return f"{host} of host memory: {_change(points, first, best)}{_beyond(ordered, best)}{limit}."
+    gpus = f" with {best.gpus} GPUs" if best.gpus != points[0].gpus else ""
+    change = _change(points, first, best)
+    return f"{host} of host memory{gpus}{load}: {change}{_beyond(ordered, best)}{limit}."
+
+
+def _load(point: Measured) -> str:
+    """At which load a point was replayed, where that is not the trace's own."""
+    rate, requests = (point.config.get(name) for name in ("request_rate", "concurrency"))
+    if rate:
+        return f" at {rate:g} requests/s"
+    if requests:
+        return f" with {requests} requests at once"
+    speed = point.config.get("speed") or 1
+    return f" at {speed:g} x the speed of the trace" if speed != 1 else ""
 
 
 def _state(point: Measured) -> str:
-    told = f"hit rate {percent(point.hit_rate)}"
-    if point.times is not None:
-        told += f", p90 TTFT {_time(point.times.ttft_p90)}"
-    return told + (f", goodput {point.goodput:.3g} requests/s" if point.goodput is not None else "")
+    told = [f"hit rate {percent(point.hit_rate)}"]
+    for name, figure in _TIMES.items():
+        if values := point.values(figure):
+            told.append(f"{name} TTFT {span(values, _seconds)} s")
+    if values := point.values("goodput_requests_per_s"):
+        told.append(f"goodput {span(values, lambda one: f'{one:.3g}')} requests/s")
+    return ", ".join(told)
 
 
 def _change(points: Sequence[Measured], first: Measured, best: Measured) -> str:
     told = [f"hit rate {first.hit_rate * 100:.0f} -> {best.hit_rate * 100:.0f} %"]
-    if first.times is not None and best.times is not None:
-        before, after = first.times.ttft_p90, best.times.ttft_p90
-        told.append(f"p90 TTFT {_time(before, unit=False)} -> {_time(after)}")
+    for name, figure in _TIMES.items():
+        before, after = first.values(figure), best.values(figure)
+        if before and after:
+            same = "" if differ(before, after) else f", {SAME}"
+            times = f"{span(before, _seconds)} -> {span(after, _seconds)} s"
+            told.append(f"{name} TTFT {times}{same}")
     goodputs = goodput_of(points, first, best)
     if goodputs is not None and goodputs[0] > 0:
-        told.append(f"{goodputs[1] / goodputs[0]:.1f} x goodput")
+        told.append(_more_goodput(first, best, goodputs))
     return ", ".join(told)
+
+
+def _more_goodput(first: Measured, best: Measured, most: tuple[float, float]) -> str:
+    before, after = (one.values("goodput_requests_per_s") for one in (first, best))
+    if len(before) < 2 or len(before) != len(after) or not min(before):
+        return f"{most[1] / most[0]:.1f} x goodput"
+    if not differ(before, after):
+        return f"goodput: {SAME}"
+    ratios = [late / early for early, late in zip(before, after, strict=True)]
+    return f"{span(ratios, lambda one: f'{one:.2f}')} x goodput"
 
 
 def _beyond(ordered: Sequence[Measured], best: Measured) -> str:
@@ -59,33 +93,37 @@ def _beyond(ordered: Sequence[Measured], best: Measured) -> str:
     host = gigabytes(best.host_gb) if best.host_gb else "that"
     rate = last.hit_rate - best.hit_rate
     faster = 0.0
-    if last.times is not None and best.times is not None and best.times.ttft_p90:
+    apart = differ(best.values("ttft_p90_s"), last.values("ttft_p90_s"))
+    if last.times is not None and best.times is not None and best.times.ttft_p90 and apart:
         faster = 1 - last.times.ttft_p90 / best.times.ttft_p90
     if rate < LITTLE_RATE and faster < LITTLE_TIME:
         return f"; beyond {host} hardly anything, up to {gigabytes(last.host_gb)}"
     more = f"; {gigabytes(last.host_gb)} would add {rate * 100:.1f} points of hit rate"
-    if last.times is not None:
-        more += f", with p90 TTFT {_time(last.times.ttft_p90)}"
+    if values := last.values("ttft_p90_s"):
+        more += f", with p90 TTFT {span(values, _seconds)} s{'' if apart else f', {SAME}'}"
     return more
 
 
-def nine_tenths(points: Sequence[Measured], best: Measured) -> Iterator[str]:
-    """The size with most of the hits that host memory adds, between the points."""
-    ordered = line(points, best, HOST)
-    least, most = ordered[0].hit_rate, max(point.hit_rate for point in ordered)
-    if most - least < LITTLE_RATE:
+def nine_tenths(curve: Mapping[str, Any] | None) -> Iterator[str]:
+    """The size with most of the hits that host memory can add, on the exact curve."""
+    tiers = (curve or {}).get("tiers") or {}
+    pages = tiers.get("nine_tenths_host_pages")
+    if curve is not None and pages and curve.get("bytes_per_token"):
+        size = gigabytes(pages * curve["page_size"] * curve["bytes_per_token"] / 1e9)
+        yield f"Nine tenths of the hits that host memory can add come with {size} (exact curve)."
+
+
+def unserved(points: Sequence[Measured], slo: Sequence[str], idle: float | None) -> Iterator[str]:
+    """That no point serves its load, where limits were given."""
+    known = [point for point in points if point.attained is not None]
+    if not known or not slo:
         return
-    wanted = least + _MOST_OF_IT * (most - least)
-    found = amount_for(ordered, HOST, wanted, lambda point: point.hit_rate)
-    if found is not None:
-        amount, low, high = found
-        between = (
-            f", read off a straight line between {gigabytes(low.host_gb)} and "
-            f"{gigabytes(high.host_gb)}"
-        )
+    most = max(known, key=lambda point: point.attained or 0.0)
+    if (most.attained or 0.0) < SERVED * (1.0 if idle is None else idle):
         yield (
-            f"Nine tenths of the hits that host memory adds come with about {gigabytes(amount)}"
-            f"{between if low is not high else ''}."
+            f"Nothing that was tried meets the limits{_load(most)}: at most "
+            f"{percent(most.attained or 0.0, 1)} of the requests keep {' and '.join(slo)} "
+            f"({most.label})."
         )
 
 
@@ -117,6 +155,10 @@ def bought(step: Step) -> str:
     sizes = f"From {_count(start)} to {_count(end)} {axis.name}"
     where = f" ({step.start.label} -> {step.end.label})" if step.start.label else ""
     rate, time, goodput = step.hit_rate, step.ttft_p90_s, step.goodput_requests_per_s
+    if time is not None and not _apart(step, "ttft_p90_s"):
+        time = None
+    if goodput is not None and not _apart(step, "goodput_requests_per_s"):
+        goodput = None
     little = abs(rate * step.size) < LITTLE_RATE
     if step.start.times is not None and time is not None:
         little = little and abs(time * step.size) < LITTLE_TIME * step.start.times.ttft_p90
@@ -130,8 +172,14 @@ def bought(step: Step) -> str:
         parts.append(f"{_signed(time * units)} of p90 TTFT")
     if goodput is not None:
         parts.append(f"{goodput * units:+.2g} requests/s of goodput")
+    if time is None and step.ttft_p90_s is not None:
+        parts.append(f"{SAME} in p90 TTFT")
     each = f"each {axis.unit} brings" if units == 1 else f"each {units:,} {axis.unit} bring"
     return f"{sizes}{where}: {each} {', '.join(parts)}."
+
+
+def _apart(step: Step, figure: str) -> bool:
+    return differ(step.start.values(figure), step.end.values(figure))
 
 
 def priced(best: Measured, value: float, prices: Prices, cost: float) -> str:
@@ -146,9 +194,8 @@ def unpriced() -> str:
     return "Prices need goodput, which no point has: give the limits of latency with --slo."
 
 
-def _time(seconds: float, unit: bool = True) -> str:
-    text = f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2g}"
-    return f"{text} s" if unit else text
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds >= 10 else f"{seconds:.2f}"
 
 
 def _signed(seconds: float) -> str:

@@ -1,10 +1,11 @@
 """Which judged runs are nearest to a run, and so which error to expect of it.
 
-The rule: only runs with the same time model on the same accelerator count. Of these, the nearest
-number of ranks comes first (by how often it doubles), then the type of the weights, then the load
-(by classes), and last whether the model is among them. Groups of fewer than three runs count only
-where there is no larger one on that accelerator. Each metric has its own nearest group, because not
-every published run has every metric.
+The rule: only runs with the same time model on the same accelerator count. Of these, runs of the
+same engine count if there are three of one kind, else those of all engines. Then the nearest number
+of ranks comes first (by how often it doubles), then the type of the weights, then the load (by
+classes), and last whether the model is among them. Groups of fewer than three runs count only where
+there is no larger one on that accelerator. Each metric has its own nearest group, because not every
+published run has every metric.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .table import LOADS, METRICS, PRECISIONS, Error, Group
+from .table import ALL, LOADS, METRICS, PRECISIONS, Error, Group
 
 _ENOUGH = 3
+_MOST_QUEUEING = 0.5
 _ENGINES = ("vllm", "sglang", "trtllm")  # of the published runs
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The run of which an error is expected. engine: name of its profile."""
+    """The run of which an error is expected. engine: name of its profile. queueing: the part of the
+    time to first token that its requests wait in the queue."""
 
     times: str
     hardware: str
@@ -30,12 +33,19 @@ class Asked:
     ranks: int
     precision: str
     load: str
+    queueing: float = 0.0
+
+    @property
+    def near_saturation(self) -> bool:
+        """Whether requests mostly wait, so that a small error of service times is a large one of
+        TTFT, larger than in judged runs."""
+        return self.queueing > _MOST_QUEUEING
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The nearest group with one metric. differs: in what it is not like the run, of `ranks`,
-    `precision`, `load` and `model`."""
+    """The nearest group with one metric. differs: in what it is not like the run, of `engine`,
+    `ranks`, `precision`, `load` and `model`."""
 
     metric: str
     group: Group
@@ -71,10 +81,14 @@ def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
 
 def _nearest(asked: Asked, metric: str, groups: Sequence[Group]) -> Nearest:
     large = [group for group in groups if group.errors[metric].runs >= _ENOUGH]
-    group = min(large or groups, key=lambda group: _distance(asked, group))
+    known = large or groups
+    own = [group for group in known if group.engine == asked.engine]
+    every = [group for group in known if group.engine == ALL]
+    group = min(own or every, key=lambda group: _distance(asked, group))
     differs = tuple(
         name
         for name, alike in (
+            ("engine", group.engine == asked.engine),
             ("ranks", group.ranks == asked.ranks),
             ("precision", group.precision == asked.precision),
             ("load", group.load == asked.load),

@@ -1,9 +1,10 @@
 """The errors that were found when predictions were judged: a small table that comes with hicache.
 
 `hicache fidelity` replays measurements that others published and writes the table (judged.json):
-for each time model, accelerator, number of ranks, type of weights and load, how many judged runs
-there were, and the median and the ninth tenth of their absolute errors. No published value is in
-it. Does not choose a group (see nearest) or say anything (see words).
+for each time model, accelerator, number of ranks, type of weights, load and engine, and for all
+engines together, how many judged runs there were, and the median and the ninth tenth of their
+absolute errors. No published value is in it. Does not choose a group (see nearest) or say anything
+(see words).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from hicache.core.errors import CallerError
 from hicache.files import text_of
 from sim.engine.sequence import RequestResult
 
-SCHEMA = 1
+SCHEMA = 2
 METRICS = ("ttft", "tpot", "throughput")
 PRECISIONS = ("bf16", "fp8", "fp4", "int4")
 # Requests that run at once, by the first number of each class.
 LOADS = {"1": 1, "2 to 8": 2, "9 to 64": 9, "65 or more": 65}
+ALL = "all"  # engines, in a group of theirs
 _FILE = "judged.json"
 _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
@@ -46,6 +48,7 @@ class Judged:
     at_once: float
     metric: str
     error: float
+    engine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,14 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Judged runs of one kind. load: one of LOADS. errors: by metric."""
+    """Judged runs of one kind. load: one of LOADS. engine: its name, or ALL. errors: by metric."""
 
     times: str
     hardware: str
     ranks: int
     precision: str
     load: str
+    engine: str
     models: tuple[str, ...]
     errors: Mapping[str, Error]
 
@@ -93,12 +97,13 @@ def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int =
 
 def summary(judged: Iterable[Judged]) -> str:
     """The text of the table. The same figures in any order give the same text."""
-    errors: dict[tuple[str, str, int, str, str], dict[str, list[float]]] = {}
-    models: dict[tuple[str, str, int, str, str], set[str]] = {}
+    errors: dict[tuple[str, str, int, str, str, str], dict[str, list[float]]] = {}
+    models: dict[tuple[str, str, int, str, str, str], set[str]] = {}
     for one in judged:
-        key = one.times, one.hardware, one.ranks, one.precision, load(one.at_once)
-        errors.setdefault(key, {}).setdefault(one.metric, []).append(abs(one.error))
-        models.setdefault(key, set()).add(one.model)
+        for engine in (ALL, one.engine):
+            key = one.times, one.hardware, one.ranks, one.precision, load(one.at_once), engine
+            errors.setdefault(key, {}).setdefault(one.metric, []).append(abs(one.error))
+            models.setdefault(key, set()).add(one.model)
     groups = [
         Group(
             *key,
@@ -150,7 +155,7 @@ def parse(text: str, name: str) -> tuple[Group, ...]:
 def _group(found: Any, where: str) -> Group:
     if not isinstance(found, dict):
         raise _wrong(where, "an object", type(found).__name__)
-    for field in ("times", "hardware", "precision", "load"):
+    for field in ("times", "hardware", "precision", "load", "engine"):
         if not isinstance(found.get(field), str):
             raise _wrong(where, f"a text as {field}", repr(found.get(field)))
     ranks, models, errors = (found.get(field) for field in ("ranks", "models", "errors"))
@@ -168,6 +173,7 @@ def _group(found: Any, where: str) -> Group:
         ranks=ranks,
         precision=found["precision"],
         load=found["load"],
+        engine=found["engine"],
         models=tuple(models),
         errors={
             name: _read_error(errors[name], f"{where}, {name}")

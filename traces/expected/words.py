@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from .nearest import Asked, Expected, Nearest
-from .table import METRICS
+from .table import ALL, METRICS
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
+_OF_GROUP = ("hardware", "engine", "ranks", "precision", "load")
 _DIRECTION = "trust their direction more than their size"
 
 
@@ -23,7 +24,15 @@ def sentence(expected: Expected) -> str:
             parts[-1].append(one)
         else:
             parts.append([one])
-    return f"Expected error: {'; '.join(_part(part, expected.asked) for part in parts)}."
+    told = f"Expected error: {'; '.join(_part(part, expected.asked) for part in parts)}."
+    return told + (_saturated(expected.asked) if expected.asked.near_saturation else "")
+
+
+def _saturated(asked: Asked) -> str:
+    return (
+        f" Requests wait in the queue for {_percent(asked.queueing)} of their time to first token: "
+        "so near saturation TTFT errs by more than that; hicache size measures by how much."
+    )
 
 
 def document(expected: Expected) -> dict[str, Any]:
@@ -44,7 +53,7 @@ def _metric(one: Nearest | None) -> dict[str, Any]:
         "runs": one.error.runs if one else 0,
         "median": one and one.error.median,
         "nine_tenths": one and one.error.nine_tenths,
-        **{name: getattr(group, name, None) for name in ("hardware", "ranks", "precision", "load")},
+        **{name: getattr(group, name, None) for name in _OF_GROUP},
         "models": list(group.models) if group else [],
         "differs": list(one.differs) if one else [],
     }
@@ -90,8 +99,9 @@ def _part(found: Sequence[Nearest], asked: Asked) -> str:
     counts = [one.error.runs for one in found]
     runs = f"{min(counts)} to {max(counts)}" if min(counts) != max(counts) else f"{counts[0]}"
     limits = _listed([_percent(one.error.nine_tenths) for one in found])
+    engine = "all engines" if group.engine == ALL else group.engine
     text = (
-        f"{medians} (median of {runs} judged {'run' if runs == '1' else 'runs'} on "
+        f"{medians} (median of {runs} judged {'run' if runs == '1' else 'runs'} of {engine} on "
         f"{group.hardware} with {_ranks(group.ranks)}, {group.precision} weights and {group.load} "
         f"at once; nine of ten within {limits}"
     )

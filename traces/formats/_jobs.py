@@ -97,10 +97,10 @@ class Jobs(Sequence[Job]):
         arrivals = self.arrivals_ns
         arrivals[timed] -= arrivals[timed].min()
 
-    def spread(self) -> None:
+    def spread(self, seed: int = 0) -> None:
         """Requests that arrive at one instant now arrive evenly until the next one, in their order,
-        and within the median distance of two instants. Those that wait for another request keep
-        their delays."""
+        and within the median distance of two instants; with a seed above 0, at random times in that
+        time, in their order. Those that wait for another request keep their delays."""
         timed = np.flatnonzero(self.afters < 0)
         arrivals = self.arrivals_ns
         instants, first, which, counts = np.unique(
@@ -111,6 +111,12 @@ class Jobs(Sequence[Job]):
         apart = np.diff(instants)
         usual = int(np.median(apart))
         room = np.minimum(np.append(apart, usual), usual)
+        if seed:
+            draw = np.random.Generator(np.random.PCG64([seed, len(timed)]))
+            late = draw.integers(0, np.maximum(room, 1)[which])
+            order = np.lexsort((late, which))
+            arrivals[timed] = instants[which] + late[order]
+            return
         turn = np.arange(len(timed)) - first[which]
         step, rest = np.divmod(room, counts)  # turn * room could exceed 64 bits
         arrivals[timed] = instants[which] + turn * step[which] + turn * rest[which] // counts[which]

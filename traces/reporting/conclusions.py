@@ -22,7 +22,7 @@ from ..terminal.tables import percent
 from . import losses
 from .advice import NEGLIGIBLE, device_pool, host_memory
 from .fleet import fleet_sentences
-from .overload import Load, eased
+from .overload import MOST_LOAD, Load, eased
 from .refusals import for_pages, how_often
 from .slo import sentences as limits_kept
 from .stored import advice as storage_advice
@@ -143,6 +143,8 @@ def saved_s(settings: Settings, run: Run) -> float:
 
 def _load(options: ReplayOptions, settings: Settings, run: Run, load: Load) -> list[str]:
     share = f"{_percent(load.queueing)} of the time to first token"
+    if load.overloaded and load.offered <= MOST_LOAD:
+        return [f"Overloaded: the queue is long nearly all the time; queueing dominates ({share})."]
     if load.overloaded:
         return [
             f"Offered {load.offered:.1f} x what this machine can do; queueing dominates ({share})."

@@ -15,6 +15,7 @@ def expected_of(settings: Settings, run: Run, latency: Latency) -> Expected:
     """What is known of runs like this one."""
     replicas = 1 if run.fleet is None else len(run.fleet.replicas)
     at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
+    queue, ttft = (latency.spreads[name].mean for name in ("queue", "ttft"))
     asked = Asked(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
@@ -23,5 +24,6 @@ def expected_of(settings: Settings, run: Run, latency: Latency) -> Expected:
         ranks=settings.parallelism.ranks,
         precision=table.precision(settings.model.weight_dtype),
         load=table.load(at_once),
+        queueing=queue / ttft if ttft else 0.0,
     )
     return expected_error(asked, table.shipped())

@@ -6,8 +6,11 @@
 Only requests with an arrival time count for the load: a request that waits for another one (a
 closed loop) slows down with the machine. A machine that keeps up begins its answers as fast as
 requests arrive, so its offered load is 1, plus the latency of the last request. A machine with half
-the speed that the trace needs takes twice as long. It is called overloaded if it took a tenth
-longer than the arrivals and if requests spent most of the time to their first token in the queue.
+the speed that the trace needs takes twice as long. It is called overloaded if requests spent most
+of the time to their first token in the queue, and if it took a tenth longer than the arrivals or
+its queue was long nearly all the time: nine tenths of the requests waited ten times as long as
+their passes took. A little more load than the machine can do makes a long queue long before it
+makes a long run.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from ..formats._jobs import Jobs
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Offered
 
-_MOST_LOAD = 1.1
+MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
+_MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10
 _ROOM = 0.9  # of what the machine can do, for the advice
 
@@ -34,15 +38,18 @@ class Load:
     """offered: multiples of what the machine can do, 0 if it cannot be told. See the module.
 
     waits: the time in the queue as a multiple of the time that passes computed; 0 without passes.
+    waiting: the part of the requests that waited ten times as long as their passes took.
     """
 
     offered: float
     queueing: float
     waits: float = 0.0
+    waiting: float = 0.0
 
     @property
     def overloaded(self) -> bool:
-        return self.offered > _MOST_LOAD and self.queueing > _MOST_QUEUEING
+        too_much = self.offered > MOST_LOAD or self.waiting > _MOST_WAITING
+        return too_much and self.queueing > _MOST_QUEUEING
 
     @property
     def queued(self) -> bool:
@@ -64,6 +71,7 @@ def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) 
             min((one.arrival_ns for one in served), default=0),
             max((one.arrival_ns for one in served), default=0),
             max((one.first_token_ns for one in served), default=0),
+            sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served),
         )
     )
 
@@ -77,7 +85,9 @@ def load_offered(offered: Offered, concurrency: int = 0) -> Load:
     span_ns = offered.last_arrival_ns - first
     if offered.requests < _LEAST_REQUESTS or not span_ns or concurrency:
         return Load(0.0, queueing, waits)
-    return Load((offered.last_first_token_ns - first) / span_ns, queueing, waits)
+    load = (offered.last_first_token_ns - first) / span_ns
+    waiting = offered.waiting / offered.requests
+    return Load(load, queueing, waits, waiting)
 
 
 def eased(load: Load, settings: Settings) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .plan import gpus_of
+from ..deciding.chance import span
+from ..deciding.serving import Served, sentences
+from ..terminal.tables import percent
 
-ATTAINED = 0.9  # of the requests, where there are limits
 _OF_A_CACHE = ("working_set", "capacity", "policy", "tier_bandwidth")
 
 
-def without_hits(verdict: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def without_hits(
+    verdict: Mapping[str, Any], points: Sequence[Mapping[str, Any]], served: Sequence[Served]
+) -> dict[str, Any]:
     """The verdict of these points without what it says of a cache."""
     limits = [one for one in verdict["limits"] if one["resource"] not in _OF_A_CACHE]
     buys = [
@@ -22,9 +25,10 @@ def without_hits(verdict: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
         for one in verdict["buys"]
         if one["resource"] == "gpu"
     ]
+    told = [*sentences(served), *map(_times, points), *(one["sentence"] for one in limits)]
     return {
         **verdict,
-        "sentences": [*served(points), *(one["sentence"] for one in limits)],
+        "sentences": told,
         "limits": limits,
         "evidence": [fact for one in limits for fact in one["evidence"]],
         "buys": buys,
@@ -32,29 +36,14 @@ def without_hits(verdict: Mapping[str, Any], points: Sequence[Mapping[str, Any]]
     }
 
 
-def served(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each number of GPUs, the largest load that was tried and that it serves."""
-    told = []
-    for gpus in sorted({point["config"]["tp"] for point in points}):
-        tried = [point for point in points if point["config"]["tp"] == gpus]
-        tried.sort(key=lambda point: point["config"]["speed"])
-        good = [point for point in tried if _serves(point)]
-        name = gpus_of(gpus)
-        if not good:
-            told.append(f"{name}: no load that was tried is served; try a lower --speed.")
-            continue
-        most, more = good[-1], good[-1] is not tried[-1]
-        ttft, tpot = (most["latency_s"][key]["p90"] for key in ("ttft", "tpot"))
-        end = "" if more else ", the largest load that was tried"
-        told.append(
-            f"{name}: the trace is served at {most['config']['speed']:g} x its speed{end}, with a "
-            f"p90 time to first token of {ttft:,.2f} s and {tpot * 1e3:,.0f} ms per output token."
-        )
-    return told
-
-
-def _serves(point: Mapping[str, Any]) -> bool:
-    """Whether it keeps up, and attains its limits, if there are any, for most requests."""
-    slo = point.get("slo")
-    attained = slo is None or slo["attained_rate"] >= ATTAINED
-    return attained and not (point.get("load") or {}).get("overloaded")
+def _times(point: Mapping[str, Any]) -> str:
+    """The times of a point, and how many requests keep the limits."""
+    replays = point["replays"]
+    times = [
+        f"{name} TTFT {span(replays[f'ttft_{name}_s'], lambda one: f'{one:.2f}')} s"
+        for name in ("p50", "p90")
+    ]
+    if replays["attained_rate"]:
+        kept = span(replays["attained_rate"], lambda one: percent(one, 1))
+        times.append(f"{kept} of the requests keep the limits")
+    return f"{point['label']}: {', '.join(times)}."

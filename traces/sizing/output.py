@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from math import log
 from typing import Any, TextIO
 
 from ..deciding.break_even import BreakEven, break_even
 from ..deciding.prices import Prices
+from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS
 from ..deciding.verdict import decide
 from ..expected.words import together as errors_together
 from ..html.document import report
@@ -28,7 +30,9 @@ from ..terminal.tables import console, percent, print_sentences
 from ..terminal.text import name as shown_name
 from .lengths import without_hits
 from .plan import gpus_of
-from .study import Study
+from .study import Moved, Study
+
+_STEEP = 2.0  # times as far as the error of a pass
 
 
 def show(
@@ -47,14 +51,13 @@ def show(
     document = _report(found, prices, command, assumed, warnings)
     told = document["verdict"]["sentences"]
     with ignore_broken_pipe():
-        title = f"{len(found.points)} of {found.tasks} points"
-        print_outcomes(title, outcomes, out, ranked=False)
+        print_sentences("Verdict", told, out)
+        print_outcomes(_title(found), outcomes, out, ranked=False)
         if document["curve"]:
             print_curve(document["curve"], out)
         if warnings:
             print_sentences("Warnings", warnings, out)
         print_sentences("What was assumed", assumed, out)
-        print_sentences("Verdict", told, out)
     files: list[tuple[str, Iterable[str]]] = []
     if html and found.points:
         files.append((html, [render(document)]))
@@ -67,6 +70,13 @@ def show(
             console(out).print(f"wrote {', '.join(written)}", markup=False)
 
 
+def _title(found: Study) -> str:
+    at = ""
+    if found.curves is not None and found.options.speed is not None:
+        at = f" at {float(found.speed):g} x the speed of the trace"
+    return f"{len(found.points)} of {found.tasks} points{at}, {found.replays} replays in all"
+
+
 def _report(
     found: Study, prices: Prices | None, command: str, assumed: list[str], warnings: list[str]
 ) -> dict[str, Any]:
@@ -75,9 +85,13 @@ def _report(
     if found.options.slo is not None:
         slo = {f"{name}_s": limit / 1e9 for name, limit in found.options.slo.limits}
     curve = found.curves.document() if found.curves else None
-    verdict = decide(found.points, curve, slo, prices, _break_even(found)).document()
+    verdict = decide(
+        *(found.points, curve, slo, prices, _break_even(found)),
+        served=found.served,
+        idle=found.idle,
+    ).document()
     if not trace.identity:
-        verdict = without_hits(verdict, found.points)
+        verdict = without_hits(verdict, found.points, found.served)
     return report(
         f"How much memory {os.path.basename(trace.path)} needs",
         command,
@@ -111,24 +125,17 @@ def _break_even(found: Study) -> BreakEven | None:
 def assumptions(found: Study) -> list[str]:
     """What was chosen without being asked for, and how good estimates are."""
     told = []
-    options, tried = found.options, found.pilot
-    if options.speed is None and options.request_rate is None and tried is not None:
-        speed = float(tried.served)
-        if tried.served < 1:
-            told.append(
-                f"The trace offers {tried.offered:.1f} x what this machine can do without host "
-                f"memory (its first {tried.requests:,} requests), so it is played at {speed:g} of "
-                "its speed; --speed sets another."
-            )
-        elif tried.offered:
-            told.append(
-                f"This machine can serve the trace at its own speed (its first {tried.requests:,} "
-                "requests were tried)."
-            )
-    if found.spread:
+    options = found.options
+    if found.served:
+        rule = RULE_WITHOUT_LIMITS
+        if found.idle is not None:
+            rule = f"{RULE}; on an idle machine {percent(found.idle, 1)} of all do."
+        told.append(f"{rule} The largest load that is served was searched to within 5 %.")
+    if found.options.spread:
+        coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
         told.append(
-            "The clock of the trace is coarse, so requests of one instant arrive evenly until the "
-            "next one (--spread)."
+            f"{coarse} arrive at random times until the next timestamp (--spread, --seed); a range "
+            "is of replays with other draws of these times."
         )
     if found.curves is None:
         told.append(
@@ -141,7 +148,30 @@ def assumptions(found: Study) -> list[str]:
         told.append(f"Sizes of host memory{together} that were tried: {sizes}.")
     if found.rate < 1:
         told.append(_sampling(found))
-    return [*told, *errors_together(point.get("expected_error") for point in found.points)]
+    told += errors_together(point.get("expected_error") for point in found.points)
+    return told + moved_times(found.moved)
+
+
+def moved_times(moved: Moved | None) -> list[str]:
+    """How far times move with the error of a pass, as it was measured by replays."""
+    if moved is None:
+        return []
+    whose = "the error to expect of a token's time" if moved.judged else "an assumed error"
+    told = []
+    for label, times in moved.points.items():
+        parts, most = [], 0.0
+        for name, (less, plain, more) in times.items():
+            if less and plain:
+                by = max(abs(log(one / plain)) for one in (less, more))
+                most = max(most, by / log(1 + moved.error))
+            parts.append(f"{name} TTFT {less:.2f} to {more:.2f} s ({plain:.2f} s as modelled)")
+        near = f" (near saturation: up to {most:.1f} times as far as the error)"
+        end = near if most > _STEEP else ""
+        told.append(f"{label}: {', '.join(parts)}{end}")
+    return [
+        f"With passes that take {percent(moved.error, 0)} less or more ({whose}), replayed: "
+        f"{'; '.join(told)}."
+    ]
 
 
 def _sampling(found: Study) -> str:

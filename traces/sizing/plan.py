@@ -2,15 +2,14 @@
 is to change at the size that is about enough.
 
     no host memory       what the device does alone
-    a ladder             sizes in powers of two, up to what brings nearly every hit that there is
+    a ladder             sizes in powers of two, from what adds hits to what brings nearly all
     other write policies at the knee of the ladder: the smallest size with most of the hits
     a faster link        there, too: whether the bandwidth of the host link binds
-    a higher load        there and without host memory: where each of them stops to serve in time
     twice the GPUs       without host memory: what they would buy instead
     storage              behind small sizes, if it was named
 
-The curve of the trace tells all of that beforehand, so every point is known before the first one
-runs. Does not run them; see sweeping/running.
+The curve of the trace tells the sizes beforehand. Does not choose loads (see search) or run points
+(see study).
 """
 
 from __future__ import annotations
@@ -24,15 +23,16 @@ from typing import Any
 from hicache.core import registry
 
 from ..curves.distances import Curve
+from ..replaying.load.slo import Slo
 from ..replaying.options import WRITE_POLICY, ReplayOptions
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
-MOST_SIZES = 6
-NEARLY_ALL = Fraction(99, 100)  # of the hits of an unbounded cache
+MOST_SIZES = 4
+NEARLY_ALL = Fraction(19, 20)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
-LOADS = (Fraction(5, 4), Fraction(3, 2))  # multiples of the load
-_LENGTHS_ONLY = tuple(Fraction(load, 2) for load in (1, 2, 4, 8, 16, 32))
+LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
+Named = tuple[str, Point]
 _HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
 _STORAGE = (
     *("storage", "storage_size", "storage_bandwidth", "storage_latency", "prefetch"),
@@ -50,6 +50,7 @@ class Ladder:
 
 def ladder(
     curve: Curve,
+    input_tokens: int,
     page_bytes: int,
     device_pages: int,
     given: Sequence[int] | None,
@@ -59,31 +60,22 @@ def ladder(
     memory adds to the device; otherwise less of it than the device has holds nothing more."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
-        top = enough_pages(curve)
-        low = 1 if exclusive else device_pages
-        sizes = _between(low * page_bytes, max(low, top) * page_bytes)
+        top = max(1, curve.pages_for(NEARLY_ALL * curve.unbounded))
+        low = curve.pages_for(curve.hit_tokens(device_pages) + LITTLE * input_tokens)
+        if exclusive:
+            low, top = max(0, low - device_pages), max(1, top - device_pages)
+        low = max(1 if exclusive else device_pages, min(low or top, top))
+        sizes = _between(low * page_bytes, top * page_bytes)
     if not sizes:
         return Ladder((), 0)
 
     def hits(size: int) -> int:
-        return curve.hit_tokens(max(size // page_bytes, device_pages))
+        pages = size // page_bytes
+        return curve.hit_tokens(pages + device_pages if exclusive else max(pages, device_pages))
 
     base = curve.hit_tokens(device_pages)
     wanted = base + MOST * (hits(sizes[-1]) - base)
     return Ladder(sizes, next(size for size in sizes if hits(size) >= wanted))
-
-
-def enough_pages(curve: Curve) -> int:
-    """The smallest LRU cache with nearly all hits of an unbounded one."""
-    wanted = curve.hit_tokens(curve.unique) * NEARLY_ALL
-    low, high = 0, curve.unique
-    while low < high:
-        middle = (low + high) // 2
-        if curve.hit_tokens(middle) >= wanted:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _between(low: int, high: int) -> tuple[int, ...]:
@@ -93,18 +85,27 @@ def _between(low: int, high: int) -> tuple[int, ...]:
     last = len(known) - 1
     top = next((place for place, size in enumerate(known) if size >= high), last)
     first = next((place for place, size in enumerate(known) if size >= low), last)
-    places = range(first, top + 1)
+    places = range(first, max(first, top) + 1)
     step = max(1.0, (len(places) - 1) / (MOST_SIZES - 1))
     chosen = {places[round(index * step)] for index in range(min(MOST_SIZES, len(places)))}
     return tuple(known[place] for place in sorted(chosen))
 
 
-def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[str, Point]]:
-    """The points with their labels, in the order of the table. base: without host memory."""
+def ladder_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
+    """No host memory, then the sizes, ascending. base: with the load."""
+    base = _without_storage(base)
+    return [
+        ("no host memory", _at(base)),
+        *((f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes),
+    ]
+
+
+def other_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
+    """What else there is to change. base: with the load; what reads storage is for the points with
+    storage alone."""
     stored: dict[str, Any] = {name: getattr(base, name) for name in _STORAGE}
-    base = _without_host(replace(base, **_load_of(base, speed), **dict.fromkeys(_STORAGE)))  # type: ignore[arg-type]
-    found = [("no host memory", _at(base))]
-    found += [(f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes]
+    base = _without_storage(base)
+    found: list[Named] = []
     fixed = steps.knee
     if fixed:
         at = f"{_size(fixed)} host"
@@ -115,13 +116,6 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
                 found.append((f"{at}, {policy}", point))
         link = _at(base, host_bytes=fixed, host_bandwidth=_twice(base.host_bandwidth))
         found.append((f"{at}, host link 2x", link))
-    for load in LOADS:
-        faster = _load_of(base, speed, load)
-        if load == LOADS[0] or not fixed:
-            found.append((f"no host memory, {_load(load)}", _at(base, **faster)))
-        if fixed:
-            point = _at(base, host_bytes=fixed, **faster)
-            found.append((f"{_size(fixed)} host, {_load(load)}", point))
     found.append((f"no host memory, {gpus_of(2 * base.tp)}", _at(base, tp=2 * base.tp)))
     if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
@@ -130,34 +124,56 @@ def points(base: ReplayOptions, steps: Ladder, speed: Fraction) -> list[tuple[st
     return found
 
 
+def machines(base: ReplayOptions, steps: Ladder | None) -> list[Named]:
+    """The machines whose largest load is searched: without host memory and with the knee; for a
+    trace of lengths only (no ladder) the GPUs that were given, and twice as many."""
+    base = _without_storage(base)
+    if steps is None:
+        return [(gpus_of(gpus), _at(base, tp=gpus)) for gpus in (base.tp, 2 * base.tp)]
+    found = [("no host memory", _at(base))]
+    if steps.knee:
+        found.append((f"{_size(steps.knee)} host", _at(base, host_bytes=steps.knee)))
+    return found
+
+
+def loaded(named: Named, speed: Fraction, seed: int | None = None) -> Named:
+    """The point at another speed, which its label names; with another draw of what is random."""
+    label, point = named
+    label = f"{label}, {float(speed):g}x speed"
+    return label, _with(point, speed=speed, **({} if seed is None else {"seed": seed}))
+
+
+def at_speed(point: Point, speed: Fraction) -> Point:
+    """The point at another speed; as it is where its load is a rate or a concurrency."""
+    changed = {} if "speed" not in _load_of(point.options, speed) else {"speed": speed}
+    return _with(point, **changed)
+
+
+def drawn(named: Named, seed: int) -> Named:
+    """The point with another draw of what is random."""
+    label, point = named
+    return f"{label}, draw {seed}", _with(point, seed=seed)
+
+
+def slower_passes(named: Named, factor: Fraction) -> Named:
+    """The point as it is if every pass, copy and step of the host takes `factor` times as long.
+
+    That is the load times the factor, with all times of the replay the factor longer. So it is a
+    replay at that load whose limits are the factor shorter, and whose times are to be multiplied.
+    """
+    label, point = named
+    options = point.options
+    changed = _load_of(options, options.speed or Fraction(1), factor)
+    if options.slo is not None:
+        limits = {f"{name}_ns": int(limit / factor) for name, limit in options.slo.limits}
+        changed["slo"] = Slo(**limits)
+    return f"{label}, passes {float(factor):g}x as long", _with(point, **changed)
+
+
 def _twice(link: Bandwidth | None) -> Bandwidth:
     if link is not None and link.bytes_per_s:
         return replace(link, bytes_per_s=2 * link.bytes_per_s)
     return Bandwidth(2 * (Fraction(1) if link is None else link.factor))
-
-
-def followed(chosen: Sequence[tuple[str, Point]], steps: Ladder) -> set[str]:
-    """The labels of the points that are worth a longer replay, which tells why tokens were lost:
-    the first one, the knee and the largest size."""
-    sizes = {0, steps.knee, *steps.sizes[-1:]}
-    return {
-        label
-        for label, point in chosen
-        if set(point.varied) == {"host_bytes"} and point.varied["host_bytes"].value in sizes
-    }
-
-
-def points_of_lengths(base: ReplayOptions, speed: Fraction) -> list[tuple[str, Point]]:
-    """For a trace of lengths only: nothing can be reused, so load and GPUs are what varies."""
-    base = _without_host(base)
-    return [
-        (
-            f"{gpus_of(gpus)}, {_load(load)}",
-            _at(base, **_load_of(base, speed, load), tp=gpus),
-        )
-        for gpus in (base.tp, 2 * base.tp)
-        for load in _LENGTHS_ONLY
-    ]
 
 
 def _load_of(
@@ -182,6 +198,16 @@ def _without_host(options: ReplayOptions) -> ReplayOptions:
     return replace(options, host_ratio=Fraction(0), host_bytes=None, host_pages=None)
 
 
+def _without_storage(options: ReplayOptions) -> ReplayOptions:
+    nothing: dict[str, Any] = dict.fromkeys(_STORAGE)
+    return replace(options, **nothing)
+
+
+def _with(point: Point, **changed: Any) -> Point:
+    varied = point.varied | {name: Value(_text(value), value) for name, value in changed.items()}
+    return Point(replace(point.options, **changed), varied)
+
+
 def _at(base: ReplayOptions, **varied: Any) -> Point:
     """A point that differs from the base. Its host memory is always named."""
     varied = {"host_bytes": 0} | varied
@@ -204,7 +230,3 @@ def _size(size: int) -> str:
 
 def gpus_of(count: int) -> str:
     return f"{count} GPU{'s' * (count > 1)}"
-
-
-def _load(load: Fraction) -> str:
-    return f"{float(load):g}x load"

@@ -1,59 +1,80 @@
-"""A study of sizes, step by step: the trace, its curve, a pilot, the points, their replays.
+"""A study of sizes, step by step: the trace, its curve, a pilot, the loads, the points.
 
     curve     exact, of the whole trace: which sizes are worth a replay
-    pilot     a short replay: at which speed the machine can serve the trace
-    points    see plan; of a sampled trace they are scaled, see sampling
-    replays   in processes, resumable
+    pilot     a short replay: about how much the machine can do
+    loads     replays at loads that bracket what the machine serves, without and with host memory
+    points    see plan; those of the ladder several times, with other draws of what is random
+    errors    the same with passes that take longer or shorter by the error to expect
 
-Does not print or conclude; see output.
+Of a sampled trace all points are scaled, see sampling. Does not print or conclude; see output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.version import VERSION
 
 from ..curves.curves import CurveOptions, Curves, curves_of
+from ..deciding.serving import Served, serves
 from ..formats.base import Paged, Trace
-from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..reporting import timestamps
-from ..sweeping.grid import Point, check_simulated, tasks_of
-from ..sweeping.identity import canonical, decisions, trace_digest
-from ..sweeping.running import How, Measured, measured
-from ..sweeping.work import PointWork, Traces, opened_once
+from ..sweeping.grid import Point, check_simulated
+from ..sweeping.running import How, Measured
+from ..sweeping.work import Traces
 from ..terminal.workers import cores
 from . import plan, sampling
 from .pilot import Pilot, pilot
+from .plan import Named
+from .repeated import together
+from .replays import Document, Replays
+from .search import Search, typed
+
+_IDLE = 20  # times less than the first load that is tried
+_LOADS = 8  # replays for the load of a machine: to choose a part for a budget
+_UNKNOWN_ERROR = 0.2  # of times that were never judged
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked for beside the replay. sizes: bytes of host memory; None to choose them.
-    budget_s: None without one. The others as in sweeping/running."""
+    budget_s: None without one. draws: replays of each point of the ladder. The others as in
+    sweeping/running."""
 
     sizes: Sequence[int] | None
     budget_s: float | None
+    draws: int
     executor: str
     jobs: int
     path: str | None
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """How far times move if every pass takes longer and shorter by the error to expect. points: for
+    each machine its label, and the p50 and p90 time to first token with passes that are shorter, as
+    modelled, and longer, in seconds."""
+
+    error: float
+    judged: bool
+    points: Mapping[str, Mapping[str, Sequence[float]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
     """All that a report is made of. trace, paged, settings: whole, without host memory. curves:
-    None for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if that
-    is not all. points: documents, with the sizes that they stand for. spread: whether a coarse
-    clock was spread although nobody asked for it."""
+    None for a trace of lengths only. pilot: None where the load does not depend on time. rate: the
+    part that was replayed. error: of hit rates, if that is not all. served: the limit of each
+    machine; empty where the load was given. idle: the part of the requests that keep the limits on
+    an idle machine. points: documents, with the sizes that they stand for. moved: None without
+    times that can be scaled. spread: whether a coarse clock was spread although nobody asked for
+    it."""
 
     trace: Trace
     paged: Paged
@@ -64,10 +85,15 @@ class Study:
     pilot: Pilot | None
     rate: Fraction
     error: sampling.Error | None
-    measured: Measured
-    points: Sequence[dict[str, Any]]
+    served: Sequence[Served]
+    idle: float | None
+    speed: Fraction
+    points: Sequence[Document]
     tasks: int
+    replays: int
+    moved: Moved | None
     spread: bool
+    ended: Measured
 
 
 def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
@@ -81,45 +107,176 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     settings, paged = resolve(bare, trace)
     curves, steps = None, plan.Ladder((), 0)
     if trace.identity:
-        page_bytes, device = (
-            settings.page_bytes[0] * settings.page_ranks,
-            settings.core.device_pages[0],
-        )
-        each = page_bytes // paged.page_size
-        curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))
-        steps = plan.ladder(curves.lru, page_bytes, device, asked.sizes, base.exclusive)
+        curves, steps = _curves(trace, paged, settings, asked.sizes, base.exclusive)
     tried = pilot(bare, traces) if _open_loop(base) else None
-    speed = base.speed or (tried.served if tried else Fraction(1))
-    chosen = plan.points(base, steps, speed) if curves else plan.points_of_lengths(base, speed)
-    chosen = _possible(chosen, trace)
+    first = base.seed or 1
+    base = replace(base, seed=first)
+    speed = base.speed or (min(tried.served, Fraction(1)) if tried else Fraction(1))
+    base = replace(base, speed=speed) if base.request_rate is None else base
     rate = given.sample or Fraction(1)
+    machines = _possible(plan.machines(base, steps if curves else None), trace)
+    fixed = [*plan.ladder_points(base, steps), *plan.other_points(base, steps)] if curves else []
+    fixed = _possible(fixed, trace)
     if asked.budget_s is not None:
-        jobs = asked.jobs or cores()
-        rate = sampling.part_for(
-            asked.budget_s, trace, paged.page_size, len(chosen), min(jobs, len(chosen))
-        )
+        count = len(machines) * (_LOADS + 2) + len(fixed) + asked.draws * (1 + len(steps.sizes))
+        jobs = min(asked.jobs or cores(), count)
+        rate = sampling.part_for(asked.budget_s, trace, paged.page_size, count, jobs)
     error = None
-    if rate < 1:
-        if curves is not None:
-            error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
-        chosen = _scaled(chosen, rate, settings, tried, trace)
-    followed = plan.followed(chosen, steps)
-    found, documents = _replayed(chosen, followed, asked, command, base, rate)
+    if rate < 1 and curves is not None:
+        error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
+    replays = _replays(asked, command, base, _Scaling(rate, settings, tried, trace))
+    served: list[Served] = []
+    idle, at = None, [speed] * len(machines)
+    if tried is not None and given.speed is None and given.request_rate is None:
+        served, idle = _searched(machines, replays, tried)
+        limits = [one.served or one.refused or speed for one in served]
+        at = [min(Fraction(1), limits[0])] * len(limits) if curves else limits
+        speed = at[0]
+    seeds = range(first, first + asked.draws)
+    if curves is None:
+        named = [plan.loaded(one, load) for one, load in zip(machines, at, strict=True)]
+    else:
+        named = [(label, plan.at_speed(point, speed)) for label, point in fixed]
+    repeated = len(named) if curves is None else 1 + len(steps.sizes)
+    points = _drawn(named[:repeated], named[repeated:], seeds, replays)
+    moved = _moved(machines, at, points, replays) if tried is not None else None
     return Study(
-        *(trace, paged, settings, base, curves, steps, tried, rate, error, found, documents),
-        len(chosen),
-        spread,
+        *(trace, paged, settings, base, curves, steps, tried, rate, error, served, idle, speed),
+        *(points, len(named), replays.count, moved, spread, replays.ended),
     )
+
+
+def _curves(
+    trace: Trace, paged: Paged, settings: Settings, sizes: Sequence[int] | None, exclusive: bool
+) -> tuple[Curves, plan.Ladder]:
+    page_bytes = settings.page_bytes[0] * settings.page_ranks
+    device = settings.core.device_pages[0]
+    each = page_bytes // paged.page_size
+    curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))
+    tokens = trace.jobs.input_tokens
+    return curves, plan.ladder(curves.lru, tokens, page_bytes, device, sizes, exclusive)
+
+
+def _searched(
+    machines: Sequence[Named], replays: Replays, tried: Pilot
+) -> tuple[list[Served], float | None]:
+    """The largest load that each machine serves, all of them searched side by side; and the part of
+    the requests that keep the limits when there is hardly any load."""
+    start = tried.served / 2
+    searches = [Search(start) for _ in machines]
+    idle: float | None = None
+    if machines[0][1].options.slo is not None:
+        [alone] = replays.run([plan.loaded(machines[0], typed(float(start / _IDLE)))])
+        idle = alone["slo"]["attained_rate"] if alone else None
+    while wanted := [
+        (search, plan.loaded(machine, load))
+        for search, machine in zip(searches, machines, strict=True)
+        if (load := search.next()) is not None
+    ]:
+        found = replays.run([named for _, named in wanted])
+        if None in found:
+            break
+        for (search, (_, point)), document in zip(wanted, found, strict=True):
+            search.tried[point.options.speed or Fraction(1)] = serves(document or {}, idle)
+    return [
+        Served(label, search.served, search.refused)
+        for search, (label, _) in zip(searches, machines, strict=True)
+    ], idle
+
+
+def _drawn(
+    several: Sequence[Named], once: Sequence[Named], seeds: range, replays: Replays
+) -> list[Document]:
+    """The documents of all points that were replayed as often as wanted, in their order."""
+    drawn = [plan.drawn(one, seed) for one in several for seed in seeds]
+    found = replays.run([*drawn, *once])
+    points = []
+    for place, (label, _) in enumerate(several):
+        each = found[place * len(seeds) : (place + 1) * len(seeds)]
+        whole = [document for document in each if document is not None]
+        if len(whole) == len(seeds):
+            points.append(together(label, whole))
+    alone = found[len(drawn) :]
+    return points + [together(one["label"], [one]) for one in alone if one is not None]
+
+
+def _moved(
+    machines: Sequence[Named],
+    loads: Sequence[Fraction],
+    points: Sequence[Document],
+    replays: Replays,
+) -> Moved | None:
+    """The times of each machine with passes that take longer and shorter."""
+    if not points:
+        return None
+    stated = (points[0].get("expected_error") or {}).get("tpot") or {}
+    judged = bool(stated.get("runs"))
+    error = max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2))
+    factors = [1 - Fraction(f"{error:.2f}"), Fraction(1), 1 + Fraction(f"{error:.2f}")]
+    named = [
+        plan.slower_passes((label, plan.at_speed(point, load)), factor)
+        for (label, point), load in zip(machines, loads, strict=True)
+        for factor in factors
+    ]
+    found = replays.run(named)
+    moved = {}
+    for place, (label, _) in enumerate(machines):
+        each = found[place * len(factors) : (place + 1) * len(factors)]
+        if None in each:
+            return None
+        moved[label] = {
+            name: [
+                one["latency_s"]["ttft"][name] * float(factor)  # type: ignore[index]
+                for one, factor in zip(each, factors, strict=True)
+            ]
+            for name in ("p50", "p90")
+        }
+    return Moved(error, judged, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    """From points of the whole trace to those of a part, and back."""
+
+    rate: Fraction
+    settings: Settings
+    tried: Pilot | None
+    trace: Trace
+
+    def scaled(self, point: Point) -> Point:
+        if self.rate == 1:
+            return point
+        jobs = self.trace.jobs
+        largest = int((jobs.input_lengths.astype(np.int64) + jobs.output_lengths).max(initial=1))
+        core = resolve(point.options, self.trace)[0].core
+        device = core.device_pages[0] * core.page_size
+        tried = self.tried
+        running = tried.running_tokens if tried else self.settings.core.device_pages[0]
+        least = -(-largest // core.page_size) * core.page_size
+        page_bytes = self.settings.page_bytes[0] * self.settings.page_ranks
+        return sampling.scaled(point, self.rate, device, running, least, page_bytes)
+
+    def unscaled(self, point: Point, document: Document) -> Document:
+        if self.rate == 1:
+            return document
+        return sampling.unscaled(document, self.rate, point.options.speed)
+
+
+def _replays(asked: Asked, command: str, base: ReplayOptions, scaling: _Scaling) -> Replays:
+    how = How(asked.executor, asked.jobs, asked.path, "size")
+    return Replays(how, command, base, scaling.scaled, scaling.unscaled)
 
 
 def _spread(
     base: ReplayOptions, traces: Callable[[ReplayOptions], Trace]
 ) -> tuple[ReplayOptions, bool]:
-    """The options with --spread, where the clock of the trace is coarse and nobody decided."""
-    if base.spread is not None or base.arrivals is not None or not _open_loop(base):
+    """The options with --spread, with which a seed draws arrivals; whether the clock of the trace
+    is coarse and nobody asked for that."""
+    if base.spread is not None or base.arrivals is not None or base.concurrency is not None:
         return base, False
-    coarse = timestamps.is_coarse(traces(base).jobs)
-    return (replace(base, spread=True), True) if coarse else (base, False)
+    if traces(base).jobs.sender is not None:
+        return base, False
+    return replace(base, spread=True), timestamps.is_coarse(traces(base).jobs)
 
 
 def _open_loop(options: ReplayOptions) -> bool:
@@ -141,63 +298,3 @@ def _possible(chosen: Sequence[tuple[str, Point]], trace: Trace) -> list[tuple[s
             continue
         found.append((label, point))
     return found
-
-
-def _scaled(
-    chosen: Sequence[tuple[str, Point]],
-    rate: Fraction,
-    settings: Settings,
-    tried: Pilot | None,
-    trace: Trace,
-) -> list[tuple[str, Point]]:
-    """The points for the sampled trace."""
-    jobs = trace.jobs
-    largest = int((jobs.input_lengths.astype(np.int64) + jobs.output_lengths).max(initial=1))
-    running = tried.running_tokens if tried else settings.core.device_pages[0]
-    found = []
-    for label, point in chosen:
-        core = resolve(point.options, trace)[0].core
-        device = core.device_pages[0] * core.page_size
-        least = -(-largest // core.page_size) * core.page_size
-        page_bytes = settings.page_bytes[0] * settings.page_ranks
-        scaled = sampling.scaled(point, rate, device, running, least, page_bytes)
-        resolve(scaled.options, opened_once(scaled.options))  # raises before anything runs
-        found.append((label, scaled))
-    return found
-
-
-def _replayed(
-    chosen: Sequence[tuple[str, Point]],
-    followed: Collection[str],
-    asked: Asked,
-    command: str,
-    base: ReplayOptions,
-    rate: Fraction,
-) -> tuple[Measured, list[dict[str, Any]]]:
-    digest = trace_digest(base.trace)
-    places = {place for place, (label, _) in enumerate(chosen) if label in followed}
-    tasks = tasks_of([point for _, point in chosen], {}, digest, places)
-    tasks = [
-        replace(task, label=label, command=command)
-        for task, (label, _) in zip(tasks, chosen, strict=True)
-    ]
-    # those without host memory take the least time: last, they leave no core idle for long
-    tasks.sort(key=lambda task: not task.point["host_bytes"])
-    header: Mapping[str, object] = {
-        "hicache_version": VERSION,
-        "decisions": decisions(),
-        "command": command,
-        "trace": {"path": base.trace, "sha256": digest},
-        "base": canonical(base),
-        "grid": {},
-    }
-    work = partial(PointWork, digest, decisions(), entries.given())
-    how = How(asked.executor, asked.jobs, asked.path, "size")
-    requests = len(opened_once(tasks[0].options).jobs)
-    found = measured(work, tasks, how, header, requests)
-    order = {label: place for place, (label, _) in enumerate(chosen)}
-    documents = sorted(found.points, key=lambda one: order[one["label"]])
-    if rate == 1:
-        return found, documents
-    speeds = {task.key: task.options.speed for task in tasks}
-    return found, [sampling.unscaled(one, rate, speeds[one["key"]]) for one in documents]

@@ -15,7 +15,7 @@ from typing import Any
 class Outcome:
     """The figures of a point. None for what it does not have: times in `hits` mode, hits of a
     trace that has lengths alone, goodput without `--slo`. host_bytes: of all pools, ranks and
-    replicas."""
+    replicas. replays: the figures of each replay of a point that was replayed several times."""
 
     label: str
     point: dict[str, object]
@@ -32,9 +32,10 @@ class Outcome:
     overloaded: bool
     wall_s: float
     expected_error: Mapping[str, Any] | None = None
+    replays: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, object]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "replays"}
 
 
 def outcome_of(point: Mapping[str, Any]) -> Outcome:
@@ -61,6 +62,7 @@ def outcome_of(point: Mapping[str, Any]) -> Outcome:
         overloaded=bool((point.get("load") or {}).get("overloaded")),
         wall_s=point["wall_s"],
         expected_error=point.get("expected_error"),
+        replays=point.get("replays"),
     )
 
 

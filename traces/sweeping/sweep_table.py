@@ -5,9 +5,10 @@ Does not choose them; see outcome.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
+from ..deciding.chance import span
 from ..expected.words import together
 from ..reporting.amounts import gigabytes
 from ..terminal.streams import print_error
@@ -53,8 +54,9 @@ def print_outcomes(
         cells = [str(one.point.get(name, "")) for name in names] or [one.label]
         cells += ["*" if one.key in kept else ""] * ranked
         cells += [_rate(one.hit_rate)] * hits
-        cells += [_seconds(one.ttft_p50_s), _seconds(one.ttft_p90_s)] * timed
-        cells += [_number(one.goodput_requests_per_s)] * served
+        if timed:
+            cells += [_ranged(one, name, _seconds) for name in ("ttft_p50_s", "ttft_p90_s")]
+        cells += [_ranged(one, "goodput_requests_per_s", _number)] * served
         result.add_row(*cells, *[_bar(one, most)] * hits)
     console(stream).print(result)
     if len(rows) > MOST_ROWS:
@@ -101,6 +103,12 @@ def tell_lines(lines: Sequence[str]) -> None:
 def best_document(outcomes: Sequence[Outcome]) -> Mapping[str, str]:
     """The labels of the best points."""
     return {name: one.label for name, one in best(outcomes).items()}
+
+
+def _ranged(one: Outcome, name: str, told: Callable[[float | None], str]) -> str:
+    """A figure; of several replays the median and the range."""
+    values = (one.replays or {}).get(name)
+    return span(values, told) if values else told(getattr(one, name))
 
 
 def _rate(rate: float | None) -> str:

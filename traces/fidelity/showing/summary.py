@@ -25,6 +25,7 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
             at_once=outcome.at_once,
             metric=figure.quantity,
             error=figure.error,
+            engine=outcome.engine,
         )
         for outcome, figure in judged(outcomes, JUDGE)
         if outcome.ranks and figure.quantity in METRICS

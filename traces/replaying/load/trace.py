@@ -33,7 +33,7 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
         _check_sender(options, trace)
     if options.spread:
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
-        jobs.spread()
+        jobs.spread(options.seed or 0)
     if options.closed_loop:
         jobs, chained, told_by = _closed(trace, jobs)
     if options.think_time is not None:
@@ -44,6 +44,8 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
     if _are_spaced(options, jobs):
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
         jobs.space()
+        if options.spread and options.seed:
+            jobs.spread(options.seed)
         spaced = _spaced(jobs)
     return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by, spaced)
 

@@ -34,7 +34,8 @@ class Parts:
 
 @dataclass(slots=True)
 class Offered:
-    """What says how much load a trace offered. Times in nanoseconds, summed, and of the run."""
+    """What says how much load a trace offered. Times in nanoseconds, summed, and of the run.
+    waiting: requests that waited ten times as long as their passes took."""
 
     requests: int = 0
     ttft_ns: int = 0
@@ -43,6 +44,7 @@ class Offered:
     first_arrival_ns: int = 0
     last_arrival_ns: int = 0
     last_first_token_ns: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

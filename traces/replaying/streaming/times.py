@@ -51,6 +51,7 @@ class Times:
         offered.ttft_ns += ttft_ns
         offered.queue_ns += queue_ns
         offered.compute_ns += one.compute_ns
+        offered.waiting += 11 * queue_ns > 10 * ttft_ns
         offered.last_arrival_ns = max(offered.last_arrival_ns, one.arrival_ns)
         offered.last_first_token_ns = max(offered.last_first_token_ns, one.first_token_ns)
         self.preempted += one.retractions
