@@ -30,7 +30,7 @@ from .identity.setups import Setups, base_of, check_model
 from .live import LiveCache, followed
 from .ongoing import Ongoing
 from .options import check_options, check_seconds
-from .stats import Stats
+from .stats import TIERS, Stats
 from .streaming import Resumed
 
 _CLOSE_S = 30.0
@@ -211,6 +211,8 @@ class PrefixCache:
         with suppress(ClosedError), self._turn():
             found.bytes = self._engine.used_bytes()
         found.unstored_tokens = self._ongoing.unstored_tokens
+        counts = (*self._engine.evicted.values(), self._ongoing.evicted)
+        found.evicted = dict(zip(TIERS, counts, strict=True))
         return found
 
     def clear(self, storage: bool = False) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from hicache.core.actions import (
     Admitted,
+    Evicted,
     Granted,
     Matched,
     Outcome,
@@ -95,7 +96,6 @@ class Engine:
         self.ongoing = Ongoing(parts, clock, self._note)
         self._view = parts.driver.core.view
         self._device, self._controller = parts.device, parts.controller
-        self._attachment = parts.attachment
         self._place, self._wait_s, self._clock = place, wait_s, clock
         self._rows = PagedRows(parts.described, parts.device.arena)
         config = self._view.config
@@ -105,6 +105,7 @@ class Engine:
         self._interval = parts.interval
         self._requests = 0
         self._fetched: dict[int, int] = {}
+        self.evicted = {Tier.DEVICE: 0, Tier.HOST: 0}  # pages of any component
 
     # -- a request begins
 
@@ -301,9 +302,7 @@ class Engine:
 
     def used_bytes(self) -> dict[str, int]:
         """Bytes of the pages in use, by tier; on disk, all that the store has."""
-        store = self._attachment.store
-        told = store.stats().get("bytes", 0) if store is not None else 0
-        config, found = self._view.config, {"disk": int(told)}
+        config, found = self._view.config, {"disk": self.ongoing.look()}
         for tier, name, sizes in (
             (Tier.DEVICE, "device", config.device_pages),
             (Tier.HOST, "host", config.host_pages),
@@ -322,6 +321,8 @@ class Engine:
             if isinstance(one, Prefetched):
                 known = self._fetched.get(one.request, 0)
                 self._fetched[one.request] = known + one.fetched_pages
+            elif isinstance(one, Evicted):
+                self.evicted[one.tier] += len(one.pages)
 
     def _synchronize(self) -> None:
         """Wait until the model's own work has reached the pages."""

@@ -23,7 +23,8 @@ _DETACH_S = 5.0
 
 
 class Ongoing:
-    """One driver. One thread may call it at a time, with `lock` held."""
+    """One driver. One thread may call it at a time, with `lock` held. evicted: values that the
+    store has evicted since it was opened here, as far as it counts them; see `look`."""
 
     def __init__(self, parts: Parts, clock: Clock, note: Callable[[list[Outcome]], None]) -> None:
         """note: gets all outcomes."""
@@ -34,6 +35,9 @@ class Ongoing:
         self._attachment = parts.attachment
         self._note = note
         self._losses, self._refused, self._left = Losses(), 0, 0
+        self.evicted, self._before = 0, 0
+        self.look()
+        self.evicted, self._before = 0, self.evicted
         self._carrier: threading.Thread | None = None
         self._crash: BaseException | None = None
 
@@ -91,6 +95,13 @@ class Ongoing:
             self._losses = store.losses
         return self._losses
 
+    def look(self) -> int:
+        """Bytes that the store has. Notes what it has evicted."""
+        store = self._attachment.store
+        told = store.stats() if store is not None else {}
+        self.evicted = max(self.evicted, int(told.get("evicted", 0)) - self._before)
+        return int(told.get("bytes", 0))
+
     @property
     def unstored_tokens(self) -> int:
         """Tokens in memory that the store is not known to have; 0 without a store."""
@@ -125,6 +136,7 @@ class Ongoing:
             if self.closed:
                 return not self._left
             done = self._crash is None and self.flush(timeout_s)
+            self.look()
             self.closed = True
             if self._attachment.store is not None:
                 self._note(self._attachment.detach(force=self.busy))

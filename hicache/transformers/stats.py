@@ -17,8 +17,10 @@ class Stats:
     whose rows were not kept, since the model was changed before they ended. hits: reused
     prompt tokens by tier. computed_tokens, prompt_tokens: of prompts. waited_s: seconds that
     requests with hits waited for storage and loads. bytes: in use on each tier; on disk, all that
-    the store has. unstored_tokens: in memory, and not known to be stored. losses: what the store
-    did not do. timed_tokens, timed_s: computed prompt tokens that tell what a token costs."""
+    the store has. evicted: pages that made room for others, by tier; on disk since this cache was
+    made, whoever made them. unstored_tokens: in memory, and not known to be stored. losses: what
+    the store did not do. timed_tokens, timed_s: computed prompt tokens that tell what a token
+    costs."""
 
     requests: int = 0
     uncached: int = 0
@@ -28,6 +30,7 @@ class Stats:
     hits: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     waited_s: float = 0.0
     bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    evicted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
     unstored_tokens: int = 0
     losses: Losses = field(default_factory=Losses)
     timed_tokens: int = 0
@@ -77,6 +80,7 @@ class Stats:
     def _lost(self) -> list[tuple[str, str, str]]:
         """What went wrong, if anything did."""
         rows = [
+            *((f"evicted, {tier}", self.evicted[tier], "pages") for tier in TIERS),
             ("tokens unstored", self.unstored_tokens, "in memory alone"),
             ("writes refused", self.losses.writes_refused, "values that the store did not take"),
             ("reads failed", self.losses.reads_failed, "values"),

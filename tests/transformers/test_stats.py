@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
+
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import StorageOptions
+from hicache.transformers import PrefixCache
 from hicache.transformers.interrupts import uninterrupted
 from hicache.transformers.stats import Stats
+from invariants.prove.families import base
+
+from .test_cache import prompt
 
 
 def test_seconds_saved_follow_from_passes_that_tell() -> None:
@@ -27,6 +36,35 @@ def test_the_table() -> None:
     lines = str(stats).splitlines()
     assert lines[2].split() == ["hits,", "device", "992", "2.1", "MB", "in", "use"]
     assert lines[6].split() == ["tokens", "saved", "992", "49.6%"]
+
+
+def values_of(address: str) -> int:
+    store = open_storage(parse(address), StorageOptions(create=False))
+    try:
+        return int(store.stats()["values"])
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("room", [0, 300_000])
+def test_every_page_is_in_the_store_or_counted_as_evicted(room: int, tmp_path: Path) -> None:
+    model, address = base.build("llama"), f"file:{tmp_path}"
+    for round in range(2):  # the second one begins with a store that has evicted already
+        given = {"device_tokens": 512, "host_tokens": 4096, "page_size": 8, "storage": address}
+        with PrefixCache(model, storage_bytes=room, **given) as cache:
+            before = values_of(address)
+            for seed in range(24):
+                ids = prompt(161, 30 * round + seed)
+                cache.generate(ids, max_new_tokens=1, do_sample=False)
+            assert cache.flush()
+            kept = values_of(address) - before
+            stats = cache.stats
+        evicted = stats.evicted["disk"]
+        assert kept + evicted == 24 * 20
+        assert bool(evicted) == bool(room)
+        assert cache.stats.evicted == stats.evicted
+        assert stats.evicted["device"] > 0
+        assert ("evicted, disk" in str(stats)) == bool(room)
 
 
 def test_an_error_leaves_ctrl_c_as_it_was() -> None:
