@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from hicache.core.eviction_policies.base import Facts
 from hicache.core.radix.node import NONE, Node
 
 from .distances import presence, update, widest
@@ -18,7 +19,7 @@ from .kept.ages import Ages
 from .kept.chances import Chances
 from .kinds import Kind
 from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
-from .orders import Order, Queue
+from .orders import Order, Queue, facts_of
 from .pages import NODE, PageBook, code_of
 from .tags import chain, chain_root, run_tags, seed_of
 
@@ -53,6 +54,7 @@ class NodeBook:
         # by node and component, the rank that a removed copy had before this operation
         self.parted: dict[tuple[int, int], Rank] = {}
         self.parted_use: dict[tuple[int, int], int] = {}  # the same, of its last use
+        self.parted_facts: dict[tuple[int, int], Facts] = {}  # and of its facts, if marked
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.ages = Ages(kinds, page_size)
@@ -73,7 +75,7 @@ class NodeBook:
         """First half of an operation: retracts all changed facts."""
         self.dirty, self.gone, self._moved = {}, [], []
         if self.parted_use:
-            self.parted, self.parted_use = {}, {}
+            self.parted, self.parted_use, self.parted_facts = {}, {}, {}
         self.came = 0
         self.ages.begin()
         if self.sank or self.turned or self.hosted:
@@ -116,6 +118,8 @@ class NodeBook:
             book.giver[before], book.served[before] = mirror.id, rank is not None and rank[0]
             if rank is not None:
                 self.parted[mirror.id, index] = rank
+                if self.declared.marked:
+                    self.parted_facts[mirror.id, index] = facts_of(mirror, index)
             if mirror.locked[slot]:
                 book.protected -= len(before)
                 mirror.locked[slot] = 0
@@ -153,7 +157,7 @@ class NodeBook:
         """Second half: claims the present facts, parents before children."""
         moved = self._moved
         if len(moved) > 1:
-            moved.sort(key=_depth)
+            moved.sort(key=lambda pair: pair[1].end_page)
         for mirror, node in moved:
             fresh = mirror.id not in self.by_id
             self.by_id[mirror.id] = mirror
@@ -394,7 +398,3 @@ class NodeBook:
         for entry in skipped:
             heappush(heap, entry)
         return found
-
-
-def _depth(pair: tuple[NodeMirror, Node]) -> int:
-    return pair[1].end_page

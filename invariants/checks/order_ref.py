@@ -9,6 +9,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
+from invariants.books.orders import key_of_facts
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
 from invariants.checks._victims import (
@@ -58,7 +59,7 @@ class OrderReference(Check):
         if rank is None:
             self.excuse(Reason.UNCERTAIN_POOL)
             return
-        served, key = rank
+        served, key = rank[0], _key_of_piece(book, item, giver, index) or rank[1]
         if item.tier == Tier.DEVICE:
             self._compare(book, item, index, DEVICE, served, key)
         elif any(
@@ -101,6 +102,17 @@ class OrderReference(Check):
                 page(pages, int(item.pages[0])),
                 node(other.id),
             )
+
+
+def _key_of_piece(book: Book, item: Evicted, giver: int, index: int) -> Key | None:
+    """The key that a victim had where the policy compares costs. A match may have split its node in
+    this operation, and an upper half costs less than the node did. None elsewhere."""
+    facts, key_of = book.nodes.parted_facts.get((giver, index)), key_of_facts(book.eviction)
+    pages, last = book_of(book, item), int(item.pages[-1])
+    mirror, cost = book.nodes.ages.evicted(book.nodes, pages, last)
+    if facts is None or key_of is None or mirror is None:
+        return None
+    return key_of(facts._replace(cost=cost[index]))
 
 
 def _told(book: Book, key: Key) -> str:

@@ -68,15 +68,26 @@ class Ages:
             if type(item) is not Evicted or item.tier != Tier.DEVICE or not len(item.pages):
                 continue
             book = next(one for one in nodes.pages if one.name == item.component)
-            index, tag = book.component, int(book.content[item.pages[-1]])
-            mirror = _giver(nodes, int(book.giver[item.pages[-1]]), index, tag)
+            mirror, cost = self.evicted(nodes, book, int(item.pages[-1]))
             if mirror is None or key is None or (item.last_use > tick) != late:
                 continue
-            whole, at = mirror.cost, (mirror.tags == tag).nonzero()[0]
-            if len(at) and at[0] + 1 < mirror.span:  # what is below was split off
-                mirror.cost = self.cost_at(mirror.end_page - mirror.span + int(at[0]) + 1)
+            index, whole, mirror.cost = book.component, mirror.cost, cost
             self.now[index] = max(self.now[index], number_of(key(mirror, index)))
             mirror.cost = whole
+
+    def evicted(
+        self, nodes: Nodes, book: PageBook, last: int
+    ) -> tuple[NodeMirror | None, list[int]]:
+        """The node of an evicted copy that ended with this page, and what the copy cost: that of an
+        upper half, which this operation split off, less than that of the node."""
+        tag = int(book.content[last])
+        mirror = _giver(nodes, int(book.giver[last]), book.component, tag)
+        if mirror is None:
+            return None, []
+        at = (mirror.tags == tag).nonzero()[0]
+        if len(at) and at[0] + 1 < mirror.span:
+            return mirror, self.cost_at(mirror.end_page - mirror.span + int(at[0]) + 1)
+        return mirror, mirror.cost
 
 
 def _giver(nodes: Nodes, giver: int, index: int, tag: int) -> NodeMirror | None:
