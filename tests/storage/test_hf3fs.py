@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from hicache.storage.base import Status, Storage, StorageOptions, Value
 from hicache.storage.engines import pread
 from hicache.storage.engines.base import ENGINES
 from hicache.storage.journal import Journal
-from hicache.storage.slots import Slots
+from hicache.storage.slots import Extents, Slots
 from hicache.storage.verified import Verified
 
 SLOT = 4096
@@ -211,3 +212,45 @@ def test_usrbio_is_called_as_its_interface_says(
             ]
     finally:
         sys.modules.pop("hicache.storage.engines.usrbio", None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_slot_is_of_one_value_until_its_last_reader_ends(seed: int) -> None:
+    """Values that are being written, are stored or are being read share no slot, also with what is
+    free, and none is lost."""
+    draw = random.Random(seed)
+    slots = Slots(1, 12)
+    writing: list[tuple[str, Extents]] = []
+    readers: list[tuple[ExitStack, list[Extents]]] = []
+    for _ in range(300):
+        key = draw.choice("abcdef")
+        step = draw.choice(["write", "publish", "publish", "fail", "remove", "read", "read", "end"])
+        old = None
+        if step == "write":
+            spare: list[int] = []
+            reserved = slots.reserve(draw.randint(1, 5), spare)
+            if reserved is not None and draw.random() < 0.3:
+                slots.undo([reserved], spare)
+            else:
+                slots.give_spare(spare)
+                writing += [(key, reserved.value)] if reserved is not None else []
+        elif step in ("publish", "fail") and writing:
+            new, value = writing.pop(draw.randrange(len(writing)))
+            old = slots.publish(new, value) if step == "publish" else value
+        elif step == "remove":
+            old = slots.remove(key)
+        elif step == "read":
+            stack = ExitStack()
+            found = stack.enter_context(slots.reading([key, draw.choice("abcdef")]))
+            readers.append((stack, [one for one in found if one is not None]))
+        elif readers:
+            readers.pop(draw.randrange(len(readers)))[0].close()
+        if old is not None:
+            slots.give_back(old)
+        held = [value for _, value in [*slots.records(), *writing]]
+        held += [value for _, values in readers for value in values]
+        used = [slot for value in {id(one): one for one in held}.values() for slot in value.slots()]
+        assert len(used) == len(set(used)), f"after {step}: {sorted(used)}"
+        assert len(used) + slots.free == slots.slots, f"after {step}: slots are lost"
+    for stack, _ in readers:
+        stack.close()

@@ -8,7 +8,7 @@ compares every answer, count and notice. Here the faults are simulated; `servers
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,7 +26,10 @@ TIMEOUT_S = 1.0
 OPTIONS = BreakerOptions(
     failures=3, patience_s=0.9 * TIMEOUT_S, slow_s=5.0, first_pause_s=1.0, longest_pause_s=8.0
 )
-FAULTS = ("fine", "dead", "hung", "slow", "refusing", "full", "writes hang", "flapping", "lossy")
+FAULTS = (
+    *("fine", "dead", "hung", "stuck", "slow", "refusing", "full", "writes hang", "flapping"),
+    "lossy",
+)
 WRITES_ALONE = ("refusing", "full", "writes hang")
 LOCAL = ("memory", "file", "hf3fs")
 PAUSES_S = (0.0, 0.0, 0.1, 0.7, 3.0, 20.0)
@@ -49,12 +52,15 @@ def value_of(key: str) -> bytes:
 
 
 class Faulty(Storage):
-    """A store behind a server with a fault. calls: by kind."""
+    """A store behind a server with a fault. calls: by kind. others: what other callers do while a
+    call is stuck, for longer than anybody waits."""
 
     def __init__(self, store: Storage, clock: Clock, draw: random.Random) -> None:
         self.store, self.clock, self.draw = store, clock, draw
         self.fault = "fine"
         self.calls: Counter[str] = Counter()
+        self.took_s = 0.0  # by each call
+        self.others: Callable[[], object] = lambda: None
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return [None] * len(keys) if self._fails("lookup") else self.store.lookup(keys)
@@ -90,14 +96,18 @@ class Faulty(Storage):
 
     def _fails(self, kind: str) -> bool:
         self.calls[kind] += 1
+        self.clock.s += self.took_s
         if self.fault == "hung" or (self.fault == "writes hang" and kind == "write"):
             self.clock.s += TIMEOUT_S
             tell("no answer in time")
+        elif self.fault == "stuck":
+            self.clock.s += OPTIONS.slow_s + self.draw.choice([0.1, 3.0])
+            self.others()
         elif self.fault == "slow":
             self.clock.s += self.draw.choice([0.0, 2.0, 4.9, 5.0, 5.1, 9.0])
         if self.fault == "flapping":
             return self.draw.random() < 0.6
-        return self.fault in ("dead", "hung")
+        return self.fault in ("dead", "hung", "stuck")
 
 
 class Judge:
@@ -224,6 +234,7 @@ def play(store: Storage, draw: random.Random, name: str) -> Judge:
     judge = Judge(clock)
     breaker = Breaker(faulty, name, clock, judge.notice, OPTIONS, start)
     judge.store = Verified(breaker)
+    faulty.others = breaker.look
     for _ in range(draw.randint(1, 6)):
         phase(judge, faulty, jobs, draw, name)
     faulty.fault = "fine"
@@ -262,7 +273,10 @@ def phase(
             judge.need(well or kind == "write", f"{kind} failed, and only writes are refused")
         if fault == "fine" and began_well and kind != "write":
             judge.need(well, f"{kind} failed, and nothing is wrong")
-    if fault in ("dead", "hung") and max(in_a_row["lookup"], in_a_row["read"]) >= OPTIONS.failures:
+    if (
+        fault in ("dead", "hung", "stuck")
+        and max(in_a_row["lookup"], in_a_row["read"]) >= OPTIONS.failures
+    ):
         judge.need(judge.state == "out", "it is dead, and nobody was told")
     if fault in WRITES_ALONE and in_a_row["write"] >= OPTIONS.failures and not jobs:
         judge.need(judge.state != "fine", "it takes no writes, and nobody was told")
@@ -309,6 +323,37 @@ def check_pauses(seed: int) -> None:
             raise Broken(f"no probe {clock.s - last} s after the one before, {pause} s is due")
 
 
+def check_patience(seed: int) -> None:
+    """It is out with the call that makes too many failures in a row of look-ups, or of reads, or
+    too much time in these, and with no call before. An answer, or an outage, begins anew."""
+    draw = random.Random(seed)
+    clock = Clock()
+    faulty = Faulty(MemoryStore(), clock, draw)
+    breaker = Breaker(faulty, "x", clock, lambda text: None, OPTIONS, lambda job: job())
+    in_a_row, spent_s = Counter[str](), defaultdict[str, float](float)
+    kinds = draw.choice([["lookup"], ["read"], ["lookup", "read"]])
+    failing = draw.choice([0.2, 0.5, 0.8])
+    for _ in range(100):
+        kind = draw.choice(kinds)
+        fails, took_s = draw.random() < failing, draw.choice([0.0, 0.0, 0.125, 0.25])
+        faulty.fault, faulty.took_s = "dead" if fails else "fine", took_s
+        if kind == "lookup":
+            breaker.lookup(["k"])
+        else:
+            breaker.read(["k"], [(memoryview(bytearray(1)),)])
+        in_a_row[kind] = in_a_row[kind] + 1 if fails else 0
+        spent_s[kind] = spent_s[kind] + took_s if fails else 0.0
+        over = in_a_row[kind] >= OPTIONS.failures or spent_s[kind] >= OPTIONS.patience_s
+        if breaker.out is not over:
+            raise Broken(f"out: {breaker.out}, after {in_a_row[kind]} failures, {spent_s[kind]} s")
+        if over:
+            faulty.fault = "fine"
+            clock.s += 2 * OPTIONS.longest_pause_s
+            breaker.look()
+            in_a_row.clear()
+            spent_s.clear()
+
+
 def play_many(histories: int, seed: int, folder: Path) -> Counter[str]:
     """Histories over all local backends. Returns how many of each, and what they met."""
     met: Counter[str] = Counter()
@@ -318,6 +363,7 @@ def play_many(histories: int, seed: int, folder: Path) -> Counter[str]:
             try:
                 judge = play(store, random.Random(f"{seed}/{number}"), f"h{number}")
                 check_pauses(seed * 1_000_003 + number)
+                check_patience(seed * 1_000_003 + number)
             except Broken as error:
                 raise Broken(f"{scheme}, seed {seed}, history {number}: {error}") from error
         met[scheme] += 1

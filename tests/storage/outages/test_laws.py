@@ -45,9 +45,25 @@ MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the pause grows without an end": lambda m: m.setattr(Health, "failed_probe", _longer),
     "what is out is asked": lambda m: m.setattr(Breaker, "_may_ask", lambda self, call: True),
     "it never comes back": lambda m: m.setattr(Breaker, "_back", lambda self: None),
+    "answers do not end a run of slow failures": lambda m: m.setattr(
+        Health, "answered", lambda self: setattr(self, "_failures", 0)
+    ),
+    "probes that hung are lost for ever": lambda m: m.setattr(
+        Breaker, "_hung_probes", _Highest(), raising=False
+    ),
     "there are notices for each failure": lambda m: m.setattr(Breaker, "_refuses", _twice),
     "a full store is well": lambda m: m.setattr(module, "_LOST", (Status.FAILED,)),
 }
+
+
+class _Highest:
+    """A number that never goes down."""
+
+    def __get__(self, of: Any, kind: type) -> int:
+        return int(vars(of).get("highest", 0))
+
+    def __set__(self, of: Any, number: int) -> None:
+        vars(of)["highest"] = max(number, vars(of).get("highest", 0))
 
 
 def _without(name: str, count: Callable[..., None]) -> Callable[..., None]:
