@@ -9,10 +9,13 @@ import inspect
 from typing import Any
 
 import torch
+from transformers.utils import TransformersKwargs
 
 from .errors import UnsupportedArgumentError
 
 _CACHES = ("past_key_values", "cache_params")
+# What a pass may be told without other rows, beside output_*. More is checked elsewhere.
+_HARMLESS = ("attention_mask", "use_cache", "return_dict", "logits_to_keep", "input_ids")
 _ELSEWHERE = "; call model.generate for it"
 
 
@@ -45,7 +48,7 @@ def check(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> None:
     together with a cache."""
     _check_config(model, kwargs)
     _check_mask(model, inputs, kwargs)
-    _check_tensors(model, kwargs)
+    _check_passed(model, kwargs)
     if _setting(model, kwargs, "cache_implementation") == "dynamic":
         kwargs["cache_implementation"] = None
 
@@ -100,10 +103,16 @@ def _check_mask(model: Any, inputs: torch.Tensor, kwargs: dict[str, Any]) -> Non
         )
 
 
-def _check_tensors(model: Any, kwargs: dict[str, Any]) -> None:
-    for name in inspect.signature(type(model).forward).parameters:
-        if name != "attention_mask" and isinstance(kwargs.get(name), torch.Tensor):
-            raise UnsupportedArgumentError(
-                f"{name}: expected none, since reused tokens were computed without it, found a "
-                f"tensor{_ELSEWHERE}"
-            )
+def _check_passed(model: Any, kwargs: dict[str, Any]) -> None:
+    """Raises for what the library would pass on to the code of the model or of attention. It takes
+    no other names."""
+    own = inspect.signature(type(model).forward).parameters
+    for name in (*own, *TransformersKwargs.__optional_keys__, "mm_encoder_outputs"):
+        value = kwargs.get(name)
+        if value is None or name in _HARMLESS or name.startswith("output_"):
+            continue
+        found = "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise UnsupportedArgumentError(
+            f"{name}: expected none, since reused tokens were computed without it, found {found}"
+            f"{_ELSEWHERE}"
+        )

@@ -34,6 +34,7 @@ SIZES = {"page_size": 4, "interval_tokens": 8, "device_tokens": 128, "host_token
 FAMILIES = (("llama", torch.float32), ("llama", torch.bfloat16), ("gemma3", torch.float32))
 APART = {torch.float32: 1e-3, torch.bfloat16: 0.15}  # in standard deviations of the logits
 _COLD = 4096  # references that are remembered
+_BLOCK = 512  # bytes, of which one is spoilt
 
 
 class Wrong(Exception):
@@ -153,7 +154,9 @@ class Play:
         return made
 
     def _disturb(self, at: int) -> None:
-        what = self._draws.choice(("close", "close", "drop", "spoil", "kill", "clear", "device"))
+        what = self._draws.choice(
+            ("close", "close", "drop", "spoil", "spoil", "kill", "clear", "device")
+        )
         cache = self._caches[at]
         if cache is None:
             return
@@ -164,7 +167,9 @@ class Play:
         elif what == "drop":
             self._count(cache)
         elif what == "spoil":
-            spoil(self._folder, self._draws)
+            cache.flush(1.0)
+            self.seen["blocks spoilt"] += spoil(self._folder, self._draws)
+            cache.clear()
         elif what == "kill":
             with cache._turn():
                 store = cache._ongoing._attachment.store
@@ -182,17 +187,21 @@ class Play:
         for tier, tokens in cache._stats.hits.items():
             self.seen[f"tokens from {tier}"] += tokens
         self.seen["unkept"] += cache._stats.unkept
+        self.seen["values found corrupt"] += cache._ongoing.losses.reads_corrupt
 
 
-def spoil(folder: Path, draws: Random) -> None:
-    """Change some bytes of the values that a store has."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "db" not in path.name and "index" not in path.name:
-            size = path.stat().st_size
-            with path.open("r+b") as file:
-                for _ in range(20 if size else 0):
-                    file.seek(draws.randrange(size))
-                    file.write(bytes([draws.randrange(256)]))
+def spoil(folder: Path, draws: Random) -> int:
+    """Change a byte in some of the blocks that a store of files has. Returns in how many."""
+    share, done = draws.choice((0.02, 0.3)), 0
+    for path in sorted(folder.rglob("*.slots")):
+        stored = bytearray(path.read_bytes())
+        for start in range(0, len(stored), _BLOCK):
+            if any(stored[start : start + _BLOCK]) and draws.random() < share:
+                stored[min(start + draws.randrange(_BLOCK), len(stored) - 1)] ^= 1 << 6
+                done += 1
+        with path.open("r+b") as file:
+            file.write(stored)
+    return done
 
 
 def played(seed: int, calls: int, folder: Path, dies: bool, told: int) -> None:

@@ -80,6 +80,8 @@ def refused(kind: type[CallerError], *words: str) -> Iterator[None]:
         (("pad token (9)",), {"input_ids": torch.tensor([[9, 9, 30]]), "pad_token_id": 9}),
         (("inputs_embeds",), {"inputs_embeds": torch.zeros(1, 8, 64)}),
         (("position_ids",), {"position_ids": torch.arange(8)[None] + 5}),
+        (("is_causal", "bool"), {"is_causal": False}),
+        (("cu_seq_lens_q", "tensor"), {"cu_seq_lens_q": torch.tensor([0, 4, 8])}),
         (("two",), {"inputs": prompt(8)}),
     ],
 )

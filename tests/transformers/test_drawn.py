@@ -13,6 +13,7 @@ pytest.importorskip("transformers", reason="needs the extra transformers")
 
 import torch
 
+from hicache.storage import verified
 from hicache.transformers.identity.computation import Computation, Identity
 from tests.patience import PATIENCE_S
 
@@ -20,6 +21,7 @@ from .drawing import Play, Wrong
 from .test_cache import ROOT
 
 CALLS = 500
+SPOILT = 4  # a seed that spoils values early
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,16 @@ def test_processes_that_are_killed_leave_no_wrong_page() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^killed +[1-9]", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_values_that_are_not_checked_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified, "header_of", lambda key, value: bytes(verified.HEADER_BYTES))
+    play = Play(SPOILT, tmp_path / "kv")
+    with pytest.raises(Wrong):
+        all(play.call() is None for _ in range(4 * CALLS))
+    assert play.seen["blocks spoilt"]
 
 
 @pytest.mark.parametrize("part", ["setup", "weights"])
