@@ -74,13 +74,14 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
     ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
     coming = dict.fromkeys(state.flights, 0)
     if state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]:
-        for last in _last_users(state, component).values():
-            coming[last] += 1
+        for user in _last_users(state, component).values():
+            coming[user] += 1
     locked: dict[int, Node] = {}
     for flight in state.flights.values():
         if flight.kind is FlightKind.LOAD and flight.request == NO_REQUEST:
             legs = (leg for leg in flight.legs if leg.component == component)
-            coming[flight.id] += sum(len(leg.target) for leg in legs)
+            last = flight.read_by if flight.read_by in coming else flight.id
+            coming[last] += sum(len(leg.target) for leg in legs)
         if flight.receipt is not None:
             entries = flight.receipt.locked[component]
             locked.update((node.id, node) for node, tier in entries if tier == Tier.DEVICE)

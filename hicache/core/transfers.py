@@ -73,8 +73,11 @@ def begin_load(
 
 
 def land(state: State, flight: Flight) -> None:
-    """The bytes of a load have arrived: nodes adopt the pages, and the request uses the nodes'."""
+    """The bytes of a load have arrived: nodes adopt the pages, and the request uses the nodes'. If
+    the request is gone, its pass keeps those that it reads."""
     request = state.requests.get(flight.request)
+    reader = request if request is not None else state.flights.get(flight.read_by)
+    receipt = reader.receipt if reader is not None else None
     for leg in flight.legs:
         # everything above the node is on device: the path is locked, and parents land first
         node, index = leg.node, leg.component
@@ -83,8 +86,8 @@ def land(state: State, flight: Flight) -> None:
             continue
         if request is not None and not adopted and state.components[index].positional:
             _replace(request, index, node)
-        if request is not None and request.receipt is not None:
-            lock(state, request.receipt, [node], Tier.DEVICE, index)
+        if receipt is not None and (adopted or request is not None):
+            lock(state, receipt, [node], Tier.DEVICE, index)
         else:
             offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()
@@ -132,6 +135,8 @@ def orphan_flights(state: State, request: Request) -> bool:
     prefill = state.flights.get(request.prefill)
     if prefill is None:
         return False
+    if load is not None:
+        load.read_by = prefill.id
     prefill.request = NO_REQUEST
     prefill.receipt = request.receipt
     return True

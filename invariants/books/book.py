@@ -220,7 +220,7 @@ class Book:
         if self.chances is not None:
             self.chances.settle(self.nodes.dirty.values())
         self.requests.claim()
-        follow(self.tickets, self.nodes)
+        follow(self.tickets, self.nodes, self.answered)
         for ticket in self.tickets.fresh:
             if type(ticket.action) is Backup and self.writes.on_evict:
                 lacking = lacked(self.pages[: self.width], self.free_before)

@@ -3,7 +3,8 @@
 Lives here: counting on the page books, ticket by ticket. Does not contain checks.
 
     retiring     no holder, but open actions still use the page: it is free with the last of them
-    a load's     the load's request is gone: a node gets the page, or the page becomes free
+    a load's     the load's request is gone: a node gets the page, or the page becomes free; if the
+                 pass of that request still reads it, with the pass
     locked       a node's page that only open actions lock
 """
 
@@ -93,16 +94,16 @@ def coming(book: Book, index: int, apart: Pages) -> Coming:
     """Counts the pages of a component's device pool. apart: pages not to count."""
     pages = book.pages[index]
     keepers, last, user = np.zeros((3, pages.capacity), dtype=np.int64)
-    brought: dict[FlightId, int] = {}
+    brought: dict[FlightId, int] = dict.fromkeys(book.tickets.open, 0)
     for ticket in book.tickets.open.values():
-        brought[ticket.id] = 0
         for used in _used(ticket, index):
             user[used] = ticket.id
         for some in kept(ticket, index):
             keepers[some] += 1
             last[some] = np.maximum(last[some], ticket.id)
         if type(ticket.action) is Load and ticket.request < 0 and not ticket.landed:
-            brought[ticket.id] += sum(len(move.target) for move in ticket.moves if move.at == index)
+            user_id = (book.tickets.reader(ticket) or ticket).id
+            brought[user_id] += sum(len(move.target) for move in ticket.moves if move.at == index)
     locked = (pages.owner & 3 == NODE) & (pages.locks > 0) & (pages.locks == keepers)
     locked[apart] = False
     for flight, count in zip(*np.unique(last[locked], return_counts=True), strict=True):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hicache.core.actions import Fetch
+from hicache.core.actions import Fetch, Load
 
 from .mirror import NodeMirror
 from .nodes import NodeBook
@@ -65,11 +65,13 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
     return ""
 
 
-def follow(tickets: TicketBook, nodes: NodeBook) -> None:
+def follow(tickets: TicketBook, nodes: NodeBook, answered: Ticket | None) -> None:
     """Updates what earlier fetches and stores pin, which is on host alone. What is deleted with the
     device copies above it leaves them. A node that comes to host above or beside what they pin is
-    pinned too.
+    pinned too. answered: the ticket of this operation's reply; see `_hand_over`.
     """
+    if answered is not None and type(answered.action) is Load:
+        _hand_over(answered, tickets, nodes)
     earlier = [one for one in tickets.open.values() if one.pins and one not in tickets.fresh]
     ours = [ticket for ticket in earlier if type(ticket.action) in OF_STORAGE]
     if not ours:
@@ -97,6 +99,21 @@ def follow(tickets: TicketBook, nodes: NodeBook) -> None:
                 ticket.pins.append((tickets.width, pages))
                 pinned.update((tickets.width, page) for page in pages.tolist())
                 nodes.dirty[mirror.id] = mirror
+
+
+def _hand_over(load: Ticket, tickets: TicketBook, nodes: NodeBook) -> None:
+    """A load has landed. If its request is gone, the pass of that request locks what nodes have of
+    the pages that it still reads."""
+    reader = tickets.reader(load)
+    if reader is None:
+        return
+    for move in load.moves:
+        book = tickets.pages[move.at]
+        pages = move.target[book.owner[move.target] & 3 == NODE]
+        book.locks[pages] += 1
+        reader.locked[move.at].append(pages)
+        for code in dict.fromkeys(book.owner[pages].tolist()):
+            nodes.dirty[code >> 2] = nodes.by_id[code >> 2]
 
 
 def _depth(mirror: NodeMirror) -> int:

@@ -291,6 +291,14 @@ class TicketBook:
                 self.pages[index].locks[pages] -= 1
         ticket.pins, ticket.locked = [], []
 
+    def reader(self, load: Ticket) -> Ticket | None:
+        """The open pass that reads what this load brings, if the request of both is gone."""
+        for ticket in self.open.values():
+            passes = ticket.request < 0 and type(ticket.action) is Prefill
+            if passes and load.id in ticket.action.after:  # type: ignore[union-attr]
+                return ticket
+        return None
+
     def was_flushed(self, flight: FlightId) -> bool:
         """Whether the tree was flushed since this load or backup began, or it is not open."""
         ticket = self.open.get(flight)

@@ -83,7 +83,6 @@ class Cache:
         """Pages that a request has to itself, and those that a flight reads or writes. ended: see
         `available`."""
         found: set[int] = set()
-        brought: set[int] = set()  # by the flights that have ended; nodes have it now
         for flight in self.flights.values():
             to_here = flight.to == tier
             moved = {one.target if to_here else one.source for one in flight.of(kind)}
@@ -91,13 +90,11 @@ class Cache:
                 found |= moved | (flight.lent.get(kind, set()) if tier == DEVICE else set())
             elif to_here and flight.request is not None:
                 found |= moved  # a request uses it
-            elif to_here:
-                brought |= moved
         for request in self.running if tier == DEVICE else ():
             found.update(self.own(request, kind))
         for other in self.storage.values() if tier == HOST else ():
             found.update(part.page for part in other.parts if part.kind == kind)
-        return found - brought
+        return found
 
     def own(self, request: Request, kind: int) -> list[int]:
         """Device pages of a running request that no node has."""

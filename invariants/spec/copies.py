@@ -133,11 +133,15 @@ def begin_loading(
 
 def arrive(cache: Cache, flight: Flight) -> None:
     """The bytes of a load are there, at its own reply or at that of the pass that read them. Nodes
-    get the pages; a node that got a copy meanwhile keeps that, and the request uses it too."""
+    get the pages; a node that got a copy meanwhile keeps that, and the request uses it too. If the
+    request is gone, its pass holds what it still reads."""
     request = flight.request
+    passes = [one for one in cache.flights.values() if one.to is None and one.request is None]
     for node, kind, targets in _by_node(cache, flight):
         if not node.has(DEVICE, kind):
             add(cache, node, DEVICE, kind, targets)
+            for reader in passes:
+                reader.hold.update(reader.lent[kind].intersection(targets))
         if request is not None:
             hold(request.hold, node, DEVICE, kind)
             if cache.kinds[kind].per_page:

@@ -295,6 +295,8 @@ class Flight:
                  it ends.
     evicts       backup: whether an eviction waits for it.
     gives_up     load: [component], host pages that it frees when it has landed.
+    read_by      load whose request is gone: the pass of that request, which still reads what the
+                 load brings; 0 if there is none.
     end_token    prefill: the token at which it ends.
     checkpoints  prefill: (component, depth in tokens, slot) of the states that it stores.
     abandoned    lookup, fetch, store or delete: nobody needs it any more.
@@ -324,6 +326,7 @@ class Flight:
         "kind",
         "legs",
         "lent",
+        "read_by",
         "receipt",
         "request",
         "waiters",
@@ -341,6 +344,7 @@ class Flight:
         self.frees = frees
         self.evicts = False
         self.gives_up: list[int] = []
+        self.read_by: FlightId = 0
         self.end_token = 0
         self.checkpoints: list[tuple[int, int, int]] = []
         self.abandoned = False
