@@ -26,10 +26,10 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from ..books.story import brief, named_by
+from ..fuzz.against import lockstep_of
 from ..fuzz.hand import Hand
 from ..spec.cache import Cache
-from ..spec.kinds import is_specified
-from ..spec.lockstep import Differs, Lockstep
+from ..spec.lockstep import Differs
 
 MOST_ABOUT = 6
 PAGED = ("tables", "states", "copies")  # fields with page numbers
@@ -72,7 +72,7 @@ class Comparison:
     def __init__(self, config: Config) -> None:
         self.first: Difference | None = None
         self._events = 0
-        self._lockstep = Lockstep(config) if is_specified(config) else None
+        self._lockstep = lockstep_of(config)
 
     def follow(self, hand: Hand) -> None:
         hand.observe(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hicache.core import registry
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.errors import About
@@ -16,7 +17,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from ..books.story import brief, named_by
-from ..spec.kinds import is_specified
+from ..spec.kinds import WRITES, Writes, is_specified
 from ..spec.lockstep import Differs, Lockstep
 
 SPEC = "spec"
@@ -46,12 +47,23 @@ class NotSpecifiedError(AssertionError):
         self.found = found
 
 
+def lockstep_of(config: Config) -> Lockstep | None:
+    """A specification to compare a core with; None if the rules do not cover its configuration. Of
+    a write policy from outside of the project, they cover what it declares."""
+    if not is_specified(config):
+        return None
+    if config.write_policy in WRITES:
+        return Lockstep(config)
+    policy = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+    return Lockstep(config, Writes(policy.threshold, policy.on_evict, not policy.contiguous))
+
+
 class Against:
     """Observes one core. Raises NotSpecifiedError at the first difference. After each event it also
     counts the free and the available pages of one pool, of each in turn."""
 
     def __init__(self, config: Config) -> None:
-        self.lockstep = Lockstep(config) if is_specified(config) else None
+        self.lockstep = lockstep_of(config)
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Nothing is compared before the core has answered."""

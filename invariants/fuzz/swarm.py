@@ -47,7 +47,7 @@ LONGER = 3
 STORED, STORED_IN_LEAST = 60, 20
 HELD_BACK = 35  # percent of those that hold back one kind of reply from the storage
 # With a storage: the weights of operations, beside those that say their own.
-OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6), ("mistaken", 1))
+OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6), ("mistaken", 1), ("outage", 24))
 STORAGE_FAULTS = names(of_storage=True)
 PROFILES = ("prompt", "steady", "heavy", "starve")
 

@@ -15,7 +15,7 @@ from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
-from .kinds import FULL, ORDERS, WRITES, cost_of, kinds_of, lap_of
+from .kinds import FULL, ORDERS, WRITES, Writes, cost_of, kinds_of, lap_of
 from .records import DEVICE, HOST, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
 
 Flights = Collection[Flight]
@@ -25,10 +25,10 @@ PROTECTED_HITS = 2  # slru: more uses than this count as this many
 class Cache:
     """Everything that the specified cache remembers between two events."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, writes: Writes | None = None) -> None:
         self.config = config
         self.kinds = kinds_of(config)
-        self.writes = WRITES[config.write_policy]
+        self.writes = writes or WRITES[config.write_policy]
         self.order = ORDERS[config.eviction_policy]
         self.windows = [at for at, one in enumerate(self.kinds) if one.per_page and at != FULL]
         self.stateful = [at for at, one in enumerate(self.kinds) if not one.per_page]

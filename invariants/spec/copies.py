@@ -106,12 +106,12 @@ def end_backup(cache: Cache, flight: Flight, ok: bool) -> None:
 def may_be_added(cache: Cache, node: Node, kind: int, but: list[Flight]) -> bool:
     """Whether a host copy leaves no gap and no copy that could not be evicted.
 
-    A gap: unless copies are made before evictions, full attention without that of the parent, and
+    A gap, unless the write policy allows it: full attention without that of the parent, and
     another kind without full attention. A copy above or beside one that somebody holds could not be
     evicted; what flights for storage hold does not matter, since they will hold it too. but: the
     flight that brings it.
     """
-    gaps, held = cache.writes.before_eviction, cache.held(but, storage=False)
+    gaps, held = cache.writes.gaps, cache.held(but, storage=False)
     if kind != FULL:
         return gaps or node.has(HOST, FULL)
     stuck = node.any_held(held, HOST) or any(one.is_held(held, HOST, FULL) for one in node.children)

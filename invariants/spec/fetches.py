@@ -70,7 +70,7 @@ def _continues_on_host(cache: Cache, key: Key, end: int) -> bool:
     last = known_of(cache, key, end).nodes[-1:]
     missing = [one for one in last if not one.has(HOST, FULL)]
     gap = any(FULL in copies.lacking_on_host(cache, node) for node in missing)
-    return cache.writes.before_eviction or not gap
+    return cache.writes.gaps or not gap
 
 
 def _needed_on_host(cache: Cache, key: Key, end: int) -> Hold:

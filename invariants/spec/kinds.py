@@ -39,16 +39,18 @@ class Kind(NamedTuple):
 
 class Writes(NamedTuple):
     """uses: uses of a node from which on it is copied to host; 0 means never. before_eviction:
-    whether a copy is made when the device pages are wanted."""
+    whether a copy is made when the device pages are wanted. gaps: whether a node may be on host
+    without its parent."""
 
     uses: int
     before_eviction: bool
+    gaps: bool
 
 
 WRITES = {
-    "write_through": Writes(1, False),
-    "write_through_selective": Writes(2, False),
-    "write_back": Writes(0, True),
+    "write_through": Writes(1, False, False),
+    "write_through_selective": Writes(2, False, False),
+    "write_back": Writes(0, True, True),
 }
 
 WAITS = {"best_effort": False, "wait_complete": True, "timeout": True}
@@ -86,10 +88,10 @@ def kinds_of(config: Config) -> tuple[Kind, ...]:
 
 
 def is_specified(config: Config) -> bool:
-    """Whether the rules cover this configuration: all of its policies and kinds of attention."""
+    """Whether the rules cover this configuration: its order of eviction, its prefetch policy and
+    its kinds of attention. They cover every write policy, whose data a caller may give."""
     return (
-        config.write_policy in WRITES
-        and config.eviction_policy in ORDERS
+        config.eviction_policy in ORDERS
         and config.prefetch_policy in WAITS
         and {"full", "swa", "mamba"} >= set(config.components)
     )

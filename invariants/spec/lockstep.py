@@ -48,6 +48,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 
+from .kinds import Writes
 from .specification import Specification
 
 _REPLIES = (BackupDone, LoadDone, PrefillDone, LookupDone, FetchDone, StoreDone, DeleteDone)
@@ -68,10 +69,11 @@ class Differs(AssertionError):
 
 
 class Lockstep:
-    """One specification beside one core. events: number of events compared."""
+    """One specification beside one core. writes: what a write policy from outside of the project
+    declares. events: number of events compared."""
 
-    def __init__(self, config: Config) -> None:
-        self.specification = Specification(config)
+    def __init__(self, config: Config, writes: Writes | None = None) -> None:
+        self.specification = Specification(config, writes)
         self.config = config
         self.events = 0
         self._flights: dict[int, int] = {}  # of the core: that of the specification

@@ -78,7 +78,7 @@ def _adopt(cache: Cache, fetch: StorageFlight, node: Node, arrived: Arrived) -> 
             continue
         if pages and copies.may_be_added(cache, node, kind, but=[]):
             _add(cache, fetch, node, kind, pages)
-        elif pages or (kind == FULL and not cache.writes.before_eviction):
+        elif pages or (kind == FULL and not cache.writes.gaps):
             return False
     return True
 
@@ -88,9 +88,7 @@ def _may_go_on(cache: Cache, path: list[Node], upto: int, arrived: Arrived) -> b
     is a host copy above them, where the write policy wants one."""
     depths = range(path[-1].end if path else 0, upto)
     gap = any(not node.has(HOST, FULL) for node in path[-1:] if depths)
-    return all((FULL, depth) in arrived for depth in depths) and (
-        cache.writes.before_eviction or not gap
-    )
+    return all((FULL, depth) in arrived for depth in depths) and (cache.writes.gaps or not gap)
 
 
 def _add_below(

@@ -12,6 +12,7 @@ from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
 from invariants.contracts.write_policies import wrong
+from invariants.fuzz.against import Against
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate
@@ -73,6 +74,7 @@ def clean(name: str) -> None:
     for seed in range(6):
         outcome = generate(draw_swarm(seed, weights_of(ops), policy=name), ops, seed, 100)
         assert outcome.hand.config.write_policy == name
+        assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"
         assert outcome.failure is None, outcome.failure.text
 
 
