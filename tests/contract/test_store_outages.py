@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from hicache.core import registry
+from hicache.storage.address import backend
 from hicache.storage.base import Status, Storage, Value
 from traces.servers import mooncake
 from traces.servers.base import SERVERS, end, free_ports
@@ -136,3 +138,50 @@ def write_until_it_fails(
     for process in victims:
         end(process)
     return batches
+
+
+@contextmanager
+def refusing(port: int) -> Iterator[list[int]]:
+    """Something at this port ends each connection at once. Yields how many it has ended."""
+    ended = [0]
+    server = socket.create_server(("127.0.0.1", port))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            connection.close()
+            ended[0] += 1
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+
+@pytest.mark.parametrize(("scheme", "at_once"), [("redis", 1), ("s3", 16)])
+@pytest.mark.parametrize("kind", ["lookup", "read", "write", "delete"])
+def test_an_outage_costs_a_batch_one_round_of_requests(
+    scheme: str, at_once: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not sent when the server went is not sent any more: each request may cost a
+    time-out. A client may try a connection of before first, so twice as many are allowed."""
+    keys = keys_of("round", 40 * at_once)
+    values = [value_of(drawn(number, 50), 20) for number in range(len(keys))]
+    with started(scheme, tmp_path) as rig, closing(rig.open(HASTY_S)) as store:
+        if scheme == "redis":
+            monkeypatch.setattr(backend(scheme), "_BATCH", 100)
+            monkeypatch.setattr(backend(scheme), "_KEYS", 2)
+        assert rig.server is not None
+        for process in rig.server.processes:
+            end(process)
+        with refusing(port_of(rig)) as asked:
+            found = getattr(store, kind)(keys, *([values] if kind in ("read", "write") else []))
+    assert set(found) == {None if kind == "lookup" else Status.FAILED}
+    assert 0 < asked[0] <= 2 * at_once, f"{asked[0]} requests"
