@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +26,10 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
+from hicache.core.types import Tier
 from hicache.transformers import PrefixCache, UnsupportedModelError
+from hicache.transformers.ongoing import PAUSE_S
+from tests.patience import PATIENCE_S
 
 from .emptying import empty_device
 from .worlds import World
@@ -35,6 +39,8 @@ FAMILIES = (("llama", torch.float32), ("llama", torch.bfloat16), ("gemma3", torc
 APART = {torch.float32: 1e-3, torch.bfloat16: 0.15}  # in standard deviations of the logits
 _COLD = 4096  # references that are remembered
 _BLOCK = 512  # bytes, of which one is spoilt
+# of modules, so they are seen in the middle of a call; others are told at its beginning alone
+_SETTINGS = ("adapter", "rescaled", "scaling", "eps", "activation", "hook")
 
 
 class Wrong(Exception):
@@ -66,6 +72,8 @@ class Play:
             self._change(self._worlds[at])
         elif chance < 0.13:
             self._disturb(at)
+        elif chance < 0.15:
+            self._change_inside(at)
         world, number = self._worlds[at], self._draws.randrange(len(self._prompts))
         prompt = self._prompts[number]
         with world.types():
@@ -91,6 +99,9 @@ class Play:
         rough = torch.bfloat16 if world.autocast is not None else self._dtype
         if not bool(apart < APART[rough]):
             raise Wrong(f"prompt {number}, {float(apart):.2g} apart, state {world.state}")
+        if chance > 0.95:
+            self.seen["rest"] += 1
+            rest(cache)
 
     def close(self) -> None:
         for at, cache in enumerate(self._caches):
@@ -123,6 +134,19 @@ class Play:
         name = self._draws.choice(list(world.properties))
         world.put(name, self._draws.randrange(1, world.properties[name].values))
         self.seen[f"changed {name}"] += 1
+
+    def _change_inside(self, at: int) -> None:
+        """Change a setting in the middle of a call, and back: what it computed is not kept."""
+        world, cache = self._worlds[at], self._caches[at]
+        if cache is None or not world.served:
+            return
+        name = self._draws.choice(_SETTINGS)
+        before, value = world.state[name], self._draws.randrange(world.properties[name].values)
+        streamer = Told(self._draws.randrange(2), lambda: world.put(name, value))
+        with world.types():
+            cache.generate(self._draws.choice(self._prompts), max_new_tokens=1, streamer=streamer)
+        world.put(name, before)
+        self.seen["changed inside"] += 1
 
     # -- caches and stores
 
@@ -188,6 +212,48 @@ class Play:
             self.seen[f"tokens from {tier}"] += tokens
         self.seen["unkept"] += cache._stats.unkept
         self.seen["values found corrupt"] += cache._ongoing.losses.reads_corrupt
+
+
+class Told:
+    """A streamer that acts once, when it was given so many values."""
+
+    def __init__(self, spared: int, act: Callable[[], None]) -> None:
+        self._spared, self._act = spared, act
+
+    def put(self, _: torch.Tensor) -> None:
+        if not self._spared:
+            self._act()
+        self._spared -= 1
+
+    def end(self) -> None:
+        pass
+
+
+def rest(cache: PrefixCache) -> None:
+    """Raises Wrong unless a cache comes to rest without a call, with figures that agree."""
+    for _ in range(int(PATIENCE_S / PAUSE_S)):
+        if not cache._ongoing.busy:
+            break
+        cache._ongoing.clock.sleep(PAUSE_S)
+    else:
+        raise Wrong("copies or stores are under way, and nobody carries them on")
+    cache.flush()
+    done, stats = cache.flush(), cache.stats
+    if done == bool(stats.unstored_tokens):
+        raise Wrong(f"flush returns {done} with {stats.unstored_tokens} tokens unstored")
+    if stats.prompt_tokens != stats.computed_tokens + stats.saved_tokens:
+        raise Wrong(f"prompt tokens are neither computed nor saved:\n{stats}")
+    view, arena = cache._ongoing.driver.core.view, cache._engine._device.arena
+    for tier, name in ((Tier.DEVICE, "device"), (Tier.HOST, "host")):
+        found = sum(
+            len(pages) * pool.plan.page_bytes
+            for node in view.nodes()
+            for component, pages in zip(view.config.components, node.pages[tier], strict=True)
+            for pool in arena.pools(tier, component)
+            if pages is not None
+        )
+        if stats.bytes[name] != found:
+            raise Wrong(f"{name}: {stats.bytes[name]} bytes in use, of pages with {found}")
 
 
 def spoil(folder: Path, draws: Random) -> int:
