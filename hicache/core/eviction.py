@@ -4,7 +4,8 @@ What an eviction from host does:
 
     backbone   on host only: pages are deleted from the end of the coldest leaf, with its other
                components; also on device: all host copies of the node are freed
-    others     on a leaf that is on host only: the whole leaf is deleted; elsewhere: a tombstone
+    others     on a leaf that is on host only: pages are deleted from its end, too, but for a state
+               the whole leaf; elsewhere: a tombstone
 
 Host copies of nodes that are also on device are evicted last, because nothing is lost with them. No
 more is freed than was asked for, rounded up to a page (for tombstones, to a node), except for nodes
@@ -70,16 +71,15 @@ def evict_host(state: State, index: int, count: int) -> None:
             raise CoreBug(f"{node} is to free host pages of component {index} that it has not")
         short = goal - pool.free
         on_device = node.pages[Tier.DEVICE][BACKBONE] is not None
-        if index == BACKBONE:
-            pages = min(short, span(node, state.stride))
-            if on_device:
-                leave_tier(state, cut_tail(state, node, pages), Tier.HOST)
-            else:
-                delete_tail(state, node, Tier.HOST, pages)
-        elif on_device or node.children or any(node.locks[Tier.HOST]):
+        pages = span(node, state.stride)
+        if state.components[index].positional:
+            pages = min(short, pages)
+        if index != BACKBONE and (on_device or node.children or any(node.locks[Tier.HOST])):
             tombstone(state, node, Tier.HOST, index)
+        elif on_device:
+            leave_tier(state, cut_tail(state, node, pages), Tier.HOST)
         else:
-            delete_tail(state, node, Tier.HOST, span(node, state.stride))
+            delete_tail(state, node, Tier.HOST, pages)
         delete_dead(state)
 
 

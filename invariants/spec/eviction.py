@@ -119,15 +119,14 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
 
 def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None:
     """A copy goes: of a leaf as many of its last pages as are wanted, with all kinds; of any other
-    node this kind alone. For a window or a state a leaf of host goes as a whole, and for a state
-    one of the device, too. A policy may want copies on host first; what host cannot take is lost.
-    """
+    node this kind alone. For a state a leaf goes as a whole. A policy may want copies on host
+    first; what host cannot take is lost."""
     whole = kind == FULL or _is_free_leaf(cache, node, tier)
     lacking = _to_host_first(cache, node, kind, whole) if tier == DEVICE else []
     whole = whole and (kind == FULL or kind in lacking or not lacking)
     nodes = {*cache.nodes()}
     first = lacking if whole else [kind] if kind in lacking else []
-    if whole and (kind == FULL or (tier == DEVICE and cache.kinds[kind].per_page)):
+    if whole and cache.kinds[kind].per_page:
         keep = max(0, len(node.rows) - wanted)
         stays = bool(first) or node.has(1 - tier, FULL)
         node = tail(cache, node, keep, shorten=not stays and _is_bare(cache, node))

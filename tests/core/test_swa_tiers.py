@@ -288,3 +288,16 @@ def test_bigram_keys_of_whole_pages_leave_no_hole() -> None:
     longer = Key.from_tokens(tokens("abcdefg"), PAGE, bigram=True)
     rig.arrive_key(1, longer, 7 * PAGE)
     assert rig.one(Admitted, rig.admit(1)).device_pages == 5
+
+
+def test_no_more_of_a_leaf_leaves_host_than_is_wanted_of_its_window() -> None:
+    """For one page of the window the whole leaf went, although the rest of it was a prefix that
+    another request could reuse."""
+    rig = tiers()
+    rig.run(0, "ab")
+    rig.demote()
+    assert rig.residency() == {"ab": "H/H"}
+    rig.feed(EvictWanted(Tier.HOST, "swa", 1))
+    assert rig.residency() == {"a": "H/H"}
+    assert rig.look("abc")[1:3] == (0, 1)
+    rig.empty()
