@@ -172,7 +172,7 @@ def test_every_command_in_a_block_runs(
     finally:
         entries.forget()
     if page == "readme" and real_trace() is not None:
-        [answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)
+        [_, answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)  # see test_headline
         assert {line.rstrip() for line in answer.splitlines()} <= {
             line.rstrip() for line in printed.splitlines()
         }

@@ -31,7 +31,7 @@ def sentence(expected: Expected) -> str:
 def _saturated(asked: Asked) -> str:
     return (
         f" Requests wait in the queue for {_percent(asked.queueing)} of their time to first token: "
-        "so near saturation TTFT errs by more than that; hicache size measures by how much."
+        "so near saturation TTFT errs by more than that (how much: hicache size)."
     )
 
 
