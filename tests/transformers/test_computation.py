@@ -90,12 +90,15 @@ def test_each_bit_of_each_tensor_counts(family: str) -> None:
 
 @contextmanager
 def flag(owner: Any, name: str, value: Any) -> Iterator[None]:
-    known = getattr(owner, name)
+    known = getattr(owner, name, None)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, known)
+        if known is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, known)
 
 
 @contextmanager
@@ -118,12 +121,29 @@ def other(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError
 
 
+class Scaled(nn.Identity):
+    alpha = 1.0
+
+
+def _scaled(factor: float) -> Callable[[Any], Any]:
+    return lambda x: x * factor
+
+
 ELSEWHERE: dict[str, Callable[[], Any]] = {
     "a function that the model's code calls": lambda: flag(
         modeling_llama, "apply_rotary_pos_emb", other
     ),
     "a function that such a function calls": lambda: flag(modeling_llama, "rotate_half", other),
     "a method of a class": lambda: flag(modeling_llama.LlamaMLP, "forward", other),
+    "a function of torch that the model's code calls": lambda: flag(nn.functional, "linear", other),
+    "a value of a class": lambda: flag(Scaled, "alpha", 2.0),
+    "a property of a class": lambda: flag(modeling_llama.LlamaMLP, "beta", property(other)),
+    "a method for all of a class": lambda: flag(
+        modeling_llama.LlamaMLP, "gamma", classmethod(other)
+    ),
+    "a default of an argument": lambda: flag(modeling_llama.LlamaMLP.forward, "__defaults__", (2,)),
+    "what a function has from around it": lambda: flag(modeling_llama, "rotate_half", _scaled(2.0)),
+    "the same with another number": lambda: flag(modeling_llama, "rotate_half", _scaled(3.0)),
     "the code of an attention": lambda: put(
         lambda one: ALL_ATTENTION_FUNCTIONS.register("mine", one), nn.functional.relu, other
     ),
@@ -132,6 +152,9 @@ ELSEWHERE: dict[str, Callable[[], Any]] = {
     "products in TF32": lambda: flag(torch.backends.cuda.matmul, "allow_tf32", True),
     "convolutions in TF32": lambda: flag(
         torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32
+    ),
+    "products in bfloat16 on the CPU": lambda: flag(
+        torch.backends.mkldnn.matmul, "fp32_precision", "bf16"
     ),
     "products of other precision": lambda: put(
         torch.set_float32_matmul_precision, "highest", "medium"
@@ -146,6 +169,7 @@ def test_what_is_outside_of_the_model_counts() -> None:
     ALL_ATTENTION_FUNCTIONS.register("mine", nn.functional.relu)
     model = base.build("llama")
     model.config._attn_implementation_internal = "mine"
+    model.model.norm.mine = Scaled().eval()
     known = Known(model)
     first = known.name()
     found = {first}

@@ -39,6 +39,12 @@ _SKIPPED = frozenset(
     )
 )
 _PLACES = ("cpu", "cuda")
+# Where torch keeps in which precision it multiplies fp32. Its older settings show here, too, but
+# cannot be read once somebody has used the newer ones.
+_PRODUCTS: tuple[Any, ...] = (
+    *(torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn),
+    *(torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn),
+)
 
 
 class Computation(NamedTuple):
@@ -101,9 +107,8 @@ def _of_torch(painter: Painter) -> tuple[Any, ...]:
     hooks = (everywhere._global_forward_pre_hooks, everywhere._global_forward_hooks)
     return (
         *(str(torch.__version__), transformers.__version__, tuple(autocast)),
-        *(str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),
-        torch.backends.cuda.matmul.allow_tf32,
-        torch.backends.cudnn.allow_tf32,
+        str(torch.get_default_dtype()),
+        *(one.fp32_precision.replace("none", "ieee") for one in _PRODUCTS),
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
         torch.are_deterministic_algorithms_enabled(),

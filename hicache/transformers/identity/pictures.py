@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import marshal
+import sys
 import types
 import weakref
 from collections import OrderedDict
@@ -151,43 +152,44 @@ class Painter:
                 if one is torch.nn.Module:
                     break
                 if one.__module__ not in _LIBRARY_BASES:
-                    own = vars(one)
-                    functions = tuple(own[name] for name in own if callable(own[name]))
-                    parts.append((_name(one), self._kept(one, functions)))
+                    parts.append((_name(one), self._kept(one, _own(one))))
             known = self._done[id(kind)] = (kind, digest_of((_name(kind), tuple(parts))))
         return known[1]
 
-    def _kept(self, kind: type, functions: tuple[Any, ...]) -> bytes:
-        """The digest of methods, and of the functions of their module that they call. It is made
-        again when one of them was replaced."""
+    def _kept(self, kind: type, own: Mapping[str, Any]) -> bytes:
+        """The digest of what a class has of its own, and of the functions that its methods call.
+        It is made again when one of them was replaced."""
         known = self._codes.get(kind)
         if known is not None:
-            slots, values, found = known
-            now = [space.get(name) for space, name in slots]
-            same = len(values) == len(functions) + len(now)
-            if same and all(map(_is, values, (*functions, *now))):
-                return bytes(found)
+            slots, functions, values, digest = known
+            now = (*own.values(), *_now(slots, functions))
+            if len(values) == len(now) and all(map(_is, values, now)):
+                return bytes(digest)
         slots = []
         reached: dict[int, types.FunctionType] = {}
-        waiting = [one for one in map(_plain_function, functions) if one is not None]
+        plain = [(name, _brief(one)) for name, one in own.items()]
+        waiting = [one for one in map(_plain_function, own.values()) if one is not None]
         while waiting:
             one = waiting.pop()
             if id(one) in reached:
                 continue
             reached[id(one)] = one
             waiting += [cell for cell in _cells(one) if isinstance(cell, types.FunctionType)]
-            for name in _names(one.__code__):
-                if name in one.__globals__:
-                    slots.append((one.__globals__, name))
-                    value = one.__globals__[name]
-                    if isinstance(value, types.FunctionType) and _is_near(value):
-                        waiting.append(value)
-        now = [space.get(name) for space, name in slots]
-        codes = sorted((_name(one), _code(one.__code__)) for one in reached.values())
-        plain = [(name, _brief(one)) for (_, name), one in zip(slots, now, strict=True)]
-        found = digest_of((tuple(codes), tuple(sorted(set(plain)))))
-        self._codes[kind] = (slots, (*functions, *now), found)
-        return found
+            found = _found_by(one)
+            slots += found
+            values = [space[name] for space, name in found]
+            waiting += [
+                value
+                for value in values
+                if isinstance(value, types.FunctionType) and _is_near(value)
+            ]
+        codes = sorted((_name(one), _code(one.__code__), _given(one)) for one in reached.values())
+        plain += [(name, _brief(space[name])) for space, name in slots]
+        digest = digest_of((tuple(codes), tuple(sorted(set(plain)))))
+        functions = tuple(reached.values())
+        now = (*own.values(), *_now(slots, functions))
+        self._codes[kind] = (slots, functions, now, digest)
+        return digest
 
     # -- functions and objects
 
@@ -206,14 +208,16 @@ class Painter:
         return None
 
     def _function(self, value: types.FunctionType, where: str) -> Any:
-        """Its code, and the values that it was given or finds in its own module. Of a library's
-        function, the code alone tells what it does."""
+        """Its code, and the values that it was given or finds in its own module. Of what a
+        library's function finds, only the code and the plain values count."""
         given = (value.__defaults__, value.__kwdefaults__, tuple(_cells(value)))
         pictures = [self.of(one, where) for one in given]
         if not _is_library(value):
             space = value.__globals__
             named = ((name, space[name]) for name in _names(value.__code__) if name in space)
             pictures += [(name, self.of(one, f"{where}.{name}")) for name, one in named]
+        else:
+            pictures += [(name, _brief(space[name])) for space, name in _found_by(value)]
         return ("function", _name(value), _code(value.__code__), *pictures)
 
     def _object(self, value: Any, where: str) -> Any:
@@ -278,7 +282,7 @@ def _name(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}"
 
 
-def _is_library(value: types.FunctionType) -> bool:
+def _is_library(value: types.FunctionType | type) -> bool:
     return str(value.__module__).partition(".")[0] in (
         "torch",
         "transformers",
@@ -292,8 +296,59 @@ def _is_near(value: types.FunctionType) -> bool:
     return not str(value.__module__).startswith(("torch.", "transformers.utils", "typing"))
 
 
+def _own(kind: type) -> dict[str, Any]:
+    """What a class has of its own: methods, properties and values, without its texts. The library
+    keeps notes of its own in the values of its classes; these do not count."""
+    values = not _is_library(kind)
+    return {
+        name: one
+        for name, one in vars(kind).items()
+        if _plain_function(one) is not None
+        or callable(one)
+        or (values and not (name.startswith("__") and name.endswith("__")))
+    }
+
+
+def _found_by(function: types.FunctionType) -> list[tuple[dict[str, Any], str]]:
+    """Where a function finds what it names: in its own module, and in others that it names."""
+    found = []
+    spaces = [function.__globals__]
+    for space in spaces:
+        for name in _names(function.__code__):
+            value = space.get(name)
+            if type(value) is not types.ModuleType:
+                found += [(space, name)] if name in space else []
+            elif value.__name__.partition(".")[0] not in sys.stdlib_module_names and not any(
+                vars(value) is one for one in spaces
+            ):
+                spaces.append(vars(value))
+    return found
+
+
+def _now(
+    slots: Iterable[tuple[dict[str, Any], str]], functions: Iterable[types.FunctionType]
+) -> list[Any]:
+    """What functions do and find now."""
+    found = [space.get(name) for space, name in slots]
+    for one in functions:
+        found += (one.__code__, one.__defaults__)
+    return found
+
+
+def _given(function: types.FunctionType) -> tuple[Any, ...]:
+    """The defaults of a function's arguments, and what it has from around it."""
+    named = sorted((function.__kwdefaults__ or {}).items())
+    return (
+        tuple(map(_brief, function.__defaults__ or ())),
+        tuple((name, _brief(one)) for name, one in named),
+        tuple(map(_brief, _cells(function))),
+    )
+
+
 def _plain_function(value: Any) -> types.FunctionType | None:
-    value = getattr(value, "__func__", value)
+    """The function of a method of any kind, or of a property."""
+    for name in ("fget", "func", "__func__"):
+        value = getattr(value, name, value)
     return value if isinstance(value, types.FunctionType) else None
 
 
@@ -340,4 +395,6 @@ def _brief(value: Any) -> str:
         return repr(value)
     if isinstance(value, types.FunctionType):
         return f"{_name(value)} {_code(value.__code__).hex()}"
+    if isinstance(value, types.BuiltinFunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
     return _name(value) if isinstance(value, type) else _name(type(value))
