@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
-pytest.importorskip("peft", reason="needs peft")
+pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extra transformers")
+pytest.importorskip("peft", exc_type=ImportError, reason="needs peft")
 
 import peft
 import torch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra transformers")
+pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extra transformers")
 
 import torch
 from torch import nn

@@ -60,7 +60,9 @@ def test_every_page_is_in_the_store_or_counted_as_evicted(room: int, tmp_path: P
             kept = values_of(address) - before
             stats = cache.stats
         evicted = stats.evicted["disk"]
-        assert kept + evicted == 24 * 20
+        # a page that made room before its batch was acknowledged is written once more
+        assert kept + evicted >= 24 * 20
+        assert room or kept == 24 * 20
         assert bool(evicted) == bool(room)
         assert cache.stats.evicted == stats.evicted
         assert stats.evicted["device"] > 0

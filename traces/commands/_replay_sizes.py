@@ -86,7 +86,8 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         metavar="N",
         help="seed of what is random: arrivals that are drawn (--spread, --arrivals), and the "
         "simulated device: in how many parts it copies, and how late (at most 5 us) the engine "
-        "sees the end of a copy, which hardly ever changes a printed figure (default: 0)",
+        "sees the end of a copy, which changes the digest and hardly ever a printed figure "
+        "(default: 0)",
     )
     add(
         "--check",

@@ -41,9 +41,10 @@ _SKIPPED = frozenset(
 _PLACES = ("cpu", "cuda")
 # Where torch keeps in which precision it multiplies fp32. Its older settings show here, too, but
 # cannot be read once somebody has used the newer ones.
+_BACKENDS: Any = torch.backends
 _PRODUCTS: tuple[Any, ...] = (
-    *(torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn),
-    *(torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv, torch.backends.mkldnn.rnn),
+    *(_BACKENDS.cuda.matmul, _BACKENDS.cudnn.conv, _BACKENDS.cudnn.rnn),
+    *(_BACKENDS.mkldnn.matmul, _BACKENDS.mkldnn.conv, _BACKENDS.mkldnn.rnn),
 )
 
 
