@@ -38,7 +38,7 @@ def plantable() -> set[CodeType]:
 
 def keepers() -> list[Any]:
     """Every function of this process whose results are kept."""
-    return [one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper)]
+    return [one for one in gc.get_objects() if type(one) is _lru_cache_wrapper]
 
 
 def kept_from_planted_code(play: Callable[[], object]) -> set[str]:

@@ -154,9 +154,9 @@ def test_every_allocation_of_a_tape_can_be_refused(
     assert [at for at, count in zip(tried, found, strict=True) if count] == expected
 
 
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize("seed", [4, 5])
 def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
-    """Seed 3 has replies, seed 5 a device."""
+    """Seed 4 has replies, seed 5 a device."""
     swarm = draw_swarm(seed, {op: one.WEIGHT for op, one in OPS.items()})
     made = play.generate(swarm, OPS, seed, 25)
     found = list(variants.played_twins(made, OPS))
