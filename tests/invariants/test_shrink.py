@@ -38,7 +38,7 @@ CASES = {
 def find(least: int = 20) -> tuple[Tape, Failure]:
     """The first drawn tape of some length that fails."""
     weights = weights_of(OPS)
-    for seed in range(120):
+    for seed in range(2, 122):
         found = generate(draw_swarm(seed, weights), OPS, seed, 120)
         if found.failure is not None and len(found.tape.entries) >= least:
             return found.tape, found.failure
