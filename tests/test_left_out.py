@@ -132,7 +132,7 @@ def test_signals_act_as_usual_where_the_suite_began_with_them_ignored(tmp_path: 
 
 def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
     done = subprocess.run(
-        ["make", "--dry-run", "check"],
+        ["make", "--no-print-directory", "--dry-run", "check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -152,7 +152,7 @@ def test_a_virtual_environment_that_was_half_made_is_made_again(tmp_path: Path) 
     python.chmod(0o755)
     for _ in range(2):
         done = subprocess.run(
-            ["make", "PYTHON=./python", ".venv/bin/python"],
+            ["make", "--no-print-directory", "PYTHON=./python", ".venv/bin/python"],
             cwd=tmp_path,
             capture_output=True,
             text=True,

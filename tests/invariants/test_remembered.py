@@ -44,7 +44,11 @@ def keepers() -> list[Any]:
 def kept_from_planted_code(play: Callable[[], object]) -> set[str]:
     """The keepers within which code runs that may have a bug."""
     wanted = plantable()
-    known = {one.__wrapped__.__code__: f"{one.__module__}.{one.__qualname__}" for one in keepers()}
+    known = {
+        one.__wrapped__.__code__: f"{one.__module__}.{one.__qualname__}"
+        for one in keepers()
+        if isinstance(one.__wrapped__, FunctionType)
+    }
     within: list[str] = []
     found: set[str] = set()
 
