@@ -76,13 +76,10 @@ class Play:
             self._change_inside(at)
         world, number = self._worlds[at], self._draws.randrange(len(self._prompts))
         prompt = self._prompts[number]
+        cache = self._caches[at] or self._open(at)  # opening may change what the types are
         with world.types():
-            cache = self._caches[at]
-            if cache is None:
-                cache = self._open(at)
             wanted = self._reference(world, number, prompt)
             try:
-                assert cache is not None
                 found = cache.generate(
                     prompt,
                     max_new_tokens=1,
