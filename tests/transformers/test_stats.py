@@ -15,6 +15,7 @@ from hicache.transformers import PrefixCache
 from hicache.transformers.interrupts import uninterrupted
 from hicache.transformers.stats import Stats
 from invariants.prove.families import base
+from tests.patience import PATIENCE_S
 
 from .test_cache import prompt
 
@@ -56,7 +57,7 @@ def test_every_page_is_in_the_store_or_counted_as_evicted(room: int, tmp_path: P
             for seed in range(24):
                 ids = prompt(161, 30 * round + seed)
                 cache.generate(ids, max_new_tokens=1, do_sample=False)
-            assert cache.flush()
+            assert cache.flush(PATIENCE_S)
             kept = values_of(address) - before
             stats = cache.stats
         evicted = stats.evicted["disk"]

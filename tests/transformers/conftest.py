@@ -1,0 +1,16 @@
+"""A busy machine is no dead store: a call of a store may take as long as a test waits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from hicache.storage.base import StorageOptions
+from tests.patience import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = partial(StorageOptions, timeout_s=PATIENCE_S)
+    monkeypatch.setattr("hicache.transformers.building.StorageOptions", patient)
