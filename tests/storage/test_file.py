@@ -20,9 +20,11 @@ from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.backends import _file_room
 from hicache.storage.backends._file_data import Data
+from hicache.storage.backends._file_index import Slot
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.verified import Verified
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -161,6 +163,40 @@ def test_a_batch_does_not_evict_itself(folder: Path) -> None:
     assert there(store, "abcde") == "abc"
     assert put(store, "f", size=3 * 4096 + 1) == [Status.FULL], "larger than the store"
     assert there(store, "abc") == "abc"
+    store.close()
+
+
+def test_writes_at_the_same_time_make_room_for_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two batches would fill the store. The second one waits for the slots of the first."""
+    store = opened(folder, size_bytes=3 * 4096)
+    put(store, "old")
+    assert store._opened is not None
+    index, reserved = store._opened.index, threading.Semaphore(0)
+    reserve = index.reserve
+
+    def told(lengths: Sequence[int], keys: Sequence[str]) -> list[Slot | Status]:
+        found = reserve(lengths, keys)
+        reserved.release()
+        return found
+
+    monkeypatch.setattr(index, "reserve", told)
+    second: list[Status] = []
+    other = threading.Thread(target=lambda: second.extend(put(store, "d", "e", "f")))
+
+    def until_the_second_has_asked(_: int) -> None:
+        if not other.ident:
+            other.start()
+            for _ in range(2):
+                assert reserved.acquire(timeout=PATIENCE_S)
+
+    keys = [f"c/kv/0of1/{name}" for name in "abc"]
+    values = [(memoryview(page(name)),) for name in "abc"]
+    first = store.write_sealed(keys, values, until_the_second_has_asked)
+    other.join(PATIENCE_S)
+    assert (first, second) == ([Status.DONE] * 3, [Status.DONE] * 3)
+    assert there(store, "abcdef") == "def"
     store.close()
 
 

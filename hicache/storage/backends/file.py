@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -40,6 +40,7 @@ class FileStore(Storage):
         self._path = path
         self._options = options
         self._lock = threading.Lock()
+        self._writing = _Turns()
         self._closed = False
         if not options.create and not (path / MANIFEST).exists():
             raise CallerError(f"storage: expected a store, found none in {path}; check the path")
@@ -69,6 +70,25 @@ class FileStore(Storage):
             return [failed(error)] * len(keys)
 
     def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        """Values that find no room beside writes that go on are written once more, alone."""
+        with self._writing.beside_others() as crowded:
+            found = self._write(keys, values, seal)
+            full = [at for at, status in enumerate(found) if status is Status.FULL]
+            again = full and crowded()
+        if again:
+            with self._writing.alone():
+                then = self._write(
+                    [keys[at] for at in full],
+                    [values[at] for at in full],
+                    lambda number: seal(full[number]),
+                )
+            for at, status in zip(full, then, strict=True):
+                found[at] = status
+        return found
+
+    def _write(
         self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
     ) -> list[Status]:
         try:
@@ -135,6 +155,43 @@ class FileStore(Storage):
     def _open(self) -> Opened:
         options = self._options
         return Opened(self._path, options.size_bytes, options.timeout_s, options.durable)
+
+
+class _Turns:
+    """Writes of one store: many at a time, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open = self._begun = 0
+        self._alone = False
+
+    @contextmanager
+    def beside_others(self) -> Iterator[Callable[[], bool]]:
+        """Yields whether another write was under way since this one began."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._begun += 1
+            others, number = self._open, self._begun
+            self._open += 1
+        try:
+            yield lambda: others > 0 or self._begun > number
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone)
+            self._alone = True
+            self._changed.wait_for(lambda: not self._open)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
 
 
 def read_values(
