@@ -206,14 +206,17 @@ class PrefixCache:
     def stats(self) -> Stats:
         """What the cache has done so far: a copy, which prints as a small table. A cache that was
         closed has no bytes in use."""
-        found = copy.deepcopy(self._stats)
-        found.losses = self._ongoing.losses
-        with suppress(ClosedError), self._turn():
-            found.bytes = self._engine.used_bytes()
-        found.unstored_tokens = self._ongoing.unstored_tokens
-        counts = (*self._engine.evicted.values(), self._ongoing.evicted)
-        found.evicted = dict(zip(TIERS, counts, strict=True))
-        return found
+        with ExitStack() as stack:
+            with suppress(ClosedError):  # then nobody else can change anything
+                stack.enter_context(self._turn())
+            found = copy.deepcopy(self._stats)
+            found.losses = self._ongoing.losses
+            if not self._ongoing.closed:
+                found.bytes = self._engine.used_bytes()
+            found.unstored_tokens = self._ongoing.unstored_tokens
+            counts = (*self._engine.evicted.values(), self._ongoing.evicted)
+            found.evicted = dict(zip(TIERS, counts, strict=True))
+            return found
 
     def clear(self, storage: bool = False) -> None:
         """Forget every prefix in memory; with `storage`, also what the store has of this model."""
@@ -227,11 +230,14 @@ class PrefixCache:
             return self._ongoing.flush(timeout_s)
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
-        """Wait as `flush` does, then end. Called at the end of the program, too."""
+        """Wait as `flush` does, then end. Called at the end of the program, too. If another call is
+        under way for longer than that, the cache stays open."""
         check_seconds("timeout_s", timeout_s)
         self._check_outside()
-        _open.discard(self._ongoing)
-        return self._ongoing.close(timeout_s)
+        done = self._ongoing.close(timeout_s)
+        if self._ongoing.closed:
+            _open.discard(self._ongoing)
+        return done
 
     def __enter__(self) -> PrefixCache:
         return self
