@@ -18,6 +18,7 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
+from hicache.transformers.identity import contents
 from hicache.transformers.identity.computation import Identity
 from invariants.prove.families import base
 
@@ -73,8 +74,15 @@ def test_each_property_changes_it_and_going_back_restores_it(
                 assert known.name() == first, name
 
 
+@pytest.mark.parametrize("part_bytes", [None, 5000])
 @pytest.mark.parametrize("family", base.names())
-def test_each_bit_of_each_tensor_counts(family: str) -> None:
+def test_each_bit_of_each_tensor_counts(
+    family: str, part_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """part_bytes: of the parts in which tensors are read, if these are to be large."""
+    if part_bytes is not None:
+        monkeypatch.setattr(contents, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(contents, "_FEW_BYTES", 0)
     models = base.build_all(family)
     identity, draws = Identity(models, every_call=True), Random(2)
     first = identity.now().name
@@ -129,6 +137,10 @@ def _scaled(factor: float) -> Callable[[Any], Any]:
     return lambda x: x * factor
 
 
+Scaled.forward = _scaled(1.0)  # type: ignore[method-assign]
+_CELL = (Scaled.forward.__closure__ or ())[0]
+
+
 ELSEWHERE: dict[str, Callable[[], Any]] = {
     "a function that the model's code calls": lambda: flag(
         modeling_llama, "apply_rotary_pos_emb", other
@@ -142,6 +154,11 @@ ELSEWHERE: dict[str, Callable[[], Any]] = {
         modeling_llama.LlamaMLP, "gamma", classmethod(other)
     ),
     "a default of an argument": lambda: flag(modeling_llama.LlamaMLP.forward, "__defaults__", (2,)),
+    "a default of a named argument": lambda: flag(
+        modeling_llama.LlamaMLP.forward, "__kwdefaults__", {"x": 2}
+    ),
+    "another one": lambda: flag(modeling_llama.LlamaMLP.forward, "__kwdefaults__", {"x": 3}),
+    "a value that a method has from around it": lambda: flag(_CELL, "cell_contents", 2.0),
     "what a function has from around it": lambda: flag(modeling_llama, "rotate_half", _scaled(2.0)),
     "the same with another number": lambda: flag(modeling_llama, "rotate_half", _scaled(3.0)),
     "the code of an attention": lambda: put(

@@ -271,6 +271,7 @@ class Painter:
 
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+_LIBRARIES = ("torch", "transformers", "peft", "accelerate")
 _LIBRARY_BASES = ("transformers.modeling_utils", "transformers.generation.utils")
 
 
@@ -283,12 +284,7 @@ def _name(value: Any) -> str:
 
 
 def _is_library(value: types.FunctionType | type) -> bool:
-    return str(value.__module__).partition(".")[0] in (
-        "torch",
-        "transformers",
-        "peft",
-        "accelerate",
-    )
+    return str(value.__module__).partition(".")[0] in _LIBRARIES
 
 
 def _is_near(value: types.FunctionType) -> bool:
@@ -331,7 +327,8 @@ def _now(
     """What functions do and find now."""
     found = [space.get(name) for space, name in slots]
     for one in functions:
-        found += (one.__code__, one.__defaults__)
+        named = one.__kwdefaults__ or {}
+        found += (one.__code__, one.__defaults__, *named, *named.values(), *_cells(one))
     return found
 
 
