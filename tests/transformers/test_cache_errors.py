@@ -242,6 +242,13 @@ def test_states_beside_a_draft_are_refused(names: tuple[str, str]) -> None:
         PrefixCache(model, draft=draft, **SIZES)
 
 
+def test_a_draft_of_other_tokens_is_refused() -> None:
+    model, draft = base.build_all("draft")
+    draft.resize_token_embeddings(90)
+    with refused(UnsupportedModelError, "97 tokens", "found 90"):
+        PrefixCache(model, draft=draft, **SIZES)
+
+
 def test_without_the_library_the_error_names_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True)
     assert done.stderr == ""

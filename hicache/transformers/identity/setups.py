@@ -58,6 +58,8 @@ class Setups:
         for model in self._models:
             check_model(model)
         draft = self._models[1] if len(self._models) > 1 else None
+        if draft is not None:
+            _check_tokens(*self._models)
         described = describe(self._models[0], self._page_size, draft)
         if draft is not None and STATE in described.components:
             raise UnsupportedModelError(
@@ -107,6 +109,17 @@ def check_model(model: Any) -> None:
         raise UnsupportedModelError(
             f"model {name}: expected all weights on the CPU or on one CUDA device, found "
             f"{', '.join(places)}"
+        )
+
+
+def _check_tokens(model: Any, draft: Any) -> None:
+    """Raises UnsupportedModelError for a draft that reads other tokens, by their number as the
+    library does."""
+    wanted, found = (one.config.get_text_config().vocab_size for one in (model, draft))
+    if wanted != found:
+        raise UnsupportedModelError(
+            f"draft {type(draft).__name__}: expected the {wanted:,} tokens of the model, found "
+            f"{found:,}, so its rows are of other tokens; leave the draft out"
         )
 
 
