@@ -27,7 +27,7 @@ import torch
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.transformers import PrefixCache, UnsupportedModelError
+from hicache.transformers import PrefixCache, Stats, UnsupportedModelError
 from hicache.transformers.ongoing import PAUSE_S
 from tests.patience import PATIENCE_S
 
@@ -57,6 +57,7 @@ class Play:
         self._dtype = dtype
         self._worlds = [World(family, dtype, self._draws) for _ in range(2)]
         self._caches: list[PrefixCache | None] = [None, None]
+        self._told: tuple[Stats, dict[str, Any]] | None = None
         self._cold: dict[Any, torch.Tensor] = {}
         whole = [self._draws.randrange(3, 97) for _ in range(24)]
         whole[1], whole[6] = 9, 10
@@ -99,6 +100,7 @@ class Play:
         if chance > 0.95:
             self.seen["rest"] += 1
             rest(cache)
+            self._look(cache)
 
     def close(self) -> None:
         for at, cache in enumerate(self._caches):
@@ -144,6 +146,13 @@ class Play:
             cache.generate(self._draws.choice(self._prompts), max_new_tokens=1, streamer=streamer)
         world.put(name, before)
         self.seen["changed inside"] += 1
+
+    def _look(self, cache: PrefixCache) -> None:
+        """Figures that were told stay as they were, whatever happens to their cache."""
+        if self._told is not None and self._told[0].as_dict() != self._told[1]:
+            raise Wrong(f"told figures have changed since:\n{self._told[0]}")
+        stats = cache.stats
+        self._told = stats, stats.as_dict()
 
     # -- caches and stores
 

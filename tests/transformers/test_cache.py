@@ -251,12 +251,13 @@ def test_rows_of_a_draft_are_those_of_the_accepted_tokens(
     """The draft has computed tokens that the model refused. Its candidates after a hit are those
     that it has without a cache."""
     model, draft = base.build_all("draft")
+    draft.generation_config.assistant_confidence_threshold = 0.0  # or it gives up at once
     drafted: list[torch.Tensor] = []
     noted(monkeypatch, draft, lambda _, out: drafted.append(out.logits[0, -1].detach()))
     with PrefixCache(model, draft=draft, **SIZES) as cache:
-        ids = prompt(50)
-        for _ in range(3):
-            ids = cache.generate(ids, max_new_tokens=15, do_sample=False)
+        for tokens in range(1, 17):
+            draft.generation_config.num_assistant_tokens = 1 + tokens % 5
+            ids = cache.generate(prompt(50, tokens), max_new_tokens=tokens, do_sample=False)
             drafted.clear()
             model.generate(ids, max_new_tokens=3, do_sample=False, assistant_model=draft)
             cold = list(drafted)

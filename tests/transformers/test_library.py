@@ -1,0 +1,110 @@
+"""What the library does with lengths and settings is what a cache goes by: drawn calls of both."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
+
+import torch
+from transformers import GenerationConfig
+
+from hicache.transformers import PrefixCache, UnsupportedArgumentError
+from hicache.transformers.arguments import check
+from invariants.prove.families import base, llama
+
+from .test_cache import SIZES, prompt
+
+LIMIT = 64  # tokens; a longer text turns its first tokens by other angles
+ROPES = {
+    "dynamic": {"factor": 4.0},
+    "longrope": {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
+    | {"original_max_position_embeddings": LIMIT},
+}
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: str) -> None:
+    """Also after a text that was longer, which leaves other angles in the model."""
+    torch.set_num_threads(1)
+    (config,) = llama.configurations()
+    config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
+    config.rope_parameters = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
+    model, draws, whole = base.built(config), Random(1), prompt(2 * LIMIT)
+    lengths = (*range(LIMIT - 3, LIMIT + 4), LIMIT // 2, 2 * LIMIT)
+    given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
+    with PrefixCache(model, **SIZES) as cache:
+        for number in range(60):
+            if draws.randrange(2):
+                model.generate(whole[:, : draws.choice(lengths)], max_new_tokens=1)
+            ids = whole[:, : draws.choice(lengths)]
+            asked = {"max_new_tokens": draws.randrange(1, 6), **given}
+            wanted = copy.deepcopy(model).generate(ids, **asked)  # with the angles of now
+            found = cache.generate(ids, **asked)
+            for one, other in zip(found.logits, wanted.logits, strict=True):
+                assert torch.allclose(one, other, atol=1e-4), (number, ids.shape)
+        assert cache.stats.saved_tokens
+
+
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "num_beams": (1, 1, 3),
+    "num_return_sequences": (1, 1, 2),
+    "use_cache": (True, True, False),
+    "cache_implementation": ("dynamic", "hybrid", "static"),
+    "token_healing": (False, False, True),
+    "pad_token_id": (0, 9),
+    "eos_token_id": (9, 11, [9, 11], [11, 12]),
+}
+
+
+def drawn(draws: Random) -> dict[str, Any]:
+    """Some settings, of which None leaves one open."""
+    names = [name for name in SETTINGS if not draws.randrange(4)]
+    return {name: draws.choice((None, *SETTINGS[name])) for name in names}
+
+
+def of(settings: dict[str, Any]) -> GenerationConfig:
+    made = GenerationConfig()
+    for name, value in settings.items():
+        setattr(made, name, value)
+    return made
+
+
+def is_served(model: Any, ids: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether what the library makes of the arguments is one text over a dynamic cache, and it
+    masks none of the prompt."""
+    used, _ = model._prepare_generation_config(**{"generation_config": None, **kwargs})
+    model._prepare_special_tokens(used, kwargs_has_attention_mask=False)
+    mask = model._prepare_attention_mask_for_generation(ids, used, {})
+    return (
+        used.num_beams in (None, 1)
+        and used.num_return_sequences in (None, 1)
+        and used.use_cache is not False
+        and used.cache_implementation in (None, "dynamic")
+        and not used.token_healing
+        and bool(mask.all())
+    )
+
+
+def test_settings_are_those_that_the_library_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they are said: in the call, in a configuration that it is given, in the model's."""
+    monkeypatch.setattr(GenerationConfig, "validate", lambda *_, **__: None)
+    model, draws, ids = base.build("llama"), Random(2), torch.tensor([[9, 9, 30]])
+    counts = {True: 0, False: 0}
+    for _ in range(1000):
+        said = [drawn(draws) for _ in range(3)]
+        model.generation_config = of(said[0])
+        kwargs = said[2] | ({"generation_config": of(said[1])} if draws.randrange(2) else {})
+        wanted = is_served(model, ids, kwargs)
+        try:
+            check(model, ids, dict(kwargs))
+        except UnsupportedArgumentError:
+            assert not wanted, said
+        else:
+            assert wanted, said
+        counts[wanted] += 1
+    assert min(counts.values()) > 100

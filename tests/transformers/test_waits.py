@@ -1,0 +1,77 @@
+"""No call waits longer than it was told, whatever the store does meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
+
+import torch
+
+from hicache.storage.backends import file
+from hicache.transformers import PrefixCache, cache, engine
+from hicache.transformers.clock import Clock
+from invariants.prove.families import base
+from tests.patience import PATIENCE_S
+
+from .test_cache import SIZES, both, prompt
+
+_MORE_S = 0.1  # of the last pauses
+
+
+class Passing:
+    """Time that passes when the program's own thread sleeps. It must not pass `latest_s`."""
+
+    def __init__(self) -> None:
+        self.now_s, self.latest_s = 0.0, float("inf")
+        self._own = threading.get_ident()
+
+    def sleep(self, seconds: float) -> None:
+        if threading.get_ident() != self._own:
+            time.sleep(seconds)
+            return
+        self.now_s += seconds
+        assert self.now_s <= self.latest_s, "a call waits for longer than it was told"
+        time.sleep(0)
+
+
+@pytest.mark.parametrize("hanging", ["lookup", "read_checked", "write_sealed"])
+def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
+    hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    model, clock, draws = base.build("llama"), Passing(), Random(3)
+    monkeypatch.setattr(cache, "Clock", lambda: Clock(lambda: clock.now_s, clock.sleep))
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.0)
+    answers, method = threading.Event(), getattr(file.FileStore, hanging)
+    answers.set()
+
+    def late(*given: Any) -> Any:
+        assert answers.wait(PATIENCE_S)
+        return method(*given)
+
+    monkeypatch.setattr(file.FileStore, hanging, late)
+    given = {"storage": f"file:{tmp_path}", **SIZES}
+    with PrefixCache(model, **given) as first:
+        both(model, first, prompt(60))
+        assert first.flush(PATIENCE_S)
+    for _ in range(3):
+        wait_s = draws.choice((0.0, 0.3, 2.0))
+        with PrefixCache(model, wait_s=wait_s, **given) as made:
+            answers.clear()
+            for call in draws.sample(("generate", "match", "flush"), 3):
+                clock.latest_s = clock.now_s + wait_s + _MORE_S
+                if call == "generate":
+                    both(model, made, torch.cat([prompt(60), prompt(9, draws.randrange(9))], dim=1))
+                elif call == "match":
+                    made.match(prompt(60))
+                else:
+                    made.flush(wait_s)
+            clock.latest_s = float("inf")
+            answers.set()
