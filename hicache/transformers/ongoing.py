@@ -35,6 +35,7 @@ class Ongoing:
         self._attachment = parts.attachment
         self._note = note
         self._losses, self._refused, self._left = Losses(), 0, 0
+        self._done = False  # what closing it has returned
         self.evicted, self._before = 0, 0
         self.look()
         self.evicted, self._before = 0, self.evicted
@@ -134,8 +135,8 @@ class Ongoing:
             return False
         try:
             if self.closed:
-                return not self._left
-            done = self._crash is None and self.flush(timeout_s)
+                return self._done
+            self._done = self._crash is None and self.flush(timeout_s)
             self.look()
             self.closed = True
             if self._attachment.store is not None:
@@ -143,7 +144,7 @@ class Ongoing:
                 self.settle(_DETACH_S)
                 self._attachment.wait_closed(_DETACH_S)
             self._device.close()
-            return done
+            return self._done
         finally:
             self.lock.release()
 

@@ -216,16 +216,18 @@ def test_models_that_keep_more_or_less_than_their_cache_are_refused(
         PrefixCache(base.built(config), **SIZES)
 
 
-def test_logits_over_pages_that_are_not_numbers_are_refused() -> None:
-    model = base.build("llama")
+@pytest.mark.parametrize("spoilt", [0, 1])
+def test_logits_over_pages_that_are_not_numbers_are_refused(spoilt: int) -> None:
+    """Of the model, or of its draft."""
+    models = base.build_all("draft")
 
     def spoil(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
         if given.get("past_key_values") is not None:
             output.logits = output.logits + torch.nan
 
-    model.register_forward_hook(spoil, with_kwargs=True)
+    models[spoilt].register_forward_hook(spoil, with_kwargs=True)
     with refused(UnsupportedModelError, "in two parts", "nan"):
-        PrefixCache(model, **SIZES)
+        PrefixCache(models[0], draft=models[1], **SIZES)
 
 
 def test_a_window_without_room_is_refused() -> None:

@@ -96,6 +96,25 @@ def test_each_bit_of_each_tensor_counts(
     assert identity.now().name == first
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_versions_tell_what_torch_counts(inference: bool) -> None:
+    """Of tensors that were made in inference mode it counts nothing, so they are read again."""
+    with torch.inference_mode(inference):
+        model = base.build("llama")
+        identity, draws = Identity([model], every_call=False), Random(4)
+        tensors = [*model.parameters(), *model.buffers()]
+        for _ in range(40):
+            tensor, way = draws.choice(tensors), draws.randrange(3)
+            with torch.no_grad():
+                if way == 0:
+                    tensor.view(-1)[draws.randrange(tensor.numel())] += 1.0
+                elif way == 1:
+                    tensor.mul_(1.5)
+                else:
+                    tensor.data = tensor.data + 1.0
+            assert identity.now().name == name_of(model), way
+
+
 @contextmanager
 def flag(owner: Any, name: str, value: Any) -> Iterator[None]:
     known = getattr(owner, name, None)

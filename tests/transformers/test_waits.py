@@ -1,9 +1,10 @@
-"""No call waits longer than it was told, whatever the store does meanwhile."""
+"""Stores that hang or refuse: no call waits longer than it was told, and what is lost is told."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 import torch
 
 from hicache.storage.backends import file
+from hicache.storage.base import Status
 from hicache.transformers import PrefixCache, cache, engine
 from hicache.transformers.clock import Clock
 from invariants.prove.families import base
@@ -75,3 +77,34 @@ def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
                     made.flush(wait_s)
             clock.latest_s = float("inf")
             answers.set()
+
+
+def test_what_a_store_has_refused_since_the_last_flush_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was forgotten meanwhile; and each `close` returns what the first one has."""
+    torch.set_num_threads(1)
+    model, draws, method = base.build("llama"), Random(5), file.FileStore.write_sealed
+    refuses, told = False, {True: 0, False: 0}
+
+    def written(store: Any, keys: Sequence[str], *given: Any) -> list[Status]:
+        return [Status.FULL] * len(keys) if refuses else method(store, keys, *given)
+
+    monkeypatch.setattr(file.FileStore, "write_sealed", written)
+    for seed in range(6):
+        with PrefixCache(model, storage=f"file:{tmp_path}/{seed}", **SIZES) as made:
+            flushed, left = 0, False
+            for number in range(8):
+                refuses = not draws.randrange(5)
+                made.generate(prompt(40, 100 * seed + number), max_new_tokens=1)
+                made._ongoing.settle(PATIENCE_S)
+                if draws.randrange(2):
+                    made.clear()
+                if draws.randrange(2) or number == 7:
+                    count, left = made.stats.losses.writes_refused, bool(made.stats.unstored_tokens)
+                    done = made.close() if number == 7 else made.flush(PATIENCE_S)
+                    assert done == (count == flushed and not left), (seed, number)
+                    told[done] += 1
+                    flushed = count
+            assert made.close() == done
+    assert min(told.values()) > 3
