@@ -1,9 +1,12 @@
 """Drawn histories of a store on a full, failing or bounded medium, compared with a plain model.
 
 `python -m tests.storage.histories file --histories 5000 --folder DIR` plays that many. A history
-writes, reads, deletes, opens again and kills, while faults come and go. The laws:
+writes, reads, deletes, opens again and kills, while faults come and go. In some histories others
+write and delete at any moment of a read. The laws:
 
-- what is served is what was written under that key, the last acknowledged value or a later one
+- what is served is what was written under that key, the last acknowledged value or a later one;
+  during a read, one that the key had at any moment of it
+- nothing is served, or found corrupt, that nobody wrote
 - what was acknowledged is there, or counted: evicted or lost
 - nothing is evicted that was used later than everything that stays
 - the store keeps to its size, and refuses nothing that has room
@@ -20,7 +23,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +82,8 @@ class History:
         ]
         self.model.sizes = {key: drawn.choice(sizes) for key in self.keys}
         self.alike = len(sizes) == 1
+        self.crowded = drawn.random() < 0.4  # others come while it reads
+        self.could: dict[str, set[int]] = {}  # what keys have had since a read began
         self.store = self.opened()
 
     def opened(self) -> Verified:
@@ -147,23 +152,61 @@ class History:
             else:
                 self.model.may.setdefault(key, set()).add(self.version)
                 self.model.unsure.add(_page(key))
-        if not self.fault:
+            if key in self.could:
+                self.could[key].add(self.version)
+        if not self.fault and not self.could:  # else what is read is not evicted
             room = self.subject.capacity([self.model.sizes[key] for key in keys])
             refused = [status for status in found if status is not Status.DONE]
             assert len(refused) <= max(0, len(keys) - room), f"refused: {found}, room for {room}"
 
     def read(self) -> None:
-        for key, status, text in self.served(self.some(12)):
-            self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
-            if status is Status.DONE:
-                assert self.knows(key, text), f"{key} has other bytes"
-                self.model.use(_page(key))
-            elif status is Status.FAILED:
-                assert self.fault, "a read failed without a fault"
+        keys = self.some(12)
+        with ExitStack() as stack:
+            if self.crowded and self.fault is None:
+                self.crowd(keys, stack)
+            for key, status, text in self.served(keys):
+                self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
+                assert status is not Status.CORRUPT, f"{key} was found corrupt"
+                if status is Status.DONE:
+                    assert self.knows(key, text), f"{key} has other bytes"
+                    self.model.use(_page(key))
+                elif status is Status.FAILED:
+                    assert self.fault, "a read failed without a fault"
+
+    def crowd(self, keys: Sequence[str], stack: ExitStack) -> None:
+        """Others write and delete at any moment of a read, with this store or another one."""
+        shim, self.ordered = self.subject.shim, False
+        stores = [self.store]
+        if self.subject.shared:
+            stores.append(stack.enter_context(closing(self.opened())))
+        self.could = {key: {*self.model.may.get(key, ())} for key in keys}
+        often = self.drawn.choice((0.1, 0.5))
+
+        def others() -> None:
+            if self.drawn.random() >= often:
+                return
+            shim.others, shim.short = (lambda: None), None
+            store, some = self.drawn.choice(stores), self.some(8)
+            if self.drawn.random() < 0.5:  # what is read
+                some = self.drawn.sample(keys, self.drawn.randint(1, len(keys)))
+            if self.drawn.random() < 0.3:
+                self.delete_from(store, some)
+            else:
+                self.acknowledge(some, self.write_to(store, some))
+            self.found["changes during a read"] += 1
+            shim.others, shim.short = others, self.drawn
+
+        def alone() -> None:
+            shim.others, shim.short, self.could = (lambda: None), None, {}
+
+        stack.callback(alone)
+        shim.others, shim.short = others, self.drawn
 
     def delete(self) -> None:
-        keys = self.some(4)
-        for key, status in zip(keys, self.store.delete(keys), strict=True):
+        self.delete_from(self.store, self.some(4))
+
+    def delete_from(self, store: Storage, keys: Sequence[str]) -> None:
+        for key, status in zip(keys, store.delete(keys), strict=True):
             if status in (Status.DONE, Status.MISSING):
                 if status is Status.MISSING and key in self.model.promised:
                     continue  # it was evicted, which is counted at the end of the step
@@ -234,7 +277,8 @@ class History:
 
     def knows(self, key: str, text: bytes) -> bool:
         size = self.model.sizes[key]
-        return any(text == value_of(key, one, size) for one in self.model.may.get(key, ()))
+        may = self.could.get(key, ()) or self.model.may.get(key, ())
+        return any(text == value_of(key, one, size) for one in may)
 
     def uses(self) -> dict[str, int]:
         """When what is stored was used."""
