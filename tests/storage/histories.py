@@ -2,7 +2,7 @@
 
 `python -m tests.storage.histories file --histories 5000 --folder DIR` plays that many. A history
 writes, reads, deletes, opens again and kills, while faults come and go. In some histories others
-write and delete at any moment of a read. The laws:
+write and delete at any moment of a read or a write. The laws:
 
 - what is served is what was written under that key, the last acknowledged value or a later one;
   during a read, one that the key had at any moment of it
@@ -22,8 +22,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,9 +130,10 @@ class History:
         keys = self.some(8)
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
-        before = self.uses()
-        found = self.write_to(self.store, keys)
-        self.acknowledge(keys, found)
+        before, version = self.uses(), self.version + 1
+        with self.crowd(keys):
+            found = self.write_to(self.store, keys)
+        self.acknowledge(keys, found, version)
         if not self.fault or set(found) == {Status.DONE}:
             self.judge_order(before, keys)  # else a segment was held by a part of the batch
 
@@ -141,19 +142,19 @@ class History:
         texts = [value_of(key, self.version, self.model.sizes[key]) for key in keys]
         return store.write(keys, [(memoryview(text),) for text in texts])
 
-    def acknowledge(self, keys: Sequence[str], found: Sequence[Status]) -> None:
+    def acknowledge(self, keys: Sequence[str], found: Sequence[Status], version: int) -> None:
         for key, status in zip(keys, found, strict=True):
             self.found[f"{self.fault.name if self.fault else 'no fault'}: write {status}"] += 1
             assert status in (Status.DONE, Status.FULL, Status.FAILED), status
             if status is Status.DONE:
-                self.model.may[key] = {self.version}
+                self.model.may[key] = {version}
                 self.model.promised.add(key)
                 self.model.use(_page(key))
             else:
-                self.model.may.setdefault(key, set()).add(self.version)
+                self.model.may.setdefault(key, set()).add(version)
                 self.model.unsure.add(_page(key))
             if key in self.could:
-                self.could[key].add(self.version)
+                self.could[key].add(version)
         if not self.fault and not self.could:  # else what is read is not evicted
             room = self.subject.capacity([self.model.sizes[key] for key in keys])
             refused = [status for status in found if status is not Status.DONE]
@@ -161,9 +162,7 @@ class History:
 
     def read(self) -> None:
         keys = self.some(12)
-        with ExitStack() as stack:
-            if self.crowded and self.fault is None:
-                self.crowd(keys, stack)
+        with self.crowd(keys):
             for key, status, text in self.served(keys):
                 self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
                 assert status is not Status.CORRUPT, f"{key} was found corrupt"
@@ -173,34 +172,44 @@ class History:
                 elif status is Status.FAILED:
                     assert self.fault, "a read failed without a fault"
 
-    def crowd(self, keys: Sequence[str], stack: ExitStack) -> None:
-        """Others write and delete at any moment of a read, with this store or another one."""
+    @contextmanager
+    def crowd(self, keys: Sequence[str]) -> Iterator[None]:
+        """Others write and delete at any moment of a call, with this store or another one."""
+        if not self.crowded or self.fault is not None:
+            yield
+            return
         shim, self.ordered = self.subject.shim, False
         stores = [self.store]
         if self.subject.shared:
-            stores.append(stack.enter_context(closing(self.opened())))
+            stores.append(self.opened())
         self.could = {key: {*self.model.may.get(key, ())} for key in keys}
         often = self.drawn.choice((0.1, 0.5))
 
         def others() -> None:
             if self.drawn.random() >= often:
                 return
-            shim.others, shim.short = (lambda: None), None
+            shim.others, shim.short = nobody, None
             store, some = self.drawn.choice(stores), self.some(8)
-            if self.drawn.random() < 0.5:  # what is read
+            if self.drawn.random() < 0.5:  # of the call
                 some = self.drawn.sample(keys, self.drawn.randint(1, len(keys)))
             if self.drawn.random() < 0.3:
                 self.delete_from(store, some)
             else:
-                self.acknowledge(some, self.write_to(store, some))
-            self.found["changes during a read"] += 1
+                found = self.write_to(store, some)
+                self.acknowledge(some, found, self.version)
+            self.found["changes during a call"] += 1
             shim.others, shim.short = others, self.drawn
 
-        def alone() -> None:
-            shim.others, shim.short, self.could = (lambda: None), None, {}
+        def nobody() -> None:
+            pass
 
-        stack.callback(alone)
         shim.others, shim.short = others, self.drawn
+        try:
+            yield
+        finally:
+            shim.others, shim.short, self.could = nobody, None, {}
+            for other in stores[1:]:
+                other.close()
 
     def delete(self) -> None:
         self.delete_from(self.store, self.some(4))
@@ -239,7 +248,8 @@ class History:
             self.store.close()  # else what it could not give back during a fault is its own
             with closing(self.opened()) as store:
                 self.store = self.opened()
-                self.acknowledge(keys, self.write_to(store, keys))
+                found = self.write_to(store, keys)
+                self.acknowledge(keys, found, self.version)
 
     def kill(self) -> None:
         """Another process writes, and dies at a drawn call."""

@@ -45,7 +45,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 class Shim:
     """Stands between the store and the system while it is installed. rule: is told the name of each
     call that changes something, and raises what it refuses. short: reads and writes move a part.
-    others: what goes on before and after each read."""
+    others: what goes on before and after each read, and before each write of a value."""
 
     def __init__(self) -> None:
         self.rule: Callable[[str], None] = lambda name: None
@@ -93,6 +93,8 @@ class Shim:
         def call(*given: Any, **named: Any) -> Any:
             if name != "open" or given[1] & os.O_CREAT:
                 self.rule(name)
+            if name in ("pwritev", "pwrite"):
+                self.others()
             if self.short and name in ("pwritev", "pwrite"):
                 file, what, at = given
                 part = self._part(what[0] if name == "pwritev" else what, self.short)
