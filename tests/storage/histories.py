@@ -131,7 +131,7 @@ class History:
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
         before, version = self.uses(), self.version + 1
-        with self.crowd(keys):
+        with self.crowd(keys, writing=True):
             found = self.write_to(self.store, keys)
         self.acknowledge(keys, found, version)
         if not self.fault or set(found) == {Status.DONE}:
@@ -173,15 +173,16 @@ class History:
                     assert self.fault, "a read failed without a fault"
 
     @contextmanager
-    def crowd(self, keys: Sequence[str]) -> Iterator[None]:
-        """Others write and delete at any moment of a call, with this store or another one."""
+    def crowd(self, keys: Sequence[str], writing: bool = False) -> Iterator[None]:
+        """Others write and delete at any moment of a call, with this store or another one. writing:
+        this one may wait until the call has ended before it writes, and then is not used."""
         if not self.crowded or self.fault is not None:
             yield
             return
         shim, self.ordered = self.subject.shim, False
         stores = [self.store]
         if self.subject.shared:
-            stores.append(self.opened())
+            stores = [*stores[writing:], self.opened()]
         self.could = {key: {*self.model.may.get(key, ())} for key in keys}
         often = self.drawn.choice((0.1, 0.5))
 
@@ -208,8 +209,9 @@ class History:
             yield
         finally:
             shim.others, shim.short, self.could = nobody, None, {}
-            for other in stores[1:]:
-                other.close()
+            for other in stores:
+                if other is not self.store:
+                    other.close()
 
     def delete(self) -> None:
         self.delete_from(self.store, self.some(4))
