@@ -219,7 +219,7 @@ class Breaker(Storage):
                 self._suspect = self._suspect or call
         elif not wrong and not slow:
             health.answered()
-            if call.probe:
+            if call.probe and health.is_out:  # it may have been forgotten since
                 self._writes_again()
         else:
             waited = 0.0 if wrong and set(wrong) == {Status.FULL} else seconds

@@ -1,9 +1,12 @@
 """Drawn histories of a store on a full, failing or bounded medium, compared with a plain model.
 
 `python -m tests.storage.histories file --histories 5000 --folder DIR` plays that many. A history
-writes, reads, deletes, opens again and kills, while faults come and go. The laws:
+writes, reads, deletes, opens again and kills, while faults come and go. In some histories others
+write and delete at any moment of a read or a write. The laws:
 
-- what is served is what was written under that key, the last acknowledged value or a later one
+- what is served is what was written under that key, the last acknowledged value or a later one;
+  during a read, one that the key had at any moment of it
+- nothing is served, or found corrupt, that nobody wrote
 - what was acknowledged is there, or counted: evicted or lost
 - nothing is evicted that was used later than everything that stays
 - the store keeps to its size, and refuses nothing that has room
@@ -19,8 +22,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +82,8 @@ class History:
         ]
         self.model.sizes = {key: drawn.choice(sizes) for key in self.keys}
         self.alike = len(sizes) == 1
+        self.crowded = drawn.random() < 0.4  # others come while it reads
+        self.could: dict[str, set[int]] = {}  # what keys have had since a read began
         self.store = self.opened()
 
     def opened(self) -> Verified:
@@ -125,9 +130,10 @@ class History:
         keys = self.some(8)
         if self.drawn.random() < 0.7:  # of one size
             keys = [key for key in keys if self.model.sizes[key] == self.model.sizes[keys[0]]]
-        before = self.uses()
-        found = self.write_to(self.store, keys)
-        self.acknowledge(keys, found)
+        before, version = self.uses(), self.version + 1
+        with self.crowd(keys, writing=True):
+            found = self.write_to(self.store, keys)
+        self.acknowledge(keys, found, version)
         if not self.fault or set(found) == {Status.DONE}:
             self.judge_order(before, keys)  # else a segment was held by a part of the batch
 
@@ -136,34 +142,82 @@ class History:
         texts = [value_of(key, self.version, self.model.sizes[key]) for key in keys]
         return store.write(keys, [(memoryview(text),) for text in texts])
 
-    def acknowledge(self, keys: Sequence[str], found: Sequence[Status]) -> None:
+    def acknowledge(self, keys: Sequence[str], found: Sequence[Status], version: int) -> None:
         for key, status in zip(keys, found, strict=True):
             self.found[f"{self.fault.name if self.fault else 'no fault'}: write {status}"] += 1
             assert status in (Status.DONE, Status.FULL, Status.FAILED), status
             if status is Status.DONE:
-                self.model.may[key] = {self.version}
+                self.model.may[key] = {version}
                 self.model.promised.add(key)
                 self.model.use(_page(key))
             else:
-                self.model.may.setdefault(key, set()).add(self.version)
+                self.model.may.setdefault(key, set()).add(version)
                 self.model.unsure.add(_page(key))
-        if not self.fault:
+            if key in self.could:
+                self.could[key].add(version)
+        if not self.fault and not self.could:  # else what is read is not evicted
             room = self.subject.capacity([self.model.sizes[key] for key in keys])
             refused = [status for status in found if status is not Status.DONE]
             assert len(refused) <= max(0, len(keys) - room), f"refused: {found}, room for {room}"
 
     def read(self) -> None:
-        for key, status, text in self.served(self.some(12)):
-            self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
-            if status is Status.DONE:
-                assert self.knows(key, text), f"{key} has other bytes"
-                self.model.use(_page(key))
-            elif status is Status.FAILED:
-                assert self.fault, "a read failed without a fault"
+        keys = self.some(12)
+        with self.crowd(keys):
+            for key, status, text in self.served(keys):
+                self.found[f"{self.fault.name if self.fault else 'no fault'}: read {status}"] += 1
+                assert status is not Status.CORRUPT, f"{key} was found corrupt"
+                if status is Status.DONE:
+                    assert self.knows(key, text), f"{key} has other bytes"
+                    self.model.use(_page(key))
+                elif status is Status.FAILED:
+                    assert self.fault, "a read failed without a fault"
+
+    @contextmanager
+    def crowd(self, keys: Sequence[str], writing: bool = False) -> Iterator[None]:
+        """Others write and delete at any moment of a call, with this store or another one. writing:
+        this one may wait until the call has ended before it writes, and then is not used."""
+        if not self.crowded or self.fault is not None:
+            yield
+            return
+        shim, self.ordered = self.subject.shim, False
+        stores = [self.store]
+        if self.subject.shared:
+            stores = [*stores[writing:], self.opened()]
+        self.could = {key: {*self.model.may.get(key, ())} for key in keys}
+        often = self.drawn.choice((0.1, 0.5))
+
+        def others() -> None:
+            if self.drawn.random() >= often:
+                return
+            shim.others, shim.short = nobody, None
+            store, some = self.drawn.choice(stores), self.some(8)
+            if self.drawn.random() < 0.5:  # of the call
+                some = self.drawn.sample(keys, self.drawn.randint(1, len(keys)))
+            if self.drawn.random() < 0.3:
+                self.delete_from(store, some)
+            else:
+                found = self.write_to(store, some)
+                self.acknowledge(some, found, self.version)
+            self.found["changes during a call"] += 1
+            shim.others, shim.short = others, self.drawn
+
+        def nobody() -> None:
+            pass
+
+        shim.others, shim.short = others, self.drawn
+        try:
+            yield
+        finally:
+            shim.others, shim.short, self.could = nobody, None, {}
+            for other in stores:
+                if other is not self.store:
+                    other.close()
 
     def delete(self) -> None:
-        keys = self.some(4)
-        for key, status in zip(keys, self.store.delete(keys), strict=True):
+        self.delete_from(self.store, self.some(4))
+
+    def delete_from(self, store: Storage, keys: Sequence[str]) -> None:
+        for key, status in zip(keys, store.delete(keys), strict=True):
             if status in (Status.DONE, Status.MISSING):
                 if status is Status.MISSING and key in self.model.promised:
                     continue  # it was evicted, which is counted at the end of the step
@@ -196,7 +250,8 @@ class History:
             self.store.close()  # else what it could not give back during a fault is its own
             with closing(self.opened()) as store:
                 self.store = self.opened()
-                self.acknowledge(keys, self.write_to(store, keys))
+                found = self.write_to(store, keys)
+                self.acknowledge(keys, found, self.version)
 
     def kill(self) -> None:
         """Another process writes, and dies at a drawn call."""
@@ -234,7 +289,8 @@ class History:
 
     def knows(self, key: str, text: bytes) -> bool:
         size = self.model.sizes[key]
-        return any(text == value_of(key, one, size) for one in self.model.may.get(key, ()))
+        may = self.could.get(key, ()) or self.model.may.get(key, ())
+        return any(text == value_of(key, one, size) for one in may)
 
     def uses(self) -> dict[str, int]:
         """When what is stored was used."""

@@ -44,17 +44,20 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 class Shim:
     """Stands between the store and the system while it is installed. rule: is told the name of each
-    call that changes something, and raises what it refuses. short: writes move a part."""
+    call that changes something, and raises what it refuses. short: reads and writes move a part.
+    others: what goes on before and after each read, and before each write of a value."""
 
     def __init__(self) -> None:
         self.rule: Callable[[str], None] = lambda name: None
         self.short: random.Random | None = None
-        self._real: dict[str, Any] = {name: getattr(os, name) for name in CALLS}
+        self.others: Callable[[], None] = lambda: None
+        self._real: dict[str, Any] = {name: getattr(os, name) for name in (*CALLS, "preadv")}
         self._connection = _file_folder._connection
 
     def install(self) -> None:
         for name in CALLS:
             setattr(os, name, self._wrapped(name))
+        os.preadv = self._read  # type: ignore[assignment]
         shim = self
 
         class Connection(sqlite3.Connection):
@@ -90,14 +93,26 @@ class Shim:
         def call(*given: Any, **named: Any) -> Any:
             if name != "open" or given[1] & os.O_CREAT:
                 self.rule(name)
+            if name in ("pwritev", "pwrite"):
+                self.others()
             if self.short and name in ("pwritev", "pwrite"):
                 file, what, at = given
-                part = memoryview(what[0] if name == "pwritev" else what).cast("B")
-                part = part[: self.short.randint(1, max(1, part.nbytes))]
+                part = self._part(what[0] if name == "pwritev" else what, self.short)
                 return self._real["pwrite"](file, part, at)
             return real(*given, **named)
 
         return call
+
+    def _read(self, file: int, buffers: Sequence[memoryview], at: int) -> int:
+        self.others()
+        found = [self._part(buffers[0], self.short)] if self.short else buffers
+        moved: int = self._real["preadv"](file, found, at)
+        self.others()
+        return moved
+
+    def _part(self, buffer: memoryview, drawn: random.Random) -> memoryview:
+        part = memoryview(buffer).cast("B")
+        return part[: drawn.randint(1, max(1, part.nbytes))]
 
 
 class Fault(ABC):

@@ -148,6 +148,37 @@ def test_a_store_that_takes_no_writes_goes_on_serving_reads(refusal: Status) -> 
     assert rig.notices[1:] == ["storage: file:x takes writes again, after 23.7 s"]
 
 
+@pytest.mark.parametrize("well", [False, True])
+def test_a_store_may_go_out_while_a_write_shows_whether_it_takes_writes_again(well: bool) -> None:
+    """The answer to that write is what the store said, and changes nothing."""
+    rig = Rig(medium := Refusing())
+    medium.refuses = Status.FAILED
+    for _ in range(3):
+        rig.write()
+    rig.clock.s += 4.0
+    real = medium.write
+
+    def write(keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        medium.refuses = None if well else Status.FAILED
+        found = real(keys, values)
+        rig.kill()
+        for _ in range(3):
+            rig.read()
+        return found
+
+    medium.write = write  # type: ignore[method-assign]
+    assert rig.write() is (Status.DONE if well else Status.FAILED)
+    assert rig.store.out
+    assert ["takes no writes" in rig.notices[0], "does not answer" in rig.notices[1]] == [True] * 2
+    medium.write = real  # type: ignore[method-assign]
+    medium.refuses = None
+    rig.revive()
+    rig.clock.s += 4.0
+    assert rig.store.lookup(["key"]) == [well]
+    assert rig.write() is Status.DONE
+    assert len(rig.notices) == 3
+
+
 def test_failures_that_are_not_in_a_row_do_not_count(rig: Rig) -> None:
     for _ in range(5):
         rig.kill()

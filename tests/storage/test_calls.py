@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -123,3 +125,62 @@ def test_a_resource_that_cannot_be_made_is_an_error_of_the_call() -> None:
     with pytest.raises(OSError, match="no memory"):
         workers.run(lambda resource, call: 1, PATIENT_S)
     assert workers.close(PATIENT_S)
+
+
+class Caller(threading.Thread):
+    """Makes calls whose jobs take drawn times, and waits for each as long as it likes. seen: the
+    memory of each call, and what it held when the call ended."""
+
+    def __init__(self, workers: Workers[object], seed: str) -> None:
+        super().__init__()
+        self.workers, self.draw = workers, random.Random(seed)
+        self.seen: list[tuple[bytearray, bytes]] = []
+        self.start()
+
+    def run(self) -> None:
+        for _ in range(6):
+            memory = bytearray(6)
+            pauses = self.draw.choices((0.0, 0.0, 0.002, 0.02), k=len(memory))
+            steps = self.draw.random() < 0.5
+
+            def job(
+                resource: object,
+                call: Call,
+                memory: bytearray = memory,
+                pauses: list[float] = pauses,
+                steps: bool = steps,
+            ) -> None:
+                for at in range(0, len(memory), 2):
+                    _pause(pauses[at])
+                    with call.delivering():
+                        memory[at] = 1
+                        _pause(pauses[at + 1])
+                        memory[at + 1] = 1
+                    if steps:
+                        call.step()
+
+            with suppress(GivenUp):
+                self.workers.run(job, self.draw.choice((0.001, 0.005, PATIENT_S)))
+            self.seen.append((memory, bytes(memory)))
+
+
+def _pause(seconds: float) -> None:
+    if seconds:
+        threading.Event().wait(seconds)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_touches_the_memory_of_a_caller_whose_call_has_ended(seed: int) -> None:
+    """However jobs, deadlines and the end of all meet: each part of the memory is delivered whole
+    before its call ends, or never."""
+    workers: Workers[object] = Workers("test", object, lambda _: None, most=3)
+    callers = [Caller(workers, f"{seed}/{number}") for number in range(4)]
+    if seed % 2:
+        _pause(0.02)
+        assert workers.close(PATIENT_S)
+    for caller in callers:
+        caller.join()
+    assert workers.close(PATIENT_S)
+    for memory, found in [one for caller in callers for one in caller.seen]:
+        assert bytes(memory) == found, "it was touched later"
+        assert found[::2] == found[1::2], "a part is not whole"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hicache.storage.backends import _file_room
+from hicache.storage.backends._file_index import Index, Row
 
 from . import histories
 from .mediums import SUBJECTS, small_disk
@@ -38,6 +39,7 @@ def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> Non
     found = total(name, tmp_path, range(COUNT))
     assert found["histories"] == COUNT
     assert min(found["kills"], found["no fault: write done"], found["evictions judged"]) > 0
+    assert found["changes during a call"] > COUNT
 
 
 @pytest.mark.parametrize("name", ["file-full", "hf3fs-full"])
@@ -73,6 +75,20 @@ def test_a_store_that_evicts_the_hottest_is_found(
 
     monkeypatch.setattr(_file_room, "coldest_page", hottest)
     assert "gone: " in find("file", tmp_path)
+
+
+def _by_its_slot(self: Index, rows: dict[str, Row], stamp: object) -> set[str]:
+    """As `Index.moved`, for a value that was written anew into the same slot, too."""
+    now, _ = self.find(list(rows))
+    return {key for key, row in rows.items() if key not in now or now[key].slot != row.slot}
+
+
+@pytest.mark.parametrize("moved", [lambda *given: set(), _by_its_slot], ids=["never", "by slot"])
+def test_a_read_that_does_not_see_that_its_slot_was_given_away_is_found(
+    moved: Callable[..., set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Index, "moved", moved)
+    assert "was found corrupt" in find("file", tmp_path, 200)
 
 
 def test_a_store_that_does_not_count_is_found(

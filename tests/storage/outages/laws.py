@@ -53,7 +53,7 @@ def value_of(key: str) -> bytes:
 
 class Faulty(Storage):
     """A store behind a server with a fault. calls: by kind. others: what other callers do while a
-    call is stuck, for longer than anybody waits."""
+    call is stuck, for longer than anybody waits. meanwhile: what they do in other calls."""
 
     def __init__(self, store: Storage, clock: Clock, draw: random.Random) -> None:
         self.store, self.clock, self.draw = store, clock, draw
@@ -61,6 +61,7 @@ class Faulty(Storage):
         self.calls: Counter[str] = Counter()
         self.took_s = 0.0  # by each call
         self.others: Callable[[], object] = lambda: None
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def lookup(self, keys: Sequence[str]) -> list[bool | None]:
         return [None] * len(keys) if self._fails("lookup") else self.store.lookup(keys)
@@ -97,6 +98,8 @@ class Faulty(Storage):
     def _fails(self, kind: str) -> bool:
         self.calls[kind] += 1
         self.clock.s += self.took_s
+        if self.fault not in ("stuck", "slow"):
+            self.meanwhile()
         if self.fault == "hung" or (self.fault == "writes hang" and kind == "write"):
             self.clock.s += TIMEOUT_S
             tell("no answer in time")
@@ -122,6 +125,7 @@ class Judge:
         self.counted = Losses()
         self.notices: list[tuple[float, str]] = []
         self.state = "fine"
+        self.nested = False  # in calls that end while another one is under way
 
     def notice(self, text: str) -> None:
         """One for each change: from each state, only some may follow."""
@@ -192,7 +196,9 @@ class Judge:
         self.sure.clear()
 
     def _done(self, well: bool) -> bool:
-        """Compares all counts but those that no caller sees."""
+        """Compares all counts but those that no caller sees. A call under way may be counted."""
+        if self.nested:
+            return well
         found = asdict(self.store.losses) | {"late": 0, "waited_s": 0.0}
         self.need(found == asdict(self.counted), f"{found} counted, {asdict(self.counted)} seen")
         return well
@@ -209,6 +215,25 @@ def act(judge: Judge, draw: random.Random, name: str) -> tuple[str, bool]:
     if kind == "delete" and draw.random() < 0.6:
         kind = "read"
     return kind, getattr(judge, kind)(draw_keys(draw, name))
+
+
+class Meanwhile:
+    """Calls of other callers while a call of the store is under way. They end before it does. A
+    server that flaps may be dead for as long."""
+
+    def __init__(self, judge: Judge, faulty: Faulty, draw: random.Random, name: str) -> None:
+        self._judge, self._faulty, self._draw, self._name = judge, faulty, draw, name
+        self._share = draw.choice([0.0, 0.1, 0.5])  # of calls
+
+    def __call__(self) -> None:
+        if self._judge.nested or self._draw.random() >= self._share:
+            return
+        self._judge.nested, fault = True, self._faulty.fault
+        if fault == "flapping":
+            self._faulty.fault = self._draw.choice([fault, "dead"])
+        for _ in range(self._draw.choice([1, 2, 4])):
+            act(self._judge, self._draw, self._name)
+        self._judge.nested, self._faulty.fault = False, fault
 
 
 @contextmanager
@@ -235,6 +260,7 @@ def play(store: Storage, draw: random.Random, name: str) -> Judge:
     breaker = Breaker(faulty, name, clock, judge.notice, OPTIONS, start)
     judge.store = Verified(breaker)
     faulty.others = breaker.look
+    faulty.meanwhile = Meanwhile(judge, faulty, draw, name)
     for _ in range(draw.randint(1, 6)):
         phase(judge, faulty, jobs, draw, name)
     faulty.fault = "fine"
@@ -364,8 +390,8 @@ def play_many(histories: int, seed: int, folder: Path) -> Counter[str]:
                 judge = play(store, random.Random(f"{seed}/{number}"), f"h{number}")
                 check_pauses(seed * 1_000_003 + number)
                 check_patience(seed * 1_000_003 + number)
-            except Broken as error:
-                raise Broken(f"{scheme}, seed {seed}, history {number}: {error}") from error
+            except AssertionError as error:
+                raise Broken(f"{scheme}, seed {seed}, history {number}: {error!r}") from error
         met[scheme] += 1
         met["notices"] += len(judge.notices)
         met.update({name: round(count) for name, count in asdict(judge.counted).items()})
