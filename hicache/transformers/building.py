@@ -71,6 +71,7 @@ def build(
     CallerError for sizes that cannot be used."""
     _check_window(described.window_tokens, sizes)
     interval = -(-sizes.interval_tokens // sizes.page_size) * sizes.page_size
+    _check_room(described, store.size_bytes)
     config = _config(described, sizes, interval)
     pages = [
         dict(zip(config.components, counts, strict=True))
@@ -100,6 +101,16 @@ def _check_window(window_tokens: int, sizes: Sizes) -> None:
         raise CallerError(
             f"device_tokens: expected at least {least} for a model with a window of "
             f"{window_tokens} tokens, found {sizes.device_tokens}"
+        )
+
+
+def _check_room(described: Described, size_bytes: int) -> None:
+    """Raises CallerError for a store that cannot hold one page, or one state, of each pool."""
+    least = sum(pool.page_bytes(described.page_size) for pool in described.model.pools)
+    if 0 < size_bytes < least:
+        raise CallerError(
+            f"storage_bytes: expected room for a page, {least:,} bytes, found {size_bytes:,}; "
+            "enlarge it, or leave it out for no limit"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -11,25 +10,23 @@ from .building import Sizes, Store
 
 _MOST_TEXT = 200  # characters of a revision, which is a part of longer text
 _MOST_TOKENS = 1 << 40
+_MOST_BYTES = 1 << 60
+_MOST_SECONDS = 1_000_000
+_SHOWN = 40  # characters of a value that is wrong
 WEIGHTS = ("every_call", "versions")
 
 
 def check_options(sizes: Sizes, store: Store, wait_s: Any, check_weights: Any) -> None:
     """Raises CallerError for a value that cannot be used."""
-    for name, value, least, text in (
-        ("page_size", sizes.page_size, 1, ""),
-        ("device_tokens", sizes.device_tokens, None, ", two pages"),
-        ("host_tokens", sizes.host_tokens, 0, ""),
-        ("interval_tokens", sizes.interval_tokens, 1, ""),
-        ("storage_bytes", store.size_bytes, 0, ""),
-    ):
-        least = 2 * sizes.page_size if least is None else least
-        if type(value) is not int or value < least:
-            raise CallerError(f"{name}: expected at least {least}{text}, found {value!r}")
-        if value > _MOST_TOKENS << 20 or (name != "storage_bytes" and value > _MOST_TOKENS):
-            raise CallerError(f"{name}: expected at most {_MOST_TOKENS:,}, found {value:,}")
+    _check_count("page_size", sizes.page_size, 1)
+    _check_count("device_tokens", sizes.device_tokens, 2 * sizes.page_size, ", two pages")
+    _check_count("host_tokens", sizes.host_tokens, 0)
+    _check_count("interval_tokens", sizes.interval_tokens, 1)
+    _check_count("storage_bytes", store.size_bytes, 0, most=_MOST_BYTES)
     if store.address is not None and not isinstance(store.address, str):
-        raise CallerError(f"storage: expected an address such as file:DIR, found {store.address!r}")
+        raise CallerError(
+            f"storage: expected an address such as file:DIR, found {_shown(store.address)}"
+        )
     if store.address is not None and sizes.host_tokens < sizes.page_size:
         raise CallerError(
             f"host_tokens: expected at least {sizes.page_size}, a page, since storage is filled "
@@ -37,20 +34,47 @@ def check_options(sizes: Sizes, store: Store, wait_s: Any, check_weights: Any) -
         )
     revision = store.revision
     if not isinstance(revision, str) or not revision.isprintable() or len(revision) > _MOST_TEXT:
-        found = f"{len(revision)} characters" if isinstance(revision, str) else repr(revision)
+        long = isinstance(revision, str) and len(revision) > _MOST_TEXT
+        found = f"{len(revision)} characters" if long else _shown(revision)
         raise CallerError(
             f"revision: expected a text of at most {_MOST_TEXT} printable characters, found "
-            f"{found}; give a shorter name"
+            f"{found}; give another name"
         )
     check_seconds("wait_s", wait_s)
-    if check_weights not in WEIGHTS:
+    if not isinstance(check_weights, str) or check_weights not in WEIGHTS:
         raise CallerError(
-            f"check_weights: expected {' or '.join(WEIGHTS)}, found {check_weights!r}"
+            f"check_weights: expected {' or '.join(WEIGHTS)}, found {_shown(check_weights)}"
         )
+
+
+def _check_count(
+    name: str, value: Any, least: int, what: str = "", most: int = _MOST_TOKENS
+) -> None:
+    if type(value) is not int:
+        raise CallerError(
+            f"{name}: expected a whole number, at least {least}{what}, found {_shown(value)}"
+        )
+    if value < least:
+        raise CallerError(f"{name}: expected at least {least}{what}, found {_shown(value)}")
+    if value > most:
+        raise CallerError(f"{name}: expected at most {most:,}, found {_shown(value)}")
 
 
 def check_seconds(name: str, value: Any) -> None:
     """Raises CallerError for what is no time to wait."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    if not plain or not math.isfinite(value) or value < 0:
-        raise CallerError(f"{name}: expected seconds, 0 or more, found {value!r}")
+    if not plain or not 0 <= value <= _MOST_SECONDS:
+        raise CallerError(
+            f"{name}: expected seconds, 0 to {_MOST_SECONDS:,}, found {_shown(value)}"
+        )
+
+
+def _shown(value: Any) -> str:
+    """A wrong value, or its type, for a message: short, and on one line."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str | bytes):
+        return repr(value[:_SHOWN]) + "..." * (len(value) > _SHOWN)
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    return type(value).__name__

@@ -27,6 +27,8 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.verified import Verified
 
+from .mediums import folder
+
 SIZES = (200, 5000, 40_000, 120_000)
 LINE = 1000  # bytes of a page that repeat
 KEYS = 60  # of each writer
@@ -80,7 +82,7 @@ def write_until_killed(folder: Path, bounded: bool, writer: int, first: int, pip
 class Victims:
     """A folder, the promises that were made about it, and what was found in it."""
 
-    def __init__(self, root: str, bounded: bool, drawn: random.Random) -> None:
+    def __init__(self, root: Path, bounded: bool, drawn: random.Random) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=root)) / "store"
         self.bounded = bounded
         self.drawn = drawn
@@ -156,7 +158,7 @@ BAD = (
 )
 
 
-def run(root: str, points: int, seed: int, told: bool = False) -> Counter[str]:
+def run(root: Path, points: int, seed: int, told: bool = False) -> Counter[str]:
     """Kill at this many points or a few more, one process at each; what was found."""
     drawn = random.Random(seed)
     total: Counter[str] = Counter()
@@ -179,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", default=tempfile.gettempdir())
+    parser.add_argument("--folder", type=folder, default=tempfile.gettempdir())
     options = parser.parse_args()
     found = run(options.folder, options.points, options.seed, told=True)
     for name in ("kills", "done", "missing", *BAD):

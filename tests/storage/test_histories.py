@@ -11,7 +11,7 @@ import pytest
 from hicache.storage.backends import _file_room
 from hicache.storage.backends._file_index import Index, Row
 
-from . import histories
+from . import histories, kill
 from .mediums import SUBJECTS, small_disk
 
 MIB = 1 << 20
@@ -104,3 +104,19 @@ def test_a_store_that_cannot_go_on_is_found(
     """Slots that are not given back after a write that failed."""
     monkeypatch.setattr("hicache.storage.slots.Slots.undo", lambda *given: None)
     assert find("hf3fs", tmp_path, 200)
+
+
+@pytest.mark.parametrize(("main", "subject"), [(histories.main, ["file"]), (kill.main, [])])
+def test_a_folder_that_is_missing_is_one_line(
+    main: Callable[[], None],
+    subject: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = str(tmp_path / "not there")
+    monkeypatch.setattr("sys.argv", ["drawn", *subject, "--folder", missing])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{missing!r} is not a folder that exists" in last

@@ -8,7 +8,7 @@ from tests.storage import kill
 
 
 def test_killed_writers(tmp_path: Path) -> None:
-    found = kill.run(str(tmp_path), points=48, seed=7)
+    found = kill.run(tmp_path, points=48, seed=7)
     assert {name: found[name] for name in kill.BAD} == dict.fromkeys(kill.BAD, 0)
     assert found["kills"] == 48
     assert found["done"] > 100

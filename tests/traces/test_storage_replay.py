@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from hicache.storage.base import StorageOptions
 from traces.cli import main
 from traces.replaying import hits
 from traces.replaying.following.caps import lost_by_reason
+from traces.reporting import stored
 
 ADVICE = {
     "too_short": "Try --prefetch-threshold 0",
@@ -167,6 +170,25 @@ def test_lost_tokens_have_their_reason(
     assert ADVICE.get(reason, "") in found["conclusions"][-1]
     worst = next(row for row in rows if row["lost_to"] == reason)
     assert worst["capped"]["device"]["full"] == "evicted"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "said"),
+    [
+        (3_000_000, "Try --storage-size 6MB, twice the storage."),
+        (500_000_000_000, "Try --storage-size 1TB, twice the storage."),
+        (0, "Try a disk or server with more room for the store, which has no --storage-size"),
+    ],
+)
+def test_a_store_that_had_to_evict_should_be_larger(
+    size_bytes: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a size, its disk or server is what is full."""
+    lost = {"evicted_from_storage": (1, 100)}
+    monkeypatch.setattr(stored, "lost_by_reason", lambda run: lost)
+    storage = SimpleNamespace(options=StorageOptions(size_bytes=size_bytes), limit=None)
+    settings: Any = SimpleNamespace(storage=storage)
+    assert stored.advice(settings, cast(Any, None)).startswith(said)
 
 
 def test_the_story_of_a_request_says_why_storage_did_not_have_it(

@@ -165,6 +165,7 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
         (["list", "nowhere:x"], "expected one of"),
         (["check", "file:nowhere"], "expected a store, found none in nowhere"),
         (["stats", "file:file"], "expected a store, found none in file"),
+        (["check", "hf3fs:nowhere"], "expected a store, found none in nowhere"),
         (["gc", "{address}"], "expected --size, --unused-for or --context"),
         (["gc", "{address}", "--unused-for", "7"], "expected a time such as 12h or 7d"),
         (["gc", "{address}", "--context", "zz"], "expected the beginning of one that is stored"),

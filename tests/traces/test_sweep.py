@@ -87,6 +87,16 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         assert point["variant"]["digest"] == one["digest"]
 
 
+def test_the_table_has_values_as_they_were_typed(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--host-bytes", "1GB,2500MB", "--kv-dtype", "bf16,fp8", "--device-pages", "40"]
+    for _ in range(2):  # as replayed, and as read from the file
+        assert main(["sweep", turns, *given, "--jobs", "1", "-o", "s.jsonl"]) == 0
+        rows = {tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()}
+        assert {(size, kind) for size in ("1GB", "2500MB") for kind in ("bf16", "fp8")} <= rows
+
+
 def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
     assert digests(sweep(turns, *GRID)) == digests(sweep(turns, *GRID, jobs=2))
 

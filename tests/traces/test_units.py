@@ -16,6 +16,7 @@ import pytest
 
 from hicache import models
 from sim.clock import Clock
+from sim.engine_profiles.base import EngineProfile
 from sim.fleet.kv_link import KvLink
 from sim.fleet.options import KvLinkOptions
 from sim.hardware import profile as hardware
@@ -23,11 +24,13 @@ from sim.physics import single
 from sim.physics.constants import defaults
 from sim.physics.kernels import Kernel
 from sim.storage.pipe import Pipe
-from sim.times.base import make
+from sim.times.base import Parallelism, make
+from sim.times.roofline import Roofline
 from traces.cli import main, parse
 from traces.deciding import words
 from traces.deciding.break_even import break_even
 from traces.deciding.buys import amounts, goodput_per_cost
+from traces.deciding.limits import digits
 from traces.deciding.measured import measured
 from traces.deciding.prices import read_prices
 from traces.loads import on_off
@@ -123,8 +126,28 @@ def test_durations_that_are_read(text: str, ns: int) -> None:
 def test_sizes_that_are_said() -> None:
     assert gigabytes(610 * NINE) == "610 GB"
     assert gigabytes(1_500 * NINE, "") == "1.5TB"
+    assert [gigabytes(size, "") for size in (0, 6_000_000, 80_000_000)] == ["0GB", "6MB", "0.08GB"]
+    assert read.byte_size(gigabytes(1, "")) == 1
     assert words.gigabytes(610.0) == "610 GB"
     assert words.gigabytes(2100.0) == "2.1 TB"
+
+
+@pytest.mark.parametrize("size", [10.0**power for power in range(-6, 9)])
+@pytest.mark.parametrize("first", [1.0, 2.345678, 9.996, 9.9996])
+def test_figures_are_never_said_as_powers_of_ten(first: float, size: float) -> None:
+    for most, close in ((2, 0.05), (3, 0.005)):
+        said = digits(first * size, most)
+        assert "e" not in said
+        assert float(said.replace(",", "")) == pytest.approx(first * size, rel=close)
+        assert digits(-first * size, most, "+") == f"-{said}"
+    assert "e" not in words.gigabytes(first * size)
+
+
+def test_a_cost_above_a_thousand_is_said_in_full() -> None:
+    assert digits(1_034.4) == "1,034"
+    assert "costs 1,034 an hour" in words.priced(
+        measured(machine()), 3.0, read_prices("gpu=2/h"), 1_034.4
+    )
 
 
 def test_changes_of_times_are_said_in_their_unit() -> None:
@@ -158,6 +181,34 @@ def test_a_kernel_has_microseconds_and_a_pass_nanoseconds() -> None:
     assert 4_500_000 < times.step_ns([(0, 1)], 0, 0) < 8_000_000
     pure = make("pure-roofline", models.get("llama-3.1-8b"), hardware.get("h100"))
     assert 4_500_000 < pure.step_ns([(0, 1)], 0, 0) < 8_000_000
+
+
+def test_a_pass_of_the_pure_roofline_by_hand() -> None:
+    """One token reads 13,959,176,192 bytes of weights and 131,072 of its own, then 1,050,673,152
+    bytes of the head, at 80 % of 3.35 TB/s, which is 2,680 bytes in a nanosecond. A pass has 500 us
+    besides."""
+    pure = make("pure-roofline", models.get("llama-3.1-8b"), hardware.get("h100"))
+    assert pure.layers * pure.layer_ns([(0, 1)], 0, 0) == pytest.approx(5_208_697, abs=32)
+    assert pure.overhead_ns([(0, 1)], 0) == pytest.approx(892_042, abs=1)
+
+
+def test_the_kernels_of_an_engine_are_in_thousandths() -> None:
+    """A pass takes its kernels' time in full at 1,000 and half of it at 500."""
+    one, hopper = ([(0, 512)], 0, 0), defaults("hopper")
+    for permille, part in ((1000, 1.0), (500, 0.5)):
+        engine = EngineProfile("plain", device_permille=permille)
+        times = Roofline(
+            models.get("llama-3.1-8b"), hardware.get("h100"), Parallelism(), engine, hopper
+        )
+        alone = [
+            sum(
+                hopper.kernels[work.kind].ns(work.launches, work.compute_ns, work.moved_ns)
+                for work in works
+            )
+            for works in times.works(*one)
+        ]
+        assert times.layers * times.layer_ns(*one) == pytest.approx(part * alone[0], rel=1e-4)
+        assert times.overhead_ns(*one[:2]) == pytest.approx(part * alone[1], rel=1e-4)
 
 
 def test_a_product_reads_its_weights_at_the_bandwidth() -> None:

@@ -145,6 +145,12 @@ def test_a_static_cache_and_another_draft_are_refused(cache: PrefixCache) -> Non
         ({"storage_bytes": 1.5}, ("storage_bytes", "found 1.5")),
         ({"storage": 5}, ("storage", "file:DIR", "found 5")),
         ({"storage": "file:"}, ("storage", "file:DIR")),
+        (
+            {"storage_bytes": 1, "storage": "file:kv"},
+            ("storage_bytes", "room for a page", "found 1;"),
+        ),
+        ({"storage_bytes": 1 << 61}, ("storage_bytes", "at most 1,152,921,504,606,846,976")),
+        ({"page_size": 16.0}, ("page_size", "a whole number", "found 16.0")),
         ({"revision": 5}, ("revision", "found 5")),
         ({"revision": "a\nb"}, ("revision", "printable")),
         ({"revision": "a" * 201}, ("revision", "201 characters")),
@@ -161,6 +167,38 @@ def test_options_that_cannot_be_used(
     with refused(CallerError, *words):
         PrefixCache(base.build("llama"), **SIZES | sizes)
     assert not Path("kv").exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(40, 40),
+        torch.zeros(40, 40).numpy(),
+        "x" * 10_000 + "\n",
+        b"\n" * 1000,
+        10**5000,
+        -(10**5000),
+        ["\n"],
+        SimpleNamespace(text="\n"),
+        object(),
+        1e999,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("device_tokens", "host_tokens", "page_size", "interval_tokens", "storage_bytes"),
+        *("storage", "revision", "wait_s", "check_weights", "draft"),
+    ],
+)
+def test_any_value_of_any_option_is_refused_in_one_short_line(name: str, value: Any) -> None:
+    """What is no value of an option at all, however it prints itself."""
+    options = SIZES | {name: value}
+    with pytest.raises(CallerError) as caught:
+        PrefixCache(base.build("llama"), **options)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 300
 
 
 def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def run(options: Options, command: str) -> int:
     told = [*merged, *conclusions(outcomes)]
     with ignore_broken_pipe():
         title = f"{len(done.points)} of {len(tasks)} points, best first"
-        print_outcomes(title, outcomes, out, [axis.name for axis in grid.axes])
+        print_outcomes(title, outcomes, out, grid.axes)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     if options.json:

@@ -26,6 +26,8 @@ from sim.hardware.profile import HardwareProfile
 from sim.times import base as times
 from sim.times.base import Parallelism
 
+from .limits import digits
+
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
@@ -54,8 +56,8 @@ class BreakEven:
         gpus = f"{self.tp} x {self.hardware}"
         return (
             f"Loading a prefix of {self.prefix_tokens:,} tokens of {self.model} on {gpus} takes as "
-            f"long as computing it again at {even:,.3g} GB/s; the host link reaches {link:,.3g} "
-            f"GB/s, {ratio:.2g} times {side}, so loading {verb}."
+            f"long as computing it again at {digits(even)} GB/s; the host link reaches "
+            f"{digits(link)} GB/s, {digits(ratio, 2)} times {side}, so loading {verb}."
         )
 
     def document(self) -> dict[str, object]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,14 @@ def _working_set(curve: Mapping[str, Any]) -> tuple[str, Evidence]:
 
 def gigabytes(amount: float) -> str:
     """As people say it: 610 GB, 2.1 TB."""
-    return f"{amount / 1000:.3g} TB" if amount >= 999.5 else f"{amount:.3g} GB"
+    return f"{digits(amount / 1000)} TB" if amount >= 999.5 else f"{digits(amount)} GB"
+
+
+def digits(amount: float, most: int = 3, sign: str = "") -> str:
+    """So many digits, or all before the point; never as a power of ten."""
+    if abs(amount) >= 10**most:
+        return f"{amount:{sign},.0f}"
+    return f"{Decimal(f'{amount:.{most}g}'):{sign},f}"
 
 
 def percent(rate: float, places: int = 0) -> str:

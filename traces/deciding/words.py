@@ -9,7 +9,7 @@ from typing import Any
 
 from .buys import HOST, Step, goodput_of, line
 from .chance import SAME, differ, span
-from .limits import OF_MEMORY, Limit, gigabytes, percent
+from .limits import OF_MEMORY, Limit, digits, gigabytes, percent
 from .measured import Measured
 from .prices import Prices
 from .serving import SERVED
@@ -57,7 +57,7 @@ def _state(point: Measured) -> str:
         if values := point.values(figure):
             told.append(f"{name} TTFT {span(values, _seconds)} s")
     if values := point.values("goodput_requests_per_s"):
-        told.append(f"goodput {span(values, lambda one: f'{one:.3g}')} requests/s")
+        told.append(f"goodput {span(values, digits)} requests/s")
     return ", ".join(told)
 
 
@@ -167,11 +167,11 @@ def bought(step: Step) -> str:
     if little:
         return f"{sizes}{where}: hardly anything changes."
     units = max(1, 10 ** floor(log10(step.size))) if step.size > 0 else 1
-    parts = [f"{rate * 100 * units:+.2g} points of hit rate"]
+    parts = [f"{digits(rate * 100 * units, 2, '+')} points of hit rate"]
     if time is not None:
         parts.append(f"{_signed(time * units)} of p90 TTFT")
     if goodput is not None:
-        parts.append(f"{goodput * units:+.2g} requests/s of goodput")
+        parts.append(f"{digits(goodput * units, 2, '+')} requests/s of goodput")
     if time is None and step.ttft_p90_s is not None:
         parts.append(f"{SAME} in p90 TTFT")
     each = f"each {axis.unit} brings" if units == 1 else f"each {units:,} {axis.unit} bring"
@@ -185,7 +185,7 @@ def _apart(step: Step, figure: str) -> bool:
 def priced(best: Measured, value: float, prices: Prices, cost: float) -> str:
     known = ", ".join(sorted(prices.per_hour))
     return (
-        f"{best.label or 'It'} costs {cost:,.3g} an hour (prices of {known}) and serves "
+        f"{best.label or 'It'} costs {digits(cost)} an hour (prices of {known}) and serves "
         f"{value:,.0f} requests within the limits for 1 of it, the most of the points compared."
     )
 
@@ -201,11 +201,11 @@ def _seconds(seconds: float) -> str:
 def _signed(seconds: float) -> str:
     if abs(seconds) >= 1:
         return f"{seconds:+.1f} s"
-    return f"{seconds * 1000:+.2g} ms" if abs(seconds) < 0.0995 else f"{seconds * 1000:+.0f} ms"
+    return f"{digits(seconds * 1000, 2, '+')} ms"
 
 
 def _count(amount: float) -> str:
-    return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.3g}"
+    return f"{amount:,.0f}" if amount >= 100 else digits(amount)
 
 
 def _capital(text: str) -> str:

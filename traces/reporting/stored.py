@@ -179,13 +179,16 @@ def advice(settings: Settings, run: Run) -> str:
     reason, (_, tokens) = next(iter(lost.items()))
     if 2 * tokens < sum(one for _, one in lost.values()):
         return ""
-    size = gigabytes(2 * storage.options.size_bytes, "")
+    size = 2 * storage.options.size_bytes
+    room = "a disk or server with more room for the store, which has no --storage-size of its own"
     longer = "--prefetch wait_complete" if storage.limit is None else "a longer --prefetch-limit"
     tried = {
         "too_short": "--prefetch-threshold 0, which fetches every hit",
         "budget": "a larger --prefetch-budget",
         "late": longer,
-        "evicted_from_storage": f"--storage-size {size}, twice the storage",
+        "evicted_from_storage": f"--storage-size {gigabytes(size, '')}, twice the storage"
+        if size
+        else room,
         caps.NEVER_BACKED_UP: "--write-policy write_through, which copies every page to host",
     }.get(reason)
     return f"Try {tried}." if tried else ""

@@ -11,6 +11,7 @@ from math import log
 from typing import Any, TextIO
 
 from ..deciding.break_even import BreakEven, break_even
+from ..deciding.limits import digits
 from ..deciding.prices import Prices
 from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS
 from ..deciding.verdict import decide
@@ -179,8 +180,8 @@ def _sampling(found: Study) -> str:
     text = (
         f"Replays are of {percent(rate, 1)} of the trace: whole sessions and groups with a common "
         f"prefix. Host memory and the part of the device that running requests leave are {rate:g} "
-        f"of what is named, and requests arrive {1 / rate:.3g} x as fast, so that the machine has "
-        "the load of the whole trace; times are estimates."
+        f"of what is named, and requests arrive {digits(1 / rate)} x as fast, so that the machine "
+        "has the load of the whole trace; times are estimates."
     )
     if error is None:
         return text

@@ -13,6 +13,8 @@ from ..expected.words import together
 from ..reporting.amounts import gigabytes
 from ..terminal.streams import print_error
 from ..terminal.tables import console, percent, table
+from .grid import Axis
+from .identity import plain
 from .outcome import Outcome, best, front, ordered
 
 MOST_ROWS = 60
@@ -29,10 +31,10 @@ def print_outcomes(
     title: str,
     outcomes: Sequence[Outcome],
     stream: TextIO,
-    names: Sequence[str] = (),
+    axes: Sequence[Axis] = (),
     ranked: bool = True,
 ) -> None:
-    """The table. names: options with a column each; without any, a point has its label. ranked:
+    """The table. axes: options with a column each; without any, a point has its label. ranked:
     best first, and * marks the front; otherwise in their order."""
     if not outcomes:
         return
@@ -41,7 +43,8 @@ def print_outcomes(
     timed = any(one.ttft_p90_s is not None for one in outcomes)
     served = any(one.goodput_requests_per_s is not None for one in outcomes)
     hits = any(one.hit_rate is not None for one in outcomes)
-    named = [name.replace("_", "-") for name in names] or ["point"]
+    named = [axis.name.replace("_", "-") for axis in axes] or ["point"]
+    typed = [{repr(plain(one.value)): one.text for one in axis.values} for axis in axes]
     columns = [*named, *[""] * ranked, *["hits"] * hits, *["p50 s", "p90 s"] * timed]
     bars = ["# device + host . storage"] * hits
     result = table(title, *columns, *["goodput/s"] * served, *bars)
@@ -51,7 +54,9 @@ def print_outcomes(
         result.columns[-1].justify = "left"
     most = max((one.hit_rate or 0.0 for one in outcomes), default=0.0) or 1.0
     for one in rows[:MOST_ROWS]:
-        cells = [str(one.point.get(name, "")) for name in names] or [one.label]
+        read = [repr(one.point[axis.name]) if axis.name in one.point else "" for axis in axes]
+        cells = [texts.get(own, own) for texts, own in zip(typed, read, strict=True)]
+        cells = cells or [one.label]
         cells += ["*" if one.key in kept else ""] * ranked
         cells += [_rate(one.hit_rate)] * hits
         if timed:

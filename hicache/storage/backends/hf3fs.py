@@ -47,6 +47,8 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     if where.host or not where.path:
         raise CallerError(f"storage: expected {_FORM}, found {address.text[:80]!a}")
     folder = Path(where.path)
+    if not options.create and not (folder / _JOURNAL).exists():
+        raise CallerError(f"storage: expected a store, found none in {folder}; check the path")
     kind = _engine(where.query.get("engine", "pread"))
     slot_bytes = where.size("slot", _SLOT)
     lock = -1
