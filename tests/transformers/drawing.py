@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -266,12 +267,15 @@ def spoil(folder: Path, draws: Random) -> int:
     """Change a byte in some of the blocks that a store of files has. Returns in how many."""
     share, done = draws.choice((0.02, 0.3)), 0
     for path in sorted(folder.rglob("*.slots")):
-        stored = bytearray(path.read_bytes())
+        try:
+            stored = bytearray(path.read_bytes())
+        except FileNotFoundError:  # the store has just given this segment up
+            continue
         for start in range(0, len(stored), _BLOCK):
             if any(stored[start : start + _BLOCK]) and draws.random() < share:
                 stored[min(start + draws.randrange(_BLOCK), len(stored) - 1)] ^= 1 << 6
                 done += 1
-        with path.open("r+b") as file:
+        with suppress(FileNotFoundError), path.open("r+b") as file:
             file.write(stored)
     return done
 
