@@ -93,6 +93,23 @@ def test_list_tells_models_apart(
     assert ONE.digest[:12] in shown
 
 
+def test_list_shows_a_long_revision_and_what_gc_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Revisions have digests of weights or traces, longer than a narrow table."""
+    long = keys.Context("example-1b", f"simulated;workload={'ab' * 32}", 16, "ids", (KV,))
+    address = f"file:{tmp_path}/kv"
+    store = Verified(open_storage(parse(address), StorageOptions()))
+    text = memoryview(long.text.encode())
+    assert store.write([keys.context_key(long.digest)], [(text,)]) == [Status.DONE]
+    store.close()
+    assert main(["store", "list", address]) == 0
+    told = capsys.readouterr().out
+    assert long.digest[:12] in told
+    assert "last used" in told
+    assert long.revision in "".join(told.split())
+
+
 def test_stats_count_pools_and_shards(address: str, tmp_path: Path) -> None:
     found = results(tmp_path, "stats", address)
     assert found["store"]["values"] == 24

@@ -16,7 +16,7 @@ from traces.deciding.buys import HOST, line
 from traces.deciding.chance import SAME, differ, span
 from traces.deciding.measured import measured
 from traces.deciding.prices import Prices, read_prices
-from traces.deciding.serving import Served, serves
+from traces.deciding.serving import Served, accuracy, serves
 from traces.deciding.verdict import Verdict, decide
 
 TOKENS = 1_000_000
@@ -333,6 +333,8 @@ def test_the_verdict_names_the_load_that_each_machine_serves() -> None:
         "served": 0.16,
         "refused": 0.167,
     }
+    assert accuracy(limits).endswith("searched to within 5 %.")
+    assert not accuracy(limits[1:])
     nobody = decide(ladder(), served=[Served("2 GPUs", None, Fraction("0.01"))])
     assert "none that was tried with 2 GPUs, not even 0.01 x" in nobody.sentences[1]
 

@@ -61,6 +61,12 @@ def sentences(found: Sequence[Served]) -> list[str]:
     return [f"The largest load that is served: {'; '.join(told)}{more}."]
 
 
+def accuracy(found: Sequence[Served]) -> str:
+    """How near a limit is known; empty if no machine has one between two loads that were tried."""
+    between = any(one.served and one.refused for one in found)
+    return " The largest load that is served was searched to within 5 %." if between else ""
+
+
 def _limit(one: Served) -> str:
     if one.served is None:
         least = f", not even {_speed(one.refused)}" if one.refused else ""

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from ..deciding.break_even import BreakEven, break_even
 from ..deciding.limits import digits
 from ..deciding.prices import Prices
-from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS
+from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS, accuracy
 from ..deciding.verdict import decide
 from ..expected.words import together as errors_together
 from ..html.document import report
@@ -131,7 +131,7 @@ def assumptions(found: Study) -> list[str]:
         rule = RULE_WITHOUT_LIMITS
         if found.idle is not None:
             rule = f"{RULE}; on an idle machine {percent(found.idle, 1)} of all do."
-        told.append(f"{rule} The largest load that is served was searched to within 5 %.")
+        told.append(f"{rule}{accuracy(found.served)}")
     if found.options.spread:
         coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
         told.append(

@@ -57,8 +57,9 @@ def _print(found: list[Owner], stream: TextIO) -> None:
         out.print("The store is empty.")
         return
     rows = table("Contexts", "context", "model", "page", "pages", "MB", "last used")
-    for column in (0, 1, -1):
+    for column in (0, -1):
         rows.columns[column].no_wrap = True
+    rows.columns[1].justify = "left"
     for owner in found:
         rows.add_row(
             owner.context[:12] or "(other keys)",
