@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
 
 import pytest
 
@@ -13,4 +14,5 @@ from tests.patience import PATIENCE_S
 @pytest.fixture(autouse=True)
 def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = partial(StorageOptions, timeout_s=PATIENCE_S)
-    monkeypatch.setattr("hicache.transformers.building.StorageOptions", patient)
+    building = import_module("hicache.transformers.building")
+    monkeypatch.setattr(building, "StorageOptions", patient)
