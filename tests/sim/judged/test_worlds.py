@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -40,7 +39,7 @@ from .runs import idle, plain, simulated, world_of
 from .workloads import PAGE, Prompts, alone, hybrid
 
 
-def options_are_checked() -> None:
+def test_options_are_checked() -> None:
     for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
         EngineOptions(**{name: 1})  # type: ignore[arg-type]
         for value in (0, -1):
@@ -54,7 +53,7 @@ def options_are_checked() -> None:
     refused(lambda: WorldOptions(checks="of"), "checks: expected one of off, sampled, every")
 
 
-def sizes_are_checked() -> None:
+def test_sizes_are_checked() -> None:
     workload = Prompts([Job(0, 0, 9, 0), Job(1, 0, 10, 4)], [list(range(9)), list(range(10))])
     fits = _config(4)
     _world(workload, fits).run()
@@ -100,7 +99,7 @@ def _world(
     return World(workload, config, MODEL, profile, engine=engine, options=options, **rest)
 
 
-def nothing_is_lost() -> None:
+def test_nothing_is_lost() -> None:
     """At every moment: offered = ended + in the engine + still to come; each progress is told."""
     for seed in (1, 4, 9):
         case = drawn(seed)
@@ -132,7 +131,7 @@ def nothing_is_lost() -> None:
         idle(world)
 
 
-def stuck_runs_say_so() -> None:
+def test_stuck_runs_say_so() -> None:
     """A run whose requests can never go on ends with an error, and keeps what was served."""
     workload = alone([0, 5, 5], 8, 2)
     world = _world(workload, _config(6))
@@ -185,7 +184,7 @@ def _too_large_is_refused() -> None:
     assert running.refusal_of([], sequence) is None
 
 
-def growth_is_limited() -> None:
+def test_growth_is_limited() -> None:
     """Tokens to grow at a time: what was asked, at most two pages or an eighth of a window."""
     windows, intervals, asked = (0, 1, 8, 60, 64, 72, 300, 1000), (0, 8), (1, 6, 64, 500)
     for window, interval, wanted in product(windows, intervals, asked):
@@ -199,7 +198,7 @@ def growth_is_limited() -> None:
         assert found == max(PAGE, min(wanted, most)), f"window {window}: {found}"
 
 
-def levels_and_steps_agree() -> None:
+def test_levels_and_steps_agree() -> None:
     """Checks and fast-forward change no time, no decision and no digest."""
     for seed in (2, 5, 12, 21):
         case = drawn(seed)
@@ -221,7 +220,7 @@ def levels_and_steps_agree() -> None:
     assert scheduled[0] * 10 < scheduled[1], "fast-forward saves events"
 
 
-def busy_time_is_work() -> None:
+def test_busy_time_is_work() -> None:
     """The link is busy for the latency and the bytes of each copy, and not longer."""
     free = replace(PROFILE, link_shared_permille=2000, curves={})
     for seed in (0, 3, 7, 8):
@@ -256,7 +255,7 @@ def busy_time_is_work() -> None:
             assert use.busy_ns == sum(took)
 
 
-def faster_links_load_sooner() -> None:
+def test_faster_links_load_sooner() -> None:
     """One request that loads alone: a faster link never lengthens its load, nor its first token."""
     prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
     jobs = [Job(at, at * 10**12, len(prompt), 2) for at, prompt in enumerate(prompts)]
@@ -275,7 +274,7 @@ def faster_links_load_sooner() -> None:
     }
 
 
-def wrong_content_is_found() -> None:
+def test_wrong_content_is_found() -> None:
     """The pages of another request, read or kept, end the run; the message names the prompts."""
     prompts = [list(range(40)), list(range(100, 140)), list(range(40))]
     jobs = [Job(at, at * 10**10, 40, 6) for at in range(3)]
@@ -300,16 +299,3 @@ def wrong_content_is_found() -> None:
             assert "of request 1" in str(error), str(error)
         else:  # an audit at the end, or a page that nobody wrote
             assert skew == "tags", repr(error)
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    options_are_checked,
-    sizes_are_checked,
-    nothing_is_lost,
-    stuck_runs_say_so,
-    growth_is_limited,
-    levels_and_steps_agree,
-    busy_time_is_work,
-    faster_links_load_sooner,
-    wrong_content_is_found,
-)

@@ -25,7 +25,7 @@ from sim.times.roofline import Roofline
 
 from .again.kernels import PlainKernels
 from .found_out import refused
-from .judged_costs import H100, Batch, batches
+from .test_costs import H100, Batch, batches
 
 PLAIN = EngineProfile("plain")
 _EAGER = EngineProfile("eager", launch_ns=90_000, graph_batch=20, graph_tokens=60, logit_passes=7)

@@ -1,7 +1,4 @@
-"""Judges of single figures of the accounts: sums by hand, words, partial runs, progress.
-
-Does not judge whole replays (see judged_accounts).
-"""
+"""Single figures of a replay: sums by hand, words, partial runs, progress."""
 
 from __future__ import annotations
 
@@ -28,22 +25,22 @@ from hicache.core.events import (
 from invariants.watch import Watch
 from sim.engine.sequence import RequestResult
 from sim.errors import StuckError
+from traces.formats._jobs import Jobs
+from traces.replaying import modes
+from traces.replaying.account import Account, Row, Share, ceiling_of
+from traces.replaying.hits import HitsReplay
+from traces.replaying.run import Latency, Run, Transfer, spread
+from traces.replaying.settings import resolve
+from traces.replaying.turns import Turn
+from traces.reporting import refusals
+from traces.reporting.overload import Load, load_of, slower
 
-from ..formats._jobs import Jobs
-from ..replaying import modes
-from ..replaying.account import Account, Row, Share, ceiling_of
-from ..replaying.hits import HitsReplay
-from ..replaying.run import Latency, Run, Transfer, spread
-from ..replaying.settings import resolve
-from ..replaying.turns import Turn
-from ..reporting import refusals
-from ..reporting.overload import Load, load_of, slower
-from .judged_samples import blocks, options, talks
+from .samples import blocks, options, talks
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-def sums_are_exact() -> None:
+def test_sums_are_exact() -> None:
     """Three tiers, requests that were not served, and the second half of an odd number."""
     jobs = Jobs()
     for length in (100, 600, 1000, 50, 70):
@@ -78,7 +75,7 @@ def sums_are_exact() -> None:
     assert (Turn(1, 1, 8, 2).hit_rate, Turn(1, 1, 0, 0).hit_rate) == (0.25, 0.0)
 
 
-def ceilings_are_counted() -> None:
+def test_ceilings_are_counted() -> None:
     """Leading pages seen before, page by page, on traces with many pages."""
     for trace in (blocks(1, 60, 3), talks(2, 50, 3)):
         for size in (16, 64):
@@ -118,7 +115,7 @@ class _Deep:
         return np.array(self.chains[job.index], dtype=np.int64)
 
 
-def times_are_spread() -> None:
+def test_times_are_spread() -> None:
     assert spread(_NONE) == spread(np.zeros(1, dtype=np.int64))
     found = spread(np.array([4, 1, 3, 2], dtype=np.int64) * 10**9)
     assert (found.mean, found.p50, found.p90, found.p99) == (2.5, 2.0, 4.0, 4.0)
@@ -133,7 +130,7 @@ def _result(index: int, arrival: int, queue: int, compute: int) -> RequestResult
     return RequestResult(index, 9, 1, 0, 0, 9, *times, compute_ns=compute)
 
 
-def load_is_offered() -> None:
+def test_load_is_offered() -> None:
     jobs = Jobs()
     for index in range(12):
         jobs.add(index * 100, 9, 1, after=3 if index == 11 else -1)
@@ -157,7 +154,7 @@ def load_is_offered() -> None:
     assert slower(Load(1.5, 1.0), Fraction(25)) == "10"
 
 
-def refusals_are_told() -> None:
+def test_refusals_are_told() -> None:
     many = {"no_pages": 8, "writing_back of swa": 1200, "arriving": 8, "odd": 1}
     told = "1,200 waiting for copies of swa, 8 waiting for a load, 8 out of pages, 1 odd"
     assert refusals.retries(many) == told, refusals.retries(many)
@@ -204,7 +201,7 @@ def _run(mode: str, count: int, shown: _Shown, until: int | None = None, **given
     return found
 
 
-def runs_can_stop() -> None:
+def test_runs_can_stop() -> None:
     for mode in ("hits", "timed"):
         shown = _Shown()
         whole = _run(mode, 70, shown, host_pages=0, check="off")
@@ -250,7 +247,7 @@ class _Events:
             self.evicted += isinstance(one, Evicted)
 
 
-def hits_are_served_in_turn() -> None:
+def test_hits_are_served_in_turn() -> None:
     """Each request arrives, is admitted with its whole prompt, computed, grown and finished."""
     for make in (blocks, talks):
         for extra in ({}, {"components": ("full", "swa"), "swa_window": 48, "swa_tokens": 160}):
@@ -310,7 +307,7 @@ def _in_turn(trace: Any, paged: Any, asked: list[Any], events: _Events, stepwise
     assert at == len(asked)
 
 
-def hits_that_cannot_be() -> None:
+def test_hits_that_cannot_be() -> None:
     """A request that does not fit alone, and a core that refuses for ever, end with an error."""
     trace = talks(4, 4, 1)
     paged = trace.paged(16)
@@ -325,15 +322,3 @@ def hits_that_cannot_be() -> None:
         found = ""
     assert "expected room for 7 pages of request 0" in found, found
     assert StuckError.exit_code == 14
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    sums_are_exact,
-    ceilings_are_counted,
-    times_are_spread,
-    load_is_offered,
-    refusals_are_told,
-    runs_can_stop,
-    hits_are_served_in_turn,
-    hits_that_cannot_be,
-)

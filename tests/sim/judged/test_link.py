@@ -6,7 +6,7 @@ what is in front. Does not judge bytes (see judged_bytes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from math import ceil
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def run(clock: Clock) -> None:
         clock.step()
 
 
-def clock_orders_events() -> None:
+def test_clock_orders_events() -> None:
     clock, seen = Clock(), list[tuple[int, int]]()
     delays = [5, 0, 3, 5, 0, 7, 3]
     for number, delay in enumerate(delays):
@@ -67,7 +67,7 @@ def clock_orders_events() -> None:
         raise AssertionError(f"a delay of {wrong!r} was taken")
 
 
-def draws_are_keyed() -> None:
+def test_draws_are_keyed() -> None:
     for bound, *parts in ((7, 1, "a"), (1000, "1"), (1 << 60, 1), (1 << 60, "1"), (3, 0, -5)):
         text = "\x1f".join(f"{'i' if isinstance(part, int) else 's'}{part}" for part in parts)
         digest = blake2b(text.encode(), digest_size=8).digest()
@@ -87,7 +87,7 @@ def _sends(seed: int) -> list[Send]:
     return sorted(sends, key=lambda one: one.at)
 
 
-def link_moves_bytes() -> None:
+def test_link_moves_bytes() -> None:
     for seed in range(16):
         single = (1 + draw(3, seed, "single")) * 10**9 + draw(9, seed, "odd")
         shared = (single // 5, single // 2, single + 7, 2 * single, 3 * single)[
@@ -185,7 +185,7 @@ _RATE = 10**9
 _NAMES = ("compute", "write", "load")
 
 
-def streams_keep_their_order() -> None:
+def test_streams_keep_their_order() -> None:
     """Marks are reached when all that is in front has ended, and the host sees them late."""
     for seed in range(30):
         lag = (0, 700)[draw(2, seed, "lag")]
@@ -337,11 +337,3 @@ def _before_and_after() -> None:
     run(clock)
     assert clock.now_ns >= 10
     assert device.reached_ns(mark) == 10
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    clock_orders_events,
-    draws_are_keyed,
-    link_moves_bytes,
-    streams_keep_their_order,
-)

@@ -6,7 +6,6 @@ Does not judge the figures' use (see judged_costs) or the reading of files in ge
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict
 from hashlib import sha256
@@ -115,7 +114,7 @@ _RIGHT: tuple[tuple[str, Any], ...] = (
 )
 
 
-def profiles_are_checked() -> None:
+def test_profiles_are_checked() -> None:
     with TemporaryDirectory(prefix="hicache-judged-") as folder:
         path = Path(folder, "mine.json")
         text = str(path)
@@ -168,6 +167,3 @@ def _reads_back(path: Path) -> None:
     assert profile.name == f"mine@{document['hash'][:12]}"
     assert (profile.curves, profile.geometry) == (curves, whole["geometry"])
     assert {name: getattr(profile, name) for name in _NUMBERS} == whole["hardware"]
-
-
-JUDGES: tuple[Callable[[], None], ...] = (profiles_are_checked,)

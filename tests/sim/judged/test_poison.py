@@ -5,7 +5,6 @@ Does not judge the detector of hazards itself (see judged_bytes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -22,8 +21,8 @@ from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
 
 from .found_out import found_out
-from .judged_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS, pages
-from .judged_link import run
+from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, LAYERS, pages
+from .test_link import run
 
 
 class Poisoned:
@@ -46,7 +45,7 @@ class Poisoned:
         return self.shadow.check()
 
 
-def free_pages_are_watched() -> None:
+def test_free_pages_are_watched() -> None:
     one = Poisoned()
     one.shadow.freed(Tier.DEVICE, "full", pages(2, 3))
     one.shadow.freed(Tier.DEVICE, "full", pages())
@@ -166,6 +165,3 @@ def _scribbled() -> None:
         assert one.hazards.checked == 4 + bool(count)
         tags = one.memory.claimed((place, "full"), target, ALL)
         assert not tags.any(), "the copy's claim came last"
-
-
-JUDGES: tuple[Callable[[], None], ...] = (free_pages_are_watched,)

@@ -10,10 +10,9 @@ from dataclasses import fields
 from typing import Any
 
 from sim.keyed_draw import draw
-
-from ..formats._open import parse
-from ..formats.base import Lines, Trace
-from ..replaying.options import ReplayOptions
+from traces.formats._open import parse
+from traces.formats.base import Lines, Trace
+from traces.replaying.options import ReplayOptions
 
 _PAGE = 16
 

@@ -15,10 +15,10 @@ from typing import Any
 from hicache.core import registry
 from hicache.core.actions import Evicted
 from hicache.runtime.encoding import add_words
+from invariants.contracts.schedulers import wrong
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
 
-from ..contracts.schedulers import wrong
 from .cases import drawn
 from .found_out import refused
 from .runs import world_of
@@ -35,7 +35,7 @@ class _Waiting:
         self.length, self.arrival_ns, self.retractions = index * seed % 7, index, 0
 
 
-def orders_are_plain() -> None:
+def test_orders_are_plain() -> None:
     """Each order serves as a plain list with its rule does."""
     assert {*_ORDERS} <= {*registry.names(registry.SCHEDULERS)}
     for name in _ORDERS:
@@ -75,7 +75,7 @@ def _same_order(real: Scheduler[Any], plain: Line, seed: int) -> None:
             back.append(best)
 
 
-def digests_are_as_defined() -> None:
+def test_digests_are_as_defined() -> None:
     """The digest is of every time, event and outcome; events and evicted pages are counted."""
     for seed in (1, 13, 17):
         case, noted = drawn(seed), _Words()
@@ -110,6 +110,3 @@ class _Words:
         for one in outcomes:
             if isinstance(one, Evicted):
                 self.evicted[one.tier.name, one.component] += len(one.pages)
-
-
-JUDGES: tuple[Callable[[], None], ...] = (orders_are_plain, digests_are_as_defined)

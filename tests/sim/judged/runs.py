@@ -25,6 +25,8 @@ from hicache.devices.base import Direction
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
+from invariants.accounts import figures
+from invariants.accounts.accounts import Accounts, Entry
 from sim.engine.sequence import RequestResult
 from sim.hardware.profile import HardwareProfile
 from sim.machine import build
@@ -34,8 +36,6 @@ from sim.replica import TimedResult
 from sim.workload import Job, Workload
 from sim.world import World
 
-from ..accounts import figures
-from ..accounts.accounts import Accounts, Entry
 from .again.pure import PlainCosts
 from .second.engine import PlainEngine
 from .second.records import Parts, Request

@@ -170,7 +170,7 @@ def _group(
     return calls
 
 
-def passes_are_reported() -> None:
+def test_passes_are_reported() -> None:
     """With loads a pass goes layer group by layer group; without, at once."""
     marks: dict[int, tuple[Mark, ...]] = {
         flight: tuple(Mark(10 * flight + group) for group in range(_GROUPS)) for flight in (1, 2)
@@ -207,7 +207,7 @@ def passes_are_reported() -> None:
     assert kinds == ["layer", "overhead", *["wait", "compute"] * 3, "compute", "record", "sync"]
 
 
-def decoding_is_reported() -> None:
+def test_decoding_is_reported() -> None:
     """Reads are told each time; content is compared for states, and for all when it leaves."""
     for seed in range(20):
         forward, noted, accesses = _made({})
@@ -232,6 +232,3 @@ def decoding_is_reported() -> None:
     bare.report_decoded(_request(1), True)
     bare.launch_decode(55, lambda: None)
     assert silent.calls == [("compute", 5, 55), ("record", 5), ("sync", 99)]
-
-
-JUDGES: tuple[Callable[[], None], ...] = (passes_are_reported, decoding_is_reported)

@@ -6,7 +6,7 @@ notice any single page that does not hold its prefix. Does not judge timing (see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -40,7 +40,7 @@ _WORD = (1 << 64) - 1
 Told = tuple[str, str, list[int], list[int], bool]
 
 
-def tags_are_as_defined() -> None:
+def test_tags_are_as_defined() -> None:
     for stride, space in ((8, ""), (32, "a"), (16, "tenant"), (3, "b"), (5, "")):
         raw = bytes(draw(256, stride, at) for at in range(stride * 4))
         key = Key(raw, stride, space)
@@ -94,7 +94,7 @@ def _config(window: int, interval: int, size: int = PAGE) -> Config:
     )
 
 
-def accesses_are_plain() -> None:
+def test_accesses_are_plain() -> None:
     """Reads of all whole pages that a token attends to, writes of all that it fills, in order."""
     for seed in range(60):
         size = (PAGE, 1)[seed % 4 == 3]
@@ -189,7 +189,7 @@ def _impossible() -> None:
 # -- the audit, and what became free
 
 
-def every_page_is_audited() -> None:
+def test_every_page_is_audited() -> None:
     """A single wrong page on either tier, of any component, ends the audit."""
     case = drawn(0)
     config = Config(
@@ -276,7 +276,7 @@ class _Generations:
         assert self.noted.told == expected
 
 
-def freed_pages_are_told() -> None:
+def test_freed_pages_are_told() -> None:
     case, noted = drawn(3), _Freed()
     generations = _Generations(noted)
     observers = (FreedPages(noted), generations)  # type: ignore[arg-type]
@@ -287,7 +287,7 @@ def freed_pages_are_told() -> None:
     assert generations.count > 20
 
 
-def decoding_is_counted() -> None:
+def test_decoding_is_counted() -> None:
     """Counting all decoding requests at once equals counting each token."""
     empty = DecodeSet(TokenGaps(lambda: 0))
     assert (len(empty), empty.context, empty.steps, empty.quiet_steps()) == (0, 0, 0, -1)
@@ -334,12 +334,3 @@ def decoding_is_counted() -> None:
             for index in live:
                 held[index] += 1
                 made[index] += 1
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    tags_are_as_defined,
-    accesses_are_plain,
-    every_page_is_audited,
-    freed_pages_are_told,
-    decoding_is_counted,
-)

@@ -1,9 +1,5 @@
-"""Judges of the accounts: small replays in both modes, all of whose figures are computed again.
-
-Contains the traces, the sizes and the judges. The figures are those of invariants/accounts; what
-became of each page is told by the core's own notices for routers. Does not hunt mutants (see
-judged_work).
-"""
+"""Small replays in both modes, all of whose figures are computed again, with those of
+invariants/accounts; what became of each page is told by the core's own notices for routers."""
 
 from __future__ import annotations
 
@@ -16,6 +12,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from invariants.accounts import compare, figures
 from invariants.accounts.accounts import Accounts
 from invariants.accounts.figures import Figures
@@ -24,26 +22,19 @@ from invariants.watch import Watch
 from sim.options import WorldOptions
 from sim.replica import TimedResult
 from sim.world import World
+from traces.formats.base import Paged, Trace
+from traces.replaying import modes
+from traces.replaying.fitting import without
+from traces.replaying.observing.observers import Observers
+from traces.replaying.options import ReplayOptions
+from traces.replaying.settings import resolve
+from traces.reporting import records
+from traces.reporting.overload import load_of
+from traces.reporting.results import document
 
-from ..formats.base import Paged, Trace
-from ..replaying import modes
-from ..replaying.fitting import without
-from ..replaying.observing.observers import Observers
-from ..replaying.options import ReplayOptions
-from ..replaying.settings import resolve
-from ..reporting import records
-from ..reporting.overload import load_of
-from ..reporting.results import document
-from . import judged_figures
-from ._page_history import PageHistory
-from .judged_samples import blocks, late, options, talks
+from .page_history import PageHistory
+from .samples import blocks, late, options, talks
 
-PLACES = (
-    *(f"traces.replaying.{name}" for name in ("account", "hits", "lookups", "modes")),
-    *(f"traces.replaying.following.{name}" for name in ("history", "page_fates")),
-    *(f"traces.replaying.{name}" for name in ("run", "tally", "timed", "turns")),
-    *(f"traces.reporting.{name}" for name in ("overload", "records", "refusals", "results")),
-)
 _PAGE = 16
 
 
@@ -354,44 +345,28 @@ def _compare_records(one: Judged, accounts: Accounts) -> None:
         assert one.run.history.refused.get(index, {}) == one.pages.refused.get(index, {})
 
 
-def _replays(mode: str, make: Callable[[int, int, int], Trace], at: int) -> Callable[[], None]:
-    def replay() -> None:
-        sizes = dict(_SIZES[at])
-        if mode == "hits":
-            for timed in ("speed", "max_running", "token_budget"):
-                sizes.pop(timed, None)
-        judge(
-            make(at, 36, 2 + 20 * at),
-            options(mode=mode, **sizes),
-            checked=at == 1 or (at == 4 and make is talks),
-        )
-
-    return replay
+@pytest.mark.parametrize(
+    ("mode", "make", "at"),
+    [("timed", talks, 2), ("timed", blocks, 4), ("hits", talks, 5), ("hits", blocks, 1)],
+)
+def test_a_replay_counts_what_the_accounts_count(mode: str, make: Any, at: int) -> None:
+    sizes = dict(_SIZES[at])
+    if mode == "hits":
+        for timed in ("speed", "max_running", "token_budget"):
+            sizes.pop(timed, None)
+    checked = at == 1 or (at == 4 and make is talks)
+    judge(make(at, 36, 2 + 20 * at), options(mode=mode, **sizes), checked=checked)
 
 
-def _many_pages() -> None:
-    """So many pages that the tables of the history grow."""
+def test_the_tables_of_the_history_grow_with_many_pages() -> None:
     given = options(mode="hits", page_size=1, device_pages=2800, host_pages=2000)
     judge(blocks(2, 36, 2), given)
 
 
-def _more_than_the_ceiling() -> None:
+def test_prompts_above_the_ceiling() -> None:
     judge(late(), options(device_pages=200, host_pages=0))
 
 
-def _room_for_all() -> None:
-    """Pools in which nothing is ever evicted."""
+def test_pools_in_which_nothing_is_evicted() -> None:
     sizes = {"device_pages": 2_000, "host_pages": 0, "swa_tokens": 20_000, "mamba_states": 400}
     judge(talks(3, 24, 40), options(**_HYBRID, **sizes))
-
-
-def named() -> dict[str, Callable[[], None]]:
-    """The judges, in words."""
-    found = {judge.__name__.replace("_", " "): judge for judge in judged_figures.JUDGES}
-    made: dict[str, Callable[[], None]] = {**found, "many pages": _many_pages}
-    made |= {"more than the ceiling": _more_than_the_ceiling, "room for all": _room_for_all}
-    for mode in ("hits", "timed"):
-        for make in (blocks, talks):
-            for at in range(len(_SIZES)):
-                made[f"{mode} of {make.__name__}, sizes {at}"] = _replays(mode, make, at)
-    return made

@@ -1,12 +1,11 @@
 """Judges of the durations of passes and of hardware figures.
 
 The pure roofline equals the plain costs on drawn batches of every kind of model. More work never
-takes less time; the docstring of `more_work` says where theory does not promise it.
+takes less time; the docstring of `test_more_work` says where theory does not promise it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -56,7 +55,7 @@ def batches(count: int) -> list[Batch]:
     return found
 
 
-def costs_are_plain() -> None:
+def test_costs_are_plain() -> None:
     for name, ranks in _RANKS.items():
         model = models.get(name)
         for profile in (H100, hardware.get("b200")):
@@ -69,7 +68,7 @@ def costs_are_plain() -> None:
                 assert cost.step_ns(*batch) == cost.layers * cost.layer_ns(*batch) + over
 
 
-def bound_by_compute() -> None:
+def test_bound_by_compute() -> None:
     """With slow compute and with slow memory, so that each term decides once."""
     for name, ranks in _RANKS.items():
         model = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
@@ -85,7 +84,7 @@ def bound_by_compute() -> None:
                     assert cost.overhead_ns(*batch[:2]) == over, f"{name}: {batch}"
 
 
-def layers_with_several_pools() -> None:
+def test_layers_with_several_pools() -> None:
     """Two windows on one layer, a window beside full attention, a layer without pools."""
     mixed = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
     full, window, state = mixed.pools
@@ -105,7 +104,7 @@ def layers_with_several_pools() -> None:
                 assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{names}: {batch}"
 
 
-def more_work() -> None:
+def test_more_work() -> None:
     """A longer chunk, one more chunk, one more decoding request or more context never take less.
 
     Not promised: that a *pass with a hit* is shorter than one without where passes are shared, or
@@ -125,7 +124,7 @@ def more_work() -> None:
                 assert cost.step_ns(hit, decoding, context) <= base
 
 
-def weights_must_fit() -> None:
+def test_weights_must_fit() -> None:
     llama = models.get("llama-3.1-8b")
     for ranks in (-1, 0):
         text = f"tp: expected at least 1, found {ranks}"
@@ -148,7 +147,7 @@ def weights_must_fit() -> None:
         )
 
 
-def profiles() -> None:
+def test_profiles() -> None:
     known = hardware.names()
     assert {"a100", "b200", "h100", "h200"} < set(known)
     for name in known:
@@ -179,7 +178,7 @@ def profiles() -> None:
 _CURVE = Curve(((1000, 500), (3000, 700), (4000, 3_000)))
 
 
-def curves() -> None:
+def test_curves() -> None:
     """A measured time is linear between its points, and proportional above the last."""
     for points in (
         ((1000, 500), (3000, 700), (4000, 3_000)),
@@ -217,14 +216,3 @@ def _plain_ns(points: tuple[tuple[int, int], ...], count: int) -> int:
     low, high = next(pair for pair in pairwise(points) if pair[0][0] <= count < pair[1][0])
     slope = Fraction(high[1] - low[1], high[0] - low[0])
     return max(1, low[1] + (slope * (count - low[0])).__floor__())
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    costs_are_plain,
-    bound_by_compute,
-    layers_with_several_pools,
-    more_work,
-    weights_must_fit,
-    profiles,
-    curves,
-)

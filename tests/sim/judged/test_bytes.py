@@ -6,7 +6,6 @@ copied, an access without an order, a read of a free page, a write into one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Literal
@@ -37,7 +36,7 @@ def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
 
 
-def mixing_is_splitmix() -> None:
+def test_mixing_is_splitmix() -> None:
     words = [draw(1 << 64, "mix", number) for number in range(50)] + [0, 1, _WORD]
     mixed = content.mix(np.array(words, dtype=np.uint64))
     for word, found in zip(words, mixed.tolist(), strict=True):
@@ -64,7 +63,7 @@ def _old_reasons() -> None:
         detector._REMEMBERED = kept
 
 
-def tags_tell_prefixes_apart() -> None:
+def test_tags_tell_prefixes_apart() -> None:
     """Pages have equal tags exactly where all tokens up to their end are equal."""
     known: dict[tuple[str, int, tuple[int, ...]], int] = {}
     for seed in range(60):
@@ -88,7 +87,7 @@ def tags_tell_prefixes_apart() -> None:
     assert len(content.partial_tag(1, 2)) == 1
 
 
-def rows_name_their_tag() -> None:
+def test_rows_name_their_tag() -> None:
     tags = np.array([5, 1 << 63, 77], dtype=np.uint64)
     seen = set()
     for component in ("full", "swa"):
@@ -102,7 +101,7 @@ def rows_name_their_tag() -> None:
     assert len(seen) == 2 * 3 * 3 * content.ROW_WORDS
 
 
-def memory_compares() -> None:
+def test_memory_compares() -> None:
     memory = Memory({**CAPACITIES, (Tier.DEVICE, "swa"): 3}, LAYERS)
     assert memory.places == (DEVICE, HOST, (Tier.DEVICE, "swa"))
     tags = np.array([11, 12], dtype=np.uint64)
@@ -176,7 +175,7 @@ def _deeper_layers() -> None:
     assert memory.checked == 5
 
 
-def conflicts_are_found() -> None:
+def test_conflicts_are_found() -> None:
     """A conflict is raised exactly where no path orders it, by sets of what a stream saw."""
     for seed in range(150):
         hazards, asked = Hazards(CAPACITIES, LAYERS), 0
@@ -230,7 +229,7 @@ def conflicts_are_found() -> None:
         assert hazards.checked == asked
 
 
-def hazards_have_a_story() -> None:
+def test_hazards_have_a_story() -> None:
     hazards = Hazards(CAPACITIES, LAYERS, streams=2)
     for stream in range(2):
         hazards.stream(Stream(stream), f"s{stream}")
@@ -258,13 +257,3 @@ def hazards_have_a_story() -> None:
     assert error.about == (page, About("request", 7), About("flight", 9)), error.about
     assert error.exit_code == 13
     _old_reasons()
-
-
-JUDGES: tuple[Callable[[], None], ...] = (
-    mixing_is_splitmix,
-    tags_tell_prefixes_apart,
-    rows_name_their_tag,
-    memory_compares,
-    conflicts_are_found,
-    hazards_have_a_story,
-)
