@@ -50,7 +50,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
     "invariants.prove": ("hicache", "invariants"),
-    "invariants.simulator": ("hicache", "sim", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
         *("hicache.core.actions", "hicache.core.config"),

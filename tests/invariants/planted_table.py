@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from invariants.planted._review import reviewed
+from invariants.planted._review import listed
 from invariants.planted.base import load, names
 
 SHOWN = 4
@@ -62,7 +62,7 @@ def noticed(found: dict[str, Any]) -> str:
 def lines(matrix: dict[str, Any]) -> Iterator[str]:
     yield HEAD
     yield from map(row, matrix["planted"])
-    yield FAULTS.format(bare=", ".join(reviewed("unexposed.txt")) or "none")
+    yield FAULTS.format(bare=", ".join(listed("unexposed.txt")) or "none")
     for name in names():
         kinds = load(name).faults
         if kinds:

@@ -1,6 +1,6 @@
 """Engine profiles: the lookup, users' own files, and the behaviour that each rule adds.
 
-Drawn profiles are compared with the second engine (invariants/simulator); here each rule is seen
+Drawn profiles are compared with the second engine (tests/sim/judged); here each rule is seen
 alone, and spoiled rules are found out.
 """
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from invariants.base import check_names
 from invariants.fuzz.faults.base import names as fault_names
 from invariants.planted._kill import ALWAYS
-from invariants.planted._review import Gaps, exposing, gaps, reviewed
+from invariants.planted._review import Gaps, exposing, gaps, listed
 from invariants.planted.base import load
 
 from ..terminal.tables import console, pairs, table
@@ -41,12 +41,12 @@ def sole_in_more(rows: Sequence[Row]) -> dict[str, int]:
 
 def checks_without_bug(rows: Sequence[Row]) -> Gaps:
     """Checks that are not the sole killer of any bug."""
-    return gaps(check_names(), sole(rows), reviewed("implied.txt"))
+    return gaps(check_names(), sole(rows), listed("implied.txt"))
 
 
 def faults_without_bug() -> Gaps:
     """Kinds of faults that do not expose any bug."""
-    return gaps(fault_names(), exposing(), reviewed("unexposed.txt"))
+    return gaps(fault_names(), exposing(), listed("unexposed.txt"))
 
 
 def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:

@@ -1,33 +1,20 @@
-"""Generic source mutants: one small change at one place of one function, of `hicache.core` if
-nothing else is named.
-
-Lives here: the list of mutants, their names, and applying one. Does not define the changes of a
-node (see changes) or hunt mutants (see score), and knows nothing about the code.
-
-A mutant's name is module:function:kind:statement, with #2, #3, ... for repetitions. Editing other
-code keeps the name; editing the statement changes it. A mutant is applied by replacing the
-function's code object, so it runs wherever the function is used, under any name.
+"""The functions of a package, of `hicache.core` if nothing else is named: in the source and in use,
+and compiled anew in the place of the old ones.
 """
 
 from __future__ import annotations
 
 import ast
 import pkgutil
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from hicache.core.errors import CallerError
-
-from .changes import changes, sites
 from .steps import Steps, counting, limited
 
 PACKAGE = "hicache.core"
@@ -37,26 +24,7 @@ LONGEST = 64
 Place = tuple[str, int]  # a function's qualified name and first line
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """place: the changed function. site, choice: numbers of the node and of its change. lines:
-    first and last source line that must run for the change to matter.
-    """
-
-    name: str
-    module: str
-    place: Place
-    site: int
-    choice: int
-    lines: tuple[int, int]
-
-
 _EXTRA = {"sim.times.aiconfigurator"}  # cannot be imported without an extra
-
-
-def mutants(places: tuple[str, ...] = CORE) -> list[Mutant]:
-    """All mutants of these packages and modules, by module and line."""
-    return [one for module in modules(places) for one in _of_module(module)]
 
 
 @lru_cache(maxsize=8)
@@ -75,26 +43,6 @@ def short(module: str) -> str:
     return module.removeprefix(f"{PACKAGE}.")
 
 
-def find(name: str) -> Mutant:
-    """Returns the mutant of that name. Raises CallerError if there is none."""
-    found = [one for one in mutants() if one.name == name]
-    if not found:
-        raise CallerError(f"mutant: expected the name of one, found {name!r}; list them (--list)")
-    return found[0]
-
-
-@contextmanager
-def applied(mutant: Mutant, counted: bool = False) -> Iterator[None]:
-    """Applies a mutant within the block. counted: count the steps of its loops."""
-    function = functions(mutant.module)[mutant.place]
-    before = function.__code__
-    function.__code__ = code_of(mutant, counted)
-    try:
-        yield
-    finally:
-        function.__code__ = before
-
-
 @contextmanager
 def counted(places: tuple[str, ...] = CORE) -> Iterator[None]:
     """Counts the steps of all loops of these places within the block (see steps)."""
@@ -111,15 +59,6 @@ def counted(places: tuple[str, ...] = CORE) -> Iterator[None]:
     finally:
         for function, code in before:
             function.__code__ = code
-
-
-def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
-    """Returns the compiled code of the changed function."""
-    function = deepcopy(defined(source(mutant.module))[mutant.place])
-    node, _ = list(sites(function))[mutant.site]
-    _, made = changes(node)[mutant.choice]
-    _Exchange(node, made).visit(function)
-    return compiled(mutant.module, mutant.place, function, counted)
 
 
 def compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
@@ -143,56 +82,6 @@ _FUTURE = annotations.compiler_flag  # as in every file of the core
 
 def _has_loop(function: ast.FunctionDef) -> bool:
     return any(isinstance(node, ast.For | ast.While) for node in ast.walk(function))
-
-
-def _of_module(module: str) -> Iterator[Mutant]:
-    known = functions(module)
-    seen: Counter[str] = Counter()
-    for place, function in defined(source(module)).items():
-        if place not in known:
-            continue
-        for site, (node, statement) in enumerate(sites(function)):
-            for choice, (kind, _) in enumerate(changes(node)):
-                name = f"{short(module)}:{place[0]}:{kind}:{_snippet(statement)}"
-                seen[name] += 1
-                again = f"#{seen[name]}" if seen[name] > 1 else ""
-                yield Mutant(name + again, module, place, site, choice, _lines(node, kind))
-
-
-def _snippet(statement: ast.stmt) -> str:
-    """Returns a statement's text without its body; long text is cut and gets a digest."""
-    text = " ".join(ast.unparse(_head(statement)).split())
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - 9].rstrip()}~{blake2b(text.encode(), digest_size=4).hexdigest()}"
-
-
-def _head(statement: ast.stmt) -> ast.AST:
-    body: list[ast.stmt] = []
-    if isinstance(statement, ast.If):
-        return ast.If(statement.test, body, [])
-    if isinstance(statement, ast.While):
-        return ast.While(statement.test, body, [])
-    if isinstance(statement, ast.For):
-        return ast.fix_missing_locations(ast.For(statement.target, statement.iter, body, []))
-    if isinstance(statement, ast.Try):
-        return ast.Try(body, [], [], [])
-    return statement
-
-
-def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
-    """Returns the lines that must run for the change to matter; for removed code, those of the
-    code.
-    """
-    if kind in ("never", "skipped-loop") and isinstance(node, ast.If | ast.For | ast.While):
-        return node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
-    first: int = getattr(node, "lineno", 0)
-    last: int = getattr(node, "end_lineno", None) or first
-    if isinstance(node, ast.If | ast.While):
-        last = node.test.end_lineno or first
-    elif isinstance(node, ast.For):
-        last = node.iter.end_lineno or first
-    return first, last
 
 
 @lru_cache(maxsize=256)
@@ -249,14 +138,3 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(one, CodeType):
             yield one
             yield from _codes(one)
-
-
-class _Exchange(ast.NodeTransformer):
-    """Replaces one node by another."""
-
-    def __init__(self, old: ast.AST, new: ast.AST) -> None:
-        self._old = old
-        self._new = new
-
-    def visit(self, node: ast.AST) -> Any:
-        return self._new if node is self._old else self.generic_visit(node)
