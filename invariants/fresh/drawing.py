@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from ..fuzz.draws import Draws
-from ..mutants import mutate
-from ..mutants.mutate import Place
+from ..mutants import sources
+from ..mutants.sources import Place
 from .edits import base as edits
 from .edits.base import Edit
 from .functions import Function, functions, short, source_of
@@ -61,7 +61,7 @@ class Bug:
 
     def diff(self) -> list[str]:
         """What the edits change, in the layout of `ast.unparse`, with a line above and below."""
-        before = mutate.defined(mutate.source(self.module))[self.place]
+        before = sources.defined(sources.source(self.module))[self.place]
         old, new = (ast.unparse(one).splitlines() for one in (before, self.function))
         return list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
 

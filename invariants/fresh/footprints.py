@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..mutants import mutate
+from ..mutants import sources
 from .functions import RUNTIME
 
 ANYTHING = ".*"
@@ -61,8 +61,8 @@ def footprints() -> Mapping[str, Footprint]:
 
 
 def _defined() -> Iterator[tuple[str, ast.FunctionDef]]:
-    for module in (*mutate.modules(), *RUNTIME):
-        for (name, _), one in mutate.defined(mutate.source(module)).items():
+    for module in (*sources.modules(), *RUNTIME):
+        for (name, _), one in sources.defined(sources.source(module)).items():
             yield (f".{one.name}" if "." in name else name), one
 
 

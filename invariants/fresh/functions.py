@@ -9,8 +9,8 @@ import ast
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..mutants import mutate
-from ..mutants.mutate import Place
+from ..mutants import sources
+from ..mutants.sources import Place
 
 _TEXT = "it makes text for messages"
 _FINDS_FILES = "it finds files by their names; tests judge it"
@@ -57,12 +57,12 @@ class Function:
 
 
 def source_of(one: Function) -> ast.FunctionDef:
-    return mutate.defined(mutate.source(one.module))[one.place]
+    return sources.defined(sources.source(one.module))[one.place]
 
 
 def short(module: str) -> str:
     """The name of a module as reports show it."""
-    return mutate.short(module).removeprefix("hicache.")
+    return sources.short(module).removeprefix("hicache.")
 
 
 @lru_cache(maxsize=1)
@@ -70,9 +70,9 @@ def functions() -> tuple[Function, ...]:
     """All functions into which a bug may be drawn."""
     return tuple(
         Function(module, place, sum(isinstance(one, ast.stmt) for one in ast.walk(node)) - 1)
-        for module in (*mutate.modules(), *RUNTIME)
-        for place, node in mutate.defined(mutate.source(module)).items()
-        if place in mutate.functions(module) and not reason(module, place[0])
+        for module in (*sources.modules(), *RUNTIME)
+        for place, node in sources.defined(sources.source(module)).items()
+        if place in sources.functions(module) and not reason(module, place[0])
         if any(map(_does_something, node.body))
     )
 

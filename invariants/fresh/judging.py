@@ -27,8 +27,7 @@ from ..fuzz.play import Failure, generate, replay
 from ..fuzz.swarm import Swarm, draw_swarm
 from ..fuzz.tapes.tape import Tape
 from ..mutants import contracts
-from ..mutants.score import Guard, unguarded
-from ..mutants.steps import Endless, Steps, limited
+from ..mutants.steps import Endless, Guard, Steps, limited, unguarded
 from .drawing import Bug
 from .planting import planted
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ..mutants import mutate
+from ..mutants import sources
 from .functions import RUNTIME
 
 _MANY = re.compile(r"(?:list|deque|set|frozenset|Sequence|Iterable|Iterator|Collection)\[(.*)\]")
@@ -42,8 +42,8 @@ class Vocabulary:
 def vocabulary() -> Vocabulary:
     """The vocabulary of the core and of the runtime."""
     words = Vocabulary()
-    for module in (*mutate.modules(), *RUNTIME):
-        for one in mutate.source(module).body:
+    for module in (*sources.modules(), *RUNTIME):
+        for one in sources.source(module).body:
             if isinstance(one, ast.ClassDef):
                 words.fields.setdefault(one.name, {}).update(_attributes(one))
                 for inner in one.body:
@@ -57,8 +57,8 @@ def vocabulary() -> Vocabulary:
 
 def _learn_changes(words: Vocabulary) -> None:
     properties: list[ast.FunctionDef] = []
-    for module in (*mutate.modules(), *RUNTIME):
-        for (name, _), function in mutate.defined(mutate.source(module)).items():
+    for module in (*sources.modules(), *RUNTIME):
+        for (name, _), function in sources.defined(sources.source(module)).items():
             if is_property(function):
                 properties.append(function)
             elif not name.endswith("__init__"):

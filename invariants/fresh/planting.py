@@ -13,8 +13,8 @@ from copy import deepcopy
 from types import CodeType
 from typing import Any, Protocol
 
-from ..mutants import mutate
-from ..mutants.mutate import Place
+from ..mutants import sources
+from ..mutants.sources import Place
 
 Essence = tuple[Any, ...]
 
@@ -35,10 +35,10 @@ class Planted(Protocol):
 @contextmanager
 def planted(bug: Planted) -> Iterator[None]:
     """Puts the bug into the core for the block. Its loops count their steps."""
-    function = mutate.functions(bug.module)[bug.place]
+    function = sources.functions(bug.module)[bug.place]
     before = function.__code__, function.__defaults__, function.__kwdefaults__
     edited = deepcopy(bug.function)
-    function.__code__ = mutate.compiled(bug.module, bug.place, edited, counted=True)
+    function.__code__ = sources.compiled(bug.module, bug.place, edited, counted=True)
     given = edited.args
     function.__defaults__ = _changed(given.defaults, before[1])
     named = zip((one.arg for one in given.kwonlyargs), given.kw_defaults, strict=True)
@@ -65,7 +65,7 @@ def _value(node: ast.expr | None, value: Any) -> Any:
 
 def essence(module: str, place: Place, function: ast.FunctionDef) -> Essence:
     """What a function does, without line numbers: its compiled code and its defaults."""
-    code = mutate.compiled(module, place, deepcopy(function), counted=False)
+    code = sources.compiled(module, place, deepcopy(function), counted=False)
     given = function.args
     defaults = [ast.dump(one) for one in (*given.defaults, *given.kw_defaults) if one is not None]
     return (*_essence(code), tuple(defaults))

@@ -26,9 +26,8 @@ from ..fuzz.hand import Hand
 from ..fuzz.play import generate, replay
 from ..fuzz.swarm import draw_swarm
 from ..fuzz.tapes.tape import Tape
-from ..mutants import ground, mutate
-from ..mutants.score import Guard, unguarded
-from ..mutants.steps import Endless, Steps, limited
+from ..mutants import decisions, sources
+from ..mutants.steps import Endless, Guard, Steps, limited, unguarded
 from .drawing import Bug
 from .judging import ENDLESS, OPERATIONS, OPS, WEIGHTS
 from .planting import planted
@@ -85,7 +84,7 @@ def _digests(tape: Tape, most: int, guard: Guard) -> Digests:
 def _played(tape: Tape, most: int) -> tuple[Digests, int]:
     """Plays a tape. Returns the digests of all decisions and the steps; raises Endless."""
     steps = Steps(most)
-    record, shapes = ground.Record(steps), _Shapes()
+    record, shapes = decisions.Record(steps), _Shapes()
 
     def follow(hand: Hand) -> None:
         hand.observe(record)
@@ -129,7 +128,7 @@ def _without_pages(value: Any) -> object:
 @contextmanager
 def _noted(bug: Bug) -> Iterator[set[int]]:
     """Collects the edited lines of the function that run within the block."""
-    code = mutate.functions(bug.module)[bug.place].__code__
+    code = sources.functions(bug.module)[bug.place].__code__
     wanted = {line for first, last in bug.lines for line in range(first, last + 1)}
     ran: set[int] = set()
 

@@ -2,19 +2,20 @@
 machine.
 
 A step is one iteration of a loop in the core, or one event. Lives here: the count, its limit and
-the statement that counts. Does not use clocks or choose the loops (see `mutate.counted`).
+the statement that counts. Does not use clocks or choose the loops (see `sources.counted`).
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 NAME = "_a_step_of_the_core"
 Node = TypeVar("Node", bound=ast.AST)
+Guard = Callable[[], AbstractContextManager[None]]  # a limit of another kind
 
 
 class Endless(BaseException):
@@ -50,6 +51,12 @@ def limited(steps: Steps) -> Iterator[Steps]:
             delattr(builtins, NAME)
         else:
             setattr(builtins, NAME, before)
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """A guard without a limit of time."""
+    yield
 
 
 def counting(function: Node) -> Node:

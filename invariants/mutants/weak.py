@@ -29,8 +29,8 @@ from typing import Any
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 
-from .changes import BOUNDARY
-from .mutate import LONGEST, PACKAGE, compiled, defined, functions, modules, short, source
+from .sites import BOUNDARY
+from .sources import LONGEST, PACKAGE, compiled, defined, functions, modules, short, source
 
 SPECIFICATION = "invariants.spec"
 PLACES = (PACKAGE, SPECIFICATION)

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicache.core.errors import CallerError
-
+from ..mutants.reviewed import reviewed
 from .base import load, names
 
-HERE = Path(__file__).parent
+
+def listed(name: str) -> dict[str, str]:
+    """The names of a list with their reasons."""
+    return reviewed(Path(__file__).with_name(name))
 
 
 @dataclass(frozen=True)
@@ -28,25 +30,6 @@ class Gaps:
     missing: tuple[str, ...]
     listed: tuple[str, ...]
     stale: tuple[str, ...]
-
-
-def reviewed(name: str, text: str | None = None) -> dict[str, str]:
-    """Returns the reasons of a list by name. text: its content; default: the file. Raises
-    CallerError for a line without a reason.
-    """
-    found: dict[str, str] = {}
-    content = (HERE / name).read_text(encoding="utf-8") if text is None else text
-    for number, line in enumerate(content.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        entry, _, reason = line.partition("  ")
-        if not reason.strip():
-            raise CallerError(
-                f"{name}:{number}: expected a name, two spaces and a reason, found {line!r}; say "
-                "why there is no planted bug for it"
-            )
-        found[entry] = reason.strip()
-    return found
 
 
 def gaps(whole: Iterable[str], covered: Iterable[str], listed: dict[str, str]) -> Gaps:
@@ -61,9 +44,9 @@ def gaps(whole: Iterable[str], covered: Iterable[str], listed: dict[str, str]) -
 
 
 def exposing() -> dict[str, tuple[str, ...]]:
-    """Returns the planted bugs exposed by each kind of fault, as declared in their files."""
+    """Returns the planted bugs exposed by each kind of fault, as they name them."""
     found: dict[str, list[str]] = {}
     for name in names():
-        for kind in getattr(load(name), "FAULTS", ()):
+        for kind in load(name).faults:
             found.setdefault(kind, []).append(name)
     return {kind: tuple(bugs) for kind, bugs in sorted(found.items())}

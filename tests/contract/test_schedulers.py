@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hicache.core import registry
 from invariants.contracts.schedulers import wrong
-from invariants.simulator.workloads import shared_prefixes
 from sim.options import EngineOptions
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
+from tests.sim.judged.workloads import shared_prefixes
 
 from ..sim.rig import run
 

@@ -5,6 +5,8 @@ All pairs of bug and kind, and the whole matrix, are `hicache mutants`; here is 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hicache.core.errors import CallerError
@@ -14,6 +16,7 @@ from invariants.fuzz.generate import EVEN, weights_of
 from invariants.fuzz.ops.base import load as load_ops
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import draw_swarm
+from invariants.mutants.reviewed import reviewed
 from invariants.planted import _exposed as exposed
 from invariants.planted import _kill as kill
 from invariants.planted import _review as review
@@ -36,14 +39,14 @@ ALONE = ("root-child-count-is-not-decreased", "landed-backup-pages-stay-with-the
 
 
 def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
-    found = review.gaps(kinds(), review.exposing(), review.reviewed("unexposed.txt"))
+    found = review.gaps(kinds(), review.exposing(), review.listed("unexposed.txt"))
     assert (found.missing, found.stale) == ((), ())
     assert {*review.exposing()} <= {*kinds(), *kinds(of_storage=True)}
 
 
 @pytest.mark.parametrize(("name", "fault"), SOME)
 def test_a_fault_exposes_its_bug(name: str, fault: str) -> None:
-    assert fault in base.load(name).FAULTS  # type: ignore[attr-defined]
+    assert fault in base.load(name).faults
     assert exposed.hunt(name, fault, range(12), 60).failure is not None
 
 
@@ -69,7 +72,7 @@ def test_calm_sequences_differ_by_the_fault_alone() -> None:
 def test_a_check_that_alone_notices_is_counted(name: str) -> None:
     found = kill.hunt(name, range(6))
     assert found.tape is not None
-    assert kill.noticers(name, found.tape) == (base.load(name).KILLS,)
+    assert kill.noticers(name, found.tape) == (base.load(name).kills,)
 
 
 def test_findings_of_asserts_and_checks_are_told_apart() -> None:
@@ -80,11 +83,14 @@ def test_findings_of_asserts_and_checks_are_told_apart() -> None:
     assert "own-d" in noticed
 
 
-def test_the_reviewed_lists_give_reasons() -> None:
-    assert {*review.reviewed("implied.txt")} <= {*check_names()}
-    assert review.reviewed("x", "# no\n\none  because\n") == {"one": "because"}
+def test_the_reviewed_lists_give_reasons(tmp_path: Path) -> None:
+    assert {*review.listed("implied.txt")} <= {*check_names()}
+    file = tmp_path / "x"
+    file.write_text("# no\n\none  because\n")
+    assert reviewed(file) == {"one": "because"}
+    file.write_text("one because")
     with pytest.raises(CallerError, match="x:1: expected a name, two spaces and a reason"):
-        review.reviewed("x", "one because")
+        reviewed(file)
 
 
 def test_gaps_are_missing_listed_or_stale_entries() -> None:

@@ -21,7 +21,7 @@ from invariants.fresh.planting import essence, planted
 from invariants.fresh.syntax import commute, exchange, names_used, read_too_early
 from invariants.fuzz.play import Failure
 from invariants.fuzz.tapes.tape import Tape
-from invariants.mutants import ground, mutate
+from invariants.mutants import decisions, sources
 
 EDITS = edits.load()
 WORDS = Vocabulary(
@@ -206,7 +206,7 @@ def test_a_seed_draws_the_same_set_and_another_seed_another(bugs: list[Bug]) -> 
 def test_every_drawn_bug_is_another_compiles_and_changes_the_code(bugs: list[Bug]) -> None:
     assert len({(one.module, *one.diff()) for one in bugs}) == len(bugs)
     for one in bugs:
-        before = mutate.defined(mutate.source(one.module))[one.place]
+        before = sources.defined(sources.source(one.module))[one.place]
         assert essence(one.module, one.place, before) != essence(
             one.module, one.place, one.function
         )
@@ -220,8 +220,8 @@ def test_every_drawn_bug_is_another_compiles_and_changes_the_code(bugs: list[Bug
 def test_functions_that_are_left_out_exist_and_the_others_do_something() -> None:
     known = {
         f"{module}:{place[0]}"
-        for module in (*mutate.modules(), *RUNTIME)
-        for place in mutate.defined(mutate.source(module))
+        for module in (*sources.modules(), *RUNTIME)
+        for place in sources.defined(sources.source(module))
     }
     for entry in LEFT_OUT:
         prefix = entry if ":" in entry else f"{entry}:"
@@ -254,7 +254,7 @@ def tapes() -> list[Tape]:
 
 @pytest.fixture
 def counted() -> Iterator[None]:
-    with mutate.counted():
+    with sources.counted():
         yield
 
 
@@ -315,7 +315,7 @@ def test_what_a_survivor_does(tapes: list[Tape]) -> None:
 @pytest.mark.usefixtures("counted")
 def test_other_pages_alone_are_told_apart_from_other_decisions(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.ledger", "Pool.__init__", "off-by-one")
-    whole = deepcopy(mutate.defined(mutate.source(bug.module))[bug.place])
+    whole = deepcopy(sources.defined(sources.source(bug.module))[bug.place])
     (slices,) = [
         one
         for one in ast.walk(whole)
@@ -340,7 +340,7 @@ def test_a_failure_that_comes_without_the_bug_does_not_count(
 
 def test_recorded_decisions_judge_nothing(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.backup", "begin_backup", "wrong-order")
-    wrong = [ground.noted(one, decisions="other") for one in tapes]
+    wrong = [decisions.noted(one, decisions="other") for one in tapes]
     assert not judging.hunt(bug, wrong, ()).killed
 
 

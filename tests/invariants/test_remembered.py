@@ -23,8 +23,8 @@ from invariants.fresh.drawing import Bug, draw
 from invariants.fresh.functions import RUNTIME
 from invariants.fresh.planting import planted
 from invariants.fuzz.play import replay
-from invariants.mutants import mutate
-from traces.mutants.generic_work import corpus_tapes
+from invariants.mutants import sources
+from traces.mutants.recorded import corpus_tapes
 
 OURS = ("hicache", "sim", "invariants", "traces")
 SEQUENCES = 3
@@ -32,8 +32,8 @@ TAPES = 3
 
 
 def plantable() -> set[CodeType]:
-    modules = (*mutate.modules(), *RUNTIME)
-    return {one.__code__ for module in modules for one in mutate.functions(module).values()}
+    modules = (*sources.modules(), *RUNTIME)
+    return {one.__code__ for module in modules for one in sources.functions(module).values()}
 
 
 def keepers() -> list[Any]:
@@ -122,7 +122,7 @@ def test_a_hunt_leaves_modules_and_classes_as_they_were() -> None:
     hunted(bugs[0])  # loads what is loaded when it is first used
     before = dict(held())
     for bug in bugs:
-        with mutate.counted(), planted(bug):
+        with sources.counted(), planted(bug):
             hunted(bug)
     assert dict(held()) == before
 

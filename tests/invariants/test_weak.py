@@ -12,7 +12,9 @@ import pytest
 from invariants.fuzz import play
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.tapes import corpus
-from invariants.mutants import ground, weak
+from invariants.mutants import decisions, weak
+from invariants.mutants.reviewed import reviewed
+from invariants.mutants.steps import Steps
 from traces.fuzzing import guards
 
 CORPUS = corpus.paths(Path(__file__).resolve().parents[1] / "corpus")
@@ -91,7 +93,7 @@ def test_weighing_changes_nothing(path: Path) -> None:
     tape = corpus.read(path)
     digests = []
     for reach in (None, weak.Reach()):
-        record = ground.Record(ground.Steps())
+        record = decisions.Record(Steps())
 
         def follow(hand: Any, reach: Any = reach, record: Any = record) -> None:
             for one in (record, reach) if reach is not None else (record,):
@@ -111,7 +113,7 @@ def test_weighing_changes_nothing(path: Path) -> None:
 
 def test_what_was_reviewed_is_a_guard_of_the_core_and_has_a_reason() -> None:
     names = {name for guard in weak.guards().values() for name, _ in guard.changed}
-    known = guards.reviewed()
+    known = reviewed(guards.REVIEWED)
     stale = {name for name in known if not name.startswith(weak.SPECIFICATION)} - names
     assert not stale
     assert all(len(reason) > 8 for reason in known.values())

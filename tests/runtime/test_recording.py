@@ -79,10 +79,10 @@ from hicache.runtime.recording_format import (
     parse,
     read_recording,
 )
-from invariants.simulator.workloads import hybrid, shared_prefixes
 from sim.options import WorldOptions
 from sim.world import World
 from tests.configs import configured
+from tests.sim.judged.workloads import hybrid, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))

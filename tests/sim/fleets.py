@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from hicache.runtime.driver import Observer
-from invariants.simulator.workloads import Prompts
 from invariants.watch import Watch
 from sim.fleet.fleet import Fleet, FleetResult
 from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from tests.configs import configured
+from tests.sim.judged.workloads import Prompts
 from tests.sim.rig import MODEL, PROFILE
 
 PAGE_BYTES = 1 << 19

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hicache import models
 from hicache.core import registry
 from hicache.core.types import PageState, Tier
-from invariants.simulator.workloads import PAGE, Prompts, hybrid
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.world import World
 from tests.configs import configured, said
+from tests.sim.judged.workloads import PAGE, Prompts, hybrid
 
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invariants.accounts.closed_loop import arrivals_ns
-from invariants.simulator.workloads import Prompts, shared_prefixes
 from sim.arrivals import Arrivals
 from sim.engine.sequence import RequestResult
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
+from tests.sim.judged.workloads import Prompts, shared_prefixes
 from tests.sim.rig import run
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from hicache.core.actions import Outcome, Refused
 from hicache.core.events import AdmitWanted, ContinueWanted, Event
-from invariants.simulator.workloads import shared_prefixes
 from sim.engine import running
 from sim.engine.running import Blocked, Running
 from sim.options import EngineOptions, WorldOptions
 from sim.world import World
+from tests.sim.judged.workloads import shared_prefixes
 
 from .rig import make
 

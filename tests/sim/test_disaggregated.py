@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
-from invariants.simulator.workloads import PAGE, Prompts, shared_prefixes
 from sim.device.simulated import SimDevice
 from sim.engine.engine import Engine
 from sim.errors import HazardError, SimError, StuckError, WrongBytesError
@@ -22,6 +21,7 @@ from sim.fleet.ledger import Ledger
 from sim.fleet.options import KvLinkOptions
 from sim.options import EngineOptions
 from sim.workload import Job
+from tests.sim.judged.workloads import PAGE, Prompts, shared_prefixes
 
 from . import rig
 from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run

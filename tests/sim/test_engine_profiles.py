@@ -1,6 +1,6 @@
 """Engine profiles: the lookup, users' own files, and the behaviour that each rule adds.
 
-Drawn profiles are compared with the second engine (invariants/simulator); here each rule is seen
+Drawn profiles are compared with the second engine (tests/sim/judged); here each rule is seen
 alone, and spoiled rules are found out.
 """
 
@@ -16,9 +16,6 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from invariants.simulator.cases import MODEL, PROFILE, profiled
-from invariants.simulator.runs import agree, simulated
-from invariants.simulator.workloads import PAGE, Prompts
 from sim import engine_profiles
 from sim.engine.decode import DecodeSet
 from sim.engine.host_times import HostTimes
@@ -32,6 +29,9 @@ from sim.engine_profiles.base import EngineProfile
 from sim.options import EngineOptions
 from sim.workload import Job
 from sim.world import World
+from tests.sim.judged.cases import MODEL, PROFILE, profiled
+from tests.sim.judged.runs import agree, simulated
+from tests.sim.judged.workloads import PAGE, Prompts
 
 PLAIN = engine_profiles.get("plain")
 _LAG_NS = 10_000  # the engine sees the end of a pass up to 5 us late

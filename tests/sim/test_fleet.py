@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hicache.core.actions import Outcome
 from hicache.core.events import Event, Finished
 from hicache.core.view import CoreView
-from invariants.simulator.queueing import poisson, service_ns
-from invariants.simulator.workloads import Prompts, alone, in_sessions, shared_prefixes
 from sim.errors import SimError
 from sim.fleet.fleet import Fleet
 from sim.fleet.options import RouterOptions
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
+from tests.sim.judged.queueing import poisson, service_ns
+from tests.sim.judged.workloads import Prompts, alone, in_sessions, shared_prefixes
 
 from . import rig
 from .fleets import Part, conversations, make, reused, run

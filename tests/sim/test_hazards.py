@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hicache.core.errors import About
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
-from invariants.simulator.workloads import PAGE
 from sim.clock import Clock
 from sim.content import prefix_tags
 from sim.device.hazards import HazardDevice, Hazards
@@ -19,6 +18,7 @@ from sim.device.memory import Memory
 from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
 from tests.sim.clocks import run
+from tests.sim.judged.workloads import PAGE
 from tests.sim.rig import tokens
 
 LAYERS = 2

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hicache.core.core import Core
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Mark, Stream
-from invariants.simulator.workloads import PAGE, Prompts, hybrid, shared_prefixes
 from sim.device.hazards import HazardDevice
 from sim.engine.accesses import Accesses
 from sim.errors import HazardError, WrongBytesError
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
+from tests.sim.judged.workloads import PAGE, Prompts, hybrid, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS, MODEL, POLICIES, SMALL, WORLDS, idle, make, run
 
 _HYBRIDS = CONFIGURATIONS[1:]

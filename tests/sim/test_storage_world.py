@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hicache.core.types import Key
 from hicache.storage.base import Status
-from invariants.simulator.workloads import PAGE, Prompts, shared_prefixes
 from sim.engine.prefetching import PrefetchLimit
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import WorldStorage
@@ -20,6 +19,7 @@ from sim.storage.faults import Faulty
 from sim.storage.options import StoreOptions
 from sim.workload import Job
 from sim.world import World
+from tests.sim.judged.workloads import PAGE, Prompts, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS, SMALL, idle, make, run
 
 BYTES = 1 << 20

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from invariants.simulator.cases import crowded, drawn
-from invariants.simulator.runs import agree
 from sim.engine.sequence import Sequence
 from sim.engine.token_gaps import TokenGaps
+from tests.sim.judged.cases import crowded, drawn
+from tests.sim.judged.runs import agree
 
 CASES = (*(crowded(seed) for seed in (22, 49, 53)), drawn(13))
 

@@ -16,8 +16,8 @@ from hicache.devices.cpu import CpuDevice
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.recording_format import Recording
 from invariants.fuzz.tapes import tape as tapes
-from invariants.simulator.workloads import shared_prefixes
 from sim.hardware import profile as hardware
+from tests.sim.judged.workloads import shared_prefixes
 from traces.cli import main
 from traces.devices.checked_device import Hold
 from traces.devices.forced import ForcedResult, Prediction, on_device, on_simulator

@@ -21,13 +21,13 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse
-from invariants.simulator.workloads import Prompts, hybrid, shared_prefixes
 from sim.engine.accesses import Accesses
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.workload import Job
 from tests.configs import configured
+from tests.sim.judged.workloads import Prompts, hybrid, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service

@@ -13,12 +13,10 @@ import pytest
 
 import traces.commands.shrink
 from hicache.storage import keys
-from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
 from traces.html import reading
-from traces.mutants import fresh_work, judged_run
-from traces.mutants.generic_work import TimedHunt
+from traces.mutants import fresh_work
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
 from . import test_fidelity as published
@@ -249,7 +247,6 @@ def test_fuzz_shrink_and_explain(
 
 
 def test_mutants() -> None:
-    hunts = [Hunt("radix.tree:split:x", 11, "OWN-D", 9, 1, 7), Hunt("core:y", 0, "", 9, 1)]
     done = mutants.Done(
         [
             Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, ("own-d",), small, others)
@@ -259,17 +256,15 @@ def test_mutants() -> None:
             )
         ],
         [Trial("abort-ends-the-load", "abort", 11, "OWN-D", 1, 9, 0.5)],
-        [TimedHunt(hunt, 0.5) for hunt in hunts],
     )
-    document = mutants.document(done, mutants.generic_report.summed(done.generic, False), "", True)
-    of_sim = judged_run.document(done.generic, mutants.generic_report.summed([], False), "sim")
-    compare("hicache mutants", [json.loads(json.dumps(one)) for one in (document, of_sim)])
+    document = mutants.document(done, "", True)
+    compare("hicache mutants", [json.loads(json.dumps(document))])
 
 
 def test_drawn_bugs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
     monkeypatch.setattr(fresh_work.judging, "seeds", lambda *_: iter(range(3)))
-    monkeypatch.setattr(fresh_work.generic_work, "corpus_tapes", lambda: iter(()))
+    monkeypatch.setattr(fresh_work.recorded, "corpus_tapes", lambda: iter(()))
     hunt = ["mutants", "--fresh", "2", "--seed", "1", "--budget", "1", "--jobs", "1"]
     out = folder / "fresh.json"
     assert main([*hunt, "--json", str(out)]) in (0, 17)

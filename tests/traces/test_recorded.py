@@ -11,18 +11,18 @@ import pytest
 
 from hicache.core.radix import lru
 from invariants.fuzz.tapes import corpus
-from invariants.mutants import ground
-from traces.mutants import generic_work
+from invariants.mutants import decisions
+from traces.mutants import recorded
 
-TAPES = corpus.paths(generic_work.RECORDED)
+TAPES = corpus.paths(recorded.RECORDED)
 
 
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
 def test_the_core_decides_as_recorded(path: Path) -> None:
     tape = corpus.read(path)
-    outcome, digest, _ = ground.play(tape, checked=False)
+    outcome, digest, _ = decisions.play(tape, checked=False)
     assert outcome.failure is None
-    assert digest == tape.notes[ground.NOTE], "meant so? hicache mutants --record"
+    assert digest == tape.notes[decisions.NOTE], "meant so? hicache mutants --record"
 
 
 def test_another_eviction_order_is_found_and_can_be_recorded(
@@ -30,13 +30,13 @@ def test_another_eviction_order_is_found_and_can_be_recorded(
 ) -> None:
     tape = corpus.read(TAPES[0])
     there = corpus.add(tmp_path, tape)
-    assert generic_work.record(tmp_path) == []
+    assert recorded.record(tmp_path) == []
     plain = lru.kind_now
     monkeypatch.setattr(lru, "next_victim", lambda queues, policy: None)
     for name in ("eviction", "reclaim"):
         monkeypatch.setattr(f"hicache.core.{name}.next_victim", lambda queues, policy: None)
     assert lru.kind_now is plain
-    (changed,) = generic_work.record(tmp_path)
+    (changed,) = recorded.record(tmp_path)
     assert changed != there
     assert corpus.paths(tmp_path) == [changed]
     assert corpus.read(changed).entries == tape.entries

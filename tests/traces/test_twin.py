@@ -22,10 +22,10 @@ from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
-from invariants.simulator.workloads import Prompts, shared_prefixes
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
+from tests.sim.judged.workloads import Prompts, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.recording_on_sim import OnSimulator

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
-from invariants.mutants import score, weak
+from invariants.mutants import reviewed, weak
 
 from ..terminal.tables import console, pairs, table
 from .report import Tally
@@ -18,14 +18,9 @@ REVIEWED = Path(weak.__file__).with_name("undecided.txt")
 _SHOWN = 60
 
 
-def reviewed() -> dict[str, str]:
-    """By name, why a change of a guard cannot decide otherwise."""
-    return score.equivalent(REVIEWED.read_text(encoding="utf-8"), REVIEWED.name)
-
-
 def document(tally: Tally) -> list[dict[str, object]]:
     """Every change of a guard, the rarest first. Other programs read it: do not rename its keys."""
-    known, rows = reviewed(), []
+    known, rows = reviewed.reviewed(REVIEWED), []
     for guard in weak.guards().values():
         for name, _ in guard.changed:
             rows.append(
@@ -52,7 +47,7 @@ def rare(tally: Tally) -> list[dict[str, object]]:
 
 def show(tally: Tally, stream: TextIO) -> None:
     """Prints the summary, and what decides too seldom."""
-    rows, left, known = document(tally), rare(tally), reviewed()
+    rows, left, known = document(tally), rare(tally), reviewed.reviewed(REVIEWED)
     names = {row["guard"] for row in rows}
     decided = {name for name, count in tally.otherwise.items() if count}
     totals = [

@@ -16,9 +16,9 @@ from invariants.fresh.drawing import Bug
 from invariants.fresh.judging import Verdict
 from invariants.fresh.triage import Traces
 from invariants.fuzz.tapes.tape import Tape
-from invariants.mutants import mutate
+from invariants.mutants import sources
 
-from . import generic_work
+from . import recorded
 from .limits import each, time_limit
 
 SEQUENCE_S = 120.0  # of the clock; a sequence that never ends is found by its steps long before
@@ -51,8 +51,8 @@ _tapes: list[Tape] = []
 
 def run(jobs: Sequence[Job], processes: int) -> Iterator[Row]:
     """Yields each result as it is known."""
-    _tapes[:] = sorted(generic_work.corpus_tapes(), key=lambda tape: len(tape.entries))
-    with mutate.counted():
+    _tapes[:] = sorted(recorded.corpus_tapes(), key=lambda tape: len(tape.entries))
+    with sources.counted():
         yield from each(work, jobs, processes)
 
 

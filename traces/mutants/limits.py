@@ -1,6 +1,6 @@
-"""The processes that hunt mutants, and their limits: time and memory; the result of one mutant.
+"""The processes that hunt mutants, and their limits: time and memory.
 
-Does not hunt (see generic_work and planted_work), and has no options or output (see
+Does not hunt (see fresh_work and planted_work), and has no options or output (see
 commands/mutants).
 """
 
@@ -9,12 +9,10 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from invariants.mutants.score import Hunt
 from invariants.mutants.steps import Endless
 
 from ..terminal.alarm import alarm
@@ -26,14 +24,6 @@ MEMORY_BYTES = 4 << 30  # beside what the process had when it was forked
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
-
-
-@dataclass(frozen=True)
-class TimedHunt:
-    """The hunt for one mutant, and the seconds that it took."""
-
-    hunt: Hunt
-    seconds: float
 
 
 def time_limit(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:

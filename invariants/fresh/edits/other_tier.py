@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...mutants.changes import sites
+from ...mutants.sites import sites
 from ..kinds import Kinds
 from ..syntax import exchange
 from .base import Change

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from invariants.simulator.judged_roofline import JUDGES
 from sim.physics import attention, batches, exchanges, experts, products
 from sim.physics.kernels import Kernel, PerToken, Work
 from sim.times.roofline import Roofline
+
+from .judged_roofline import JUDGES
 
 Patch = pytest.MonkeyPatch
 

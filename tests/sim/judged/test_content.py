@@ -1,0 +1,336 @@
+"""Judges of what a pass touches and of the content that it must find: accesses, tags, the audit.
+
+Accesses are computed token by token, tags from their definition in sim/content. The audit must
+notice any single page that does not hold its prefix. Does not judge timing (see judged_link).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from hicache.core.actions import Prefill, StateSlots
+from hicache.core.components import mamba, swa
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CoreBug
+from hicache.core.types import Key, Pages, Tier
+from sim import content
+from sim.audit import audit
+from sim.device.shadow import FreedPages
+from sim.engine.accesses import Access, Accesses
+from sim.engine.decode import DecodeSet
+from sim.engine.sequence import Sequence as Decoding
+from sim.engine.token_gaps import TokenGaps
+from sim.errors import WrongBytesError
+from sim.keyed_draw import draw
+from sim.workload import Job
+from sim.world import World
+
+from .cases import MODEL, PROFILE, drawn
+from .found_out import raised
+from .runs import world_of
+from .workloads import PAGE, Prompts, hybrid, shared_prefixes
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
+Told = tuple[str, str, list[int], list[int], bool]
+
+
+def test_tags_are_as_defined() -> None:
+    for stride, space in ((8, ""), (32, "a"), (16, "tenant"), (3, "b"), (5, "")):
+        raw = bytes(draw(256, stride, at) for at in range(stride * 4))
+        key = Key(raw, stride, space)
+        found = content.prefix_tags(key).tolist()
+        assert found == _tags(key), f"rows of {stride} bytes"
+        assert content.prefix_tags(key.first(0)).tolist() == []
+    text = b"partial\x1f7\x1f12"
+    assert content.partial_tag(7, 12).tolist() == [_short(text)]
+    for layer in (0, 3):
+        words = [f"row\x1fswa\x1f{layer}\x1f{word}".encode() for word in range(content.ROW_WORDS)]
+        assert content.salts("swa", layer).tolist() == [_short(word) for word in words]
+    row = content.rows(np.array([9], dtype=np.uint64), "full", 1)[0].copy()
+    row[1] ^= np.uint64(1)
+    assert content.tag_of(row, "full", 1) == 9, "the first word names the tag"
+
+
+def _short(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def _mix(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+    return word ^ word >> 31
+
+
+def _tags(key: Key) -> list[int]:
+    """The definition in sim/content, on plain integers."""
+    width = 8 if key.stride % 8 == 0 else 1
+    seed, total, found = _short(b"namespace\x1f" + key.namespace.encode()), 0, []
+    for page in range(key.pages):
+        row = key.raw[page * key.stride : (page + 1) * key.stride]
+        words = [int.from_bytes(row[at : at + width], "little") for at in range(0, len(row), width)]
+        position = (page + 1) * _GOLDEN + seed & _WORD
+        dot = sum(word * (_mix(at * _GOLDEN & _WORD) | 1) for at, word in enumerate(words, 1))
+        total = total + _mix(dot + position & _WORD) & _WORD
+        found.append(_mix(total + position & _WORD))
+    return found
+
+
+# -- accesses
+
+
+def _config(window: int, interval: int, size: int = PAGE) -> Config:
+    return Config(
+        page_size=size,
+        device_pages=(60, 60, 60),
+        host_pages=(0, 0, 0),
+        components=("full", "swa", "mamba"),
+        settings=(swa.Settings(window), mamba.Settings(interval, 0)),
+    )
+
+
+def test_accesses_are_plain() -> None:
+    """Reads of all whole pages that a token attends to, writes of all that it fills, in order."""
+    for seed in range(60):
+        size = (PAGE, 1)[seed % 4 == 3]
+        window, interval = 1 + draw(20, seed, "window"), size * (1 + draw(3, seed, "interval"))
+        config = _config(window, interval, size)
+        accesses = Accesses(config, Core(config).view.components)
+        assert accesses.page_size == size
+        start, more = draw(40, seed, "start"), draw(12, seed, "more")
+        end, windows = start + more, (1 << 40, window)
+        tables = tuple(np.arange(first, first + 60, dtype=np.int64) for first in (0, 80))
+        source = draw(3, seed, "source") - 1
+        marks = [depth for depth in range(start + 1, end + 1) if not draw(3, seed, depth)]
+        pairs = tuple((depth, 40 + at) for at, depth in enumerate(marks))
+        turns = (draw(3, seed, "one") and 51, 52 if draw(3, seed, "two") else -1)
+        states = (StateSlots("mamba", source, 9, turns, interval, pairs),)
+        prefill = Prefill(1, 2, start, end, tables, (), True, states)
+        reads, writes = _reads(tables, windows, start, size), _writes(tables, start, end, size)
+        if source >= 0:
+            first: list[Told] = [_state("r", source, start), _state("w", 9, start)]
+        else:
+            first = [_state("r", 9, start)] if start else []
+        assert _told(accesses.first(prefill)) == reads + first, f"before pass {seed}"
+        last = [_state("w", 9, end)] if more else []
+        last += [_state("w", page, depth) for depth, page in pairs]
+        assert _told(accesses.last(prefill)) == writes + last, f"after pass {seed}"
+        since = [_state("r", 9, start), _state("w", 9, end), *_turns(turns, interval, start, end)]
+        found = accesses.decoded(tables, states, start, end, "why")
+        assert _told(found) == reads + writes + since, f"decode {seed}"
+        held = _reads(tables, windows, end, size) + ([_state("r", 9, end)] if end else [])
+        assert _told(accesses.held(tables, states, end, "why")) == held, f"held {seed}"
+    _impossible()
+
+
+def _told(found: Sequence[Access]) -> list[Told]:
+    return [(*one[:2], one.pages.tolist(), one.depths.tolist(), one.state) for one in found]
+
+
+def _state(mode: str, page: int, depth: int) -> Told:
+    return ("mamba", mode, [page], [depth], True)
+
+
+def _reads(tables: tuple[Pages, ...], windows: tuple[int, ...], at: int, size: int) -> list[Told]:
+    found: list[Told] = []
+    for name, table, window in zip(("full", "swa"), tables, windows, strict=True):
+        met = [token for token in range(at) if token > at - window]
+        pages = sorted({token // size for token in met if (token // size + 1) * size <= at})
+        if pages:
+            depths = [(page + 1) * size for page in pages]
+            found.append((name, "r", [int(table[page]) for page in pages], depths, False))
+    return found
+
+
+def _writes(tables: tuple[Pages, ...], start: int, end: int, size: int) -> list[Told]:
+    pages = sorted({token // size for token in range(start, end)})
+    depths = [min((page + 1) * size, end) for page in pages]
+    return [
+        (name, "w", [int(table[page]) for page in pages], depths, False)
+        for name, table in zip(("full", "swa"), tables, strict=True)
+        if pages
+    ]
+
+
+def _turns(slots: tuple[int, int], interval: int, since: int, held: int) -> list[Told]:
+    """The last state that each slot got, by stepping one token at a time."""
+    depths = [depth for depth in range(since + 1, held + 1) if depth % interval == 0]
+    last = {depth // interval % 2: depth for depth in depths}
+    ordered = sorted(last.items(), key=lambda one: one[1])
+    return [_state("w", slots[turn], depth) for turn, depth in ordered if slots[turn] >= 0]
+
+
+def _impossible() -> None:
+    """A missing page, a short table, a checkpoint outside of the pass and a missing slot."""
+    config = _config(8, PAGE)
+    accesses = Accesses(config, Core(config).view.components)
+    whole = np.arange(9, dtype=np.int64)
+    gap, zero = whole.copy(), StateSlots("mamba", -1, 3, (-1, -1), PAGE, ())
+    gap[2] = -1
+    for tables in ((whole, gap), (gap, whole), (whole[:2], whole)):
+        error = raised(lambda t=tables: accesses.held(t, (), 13, "why"), CoreBug)  # type: ignore[misc]
+        assert error is not None
+        assert str(error).startswith("why: expected pages "), str(error)
+    for depth in (4, 9):
+        slots = zero._replace(checkpoints=((depth, 7),))
+        prefill = Prefill(1, 2, 4, 8, (whole, whole), (), True, (slots,))
+        error = raised(lambda p=prefill: accesses.last(p), CoreBug)  # type: ignore[misc]
+        assert error is not None
+        assert f"a checkpoint at {depth}, outside of the pass" in str(error)
+    lost = (zero._replace(working=-1),)
+    assert raised(lambda: accesses.held((whole, whole), lost, 8, "why"), CoreBug) is not None
+
+
+# -- the audit, and what became free
+
+
+def test_every_page_is_audited() -> None:
+    """A single wrong page on either tier, of any component, ends the audit."""
+    case = drawn(0)
+    config = Config(
+        page_size=PAGE,
+        device_pages=(40, 30, 9),
+        host_pages=(30, 20, 9),
+        components=("full", "swa", "mamba"),
+        settings=(swa.Settings(6), mamba.Settings(2 * PAGE, 0)),
+    )
+    model = hybrid(config.components, 6, MODEL)
+    workload = _Named(shared_prefixes(3, 14))
+    world = World(workload, config, model, PROFILE, engine=case.engine, options=case.options)
+    world.run()
+    memory, view = world._machine.memory, world.core.view
+    assert memory is not None
+    checked, copies = memory.checked, 0
+    audit(view, memory)
+    for node in view.nodes():
+        for index, component in enumerate(view.components):
+            for tier in (Tier.DEVICE, Tier.HOST):
+                pages = node.pages[tier][index]
+                if pages is None:
+                    continue
+                copies += 1
+                place = (tier, component.name)
+                for page in pages[[0, -1]]:
+                    rows = memory._rows[place][:, page].copy()
+                    for layer in (0, -1):
+                        memory._rows[place][layer, page] ^= np.uint64(1)
+                        assert raised(lambda: audit(view, memory), WrongBytesError) is not None
+                        memory._rows[place][:, page] = rows
+    assert copies > 20
+    before = memory.checked
+    audit(view, memory)
+    assert memory.checked - before == copies, "each copy of each node is compared once"
+    assert before > checked
+    told = world._whose(int(content.prefix_tags(workload.key(workload.jobs[5], 8))[0]))
+    assert told.startswith("page 0 of request "), told
+    assert world._whose(1).startswith("content of nobody")
+
+
+class _Named:
+    """A workload whose requests are in two namespaces."""
+
+    def __init__(self, inner: Prompts) -> None:
+        self.inner = inner
+        self.jobs, self.page_size = inner.jobs, inner.page_size
+
+    def key(self, job: Job, length: int) -> Key:
+        key = self.inner.key(job, length)
+        return Key(key.raw, key.stride, ("", "tenant")[job.index % 2])
+
+
+class _Freed:
+    """Notes what is said to be free."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Tier, str, list[int]]] = []
+
+    def freed(self, tier: Tier, component: str, pages: Pages) -> None:
+        self.told.append((tier, component, pages.tolist()))
+
+
+class _Generations:
+    """Compares what is said to be free with the generations of all pages, page by page."""
+
+    def __init__(self, noted: _Freed) -> None:
+        self.noted, self.before, self.count = noted, dict[tuple[Tier, str], list[int]](), 0
+
+    def on_event(self, event: Any, view: Any) -> None:
+        self.noted.told.clear()
+
+    def on_outcomes(self, event: Any, outcomes: Any, view: Any) -> None:
+        expected = []
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for index, name in enumerate(view.config.components):
+                now = view.pool(tier, index).generation.tolist()
+                old = self.before.get((tier, name))
+                if old is not None:
+                    new = [page for page, count in enumerate(now) if count != old[page]]
+                    expected.append((tier, name, new))
+                    self.count += len(new)
+                self.before[tier, name] = now
+        assert self.noted.told == expected
+
+
+def test_freed_pages_are_told() -> None:
+    case, noted = drawn(3), _Freed()
+    generations = _Generations(noted)
+    observers = (FreedPages(noted), generations)  # type: ignore[arg-type]
+    world_of(
+        case,
+        observers=observers,
+    ).run()
+    assert generations.count > 20
+
+
+def test_decoding_is_counted() -> None:
+    """Counting all decoding requests at once equals counting each token."""
+    empty = DecodeSet(TokenGaps(lambda: 0))
+    assert (len(empty), empty.context, empty.steps, empty.quiet_steps()) == (0, 0, 0, -1)
+    assert empty.pop_ended() is None
+    assert empty.pop_full() is None
+    for seed in range(12):
+        decode, live = DecodeSet(TokenGaps(lambda: 0)), dict[int, Decoding]()
+        held, made = dict[int, int](), dict[int, int]()
+        for step in range(40):
+            if draw(2, seed, step, "joins") and step < 20:
+                start, outputs = (
+                    1 + draw(9, seed, step, "start"),
+                    2 + draw(9, seed, step, "outputs"),
+                )
+                one = Decoding(Job(step, 0, start, outputs), outputs, start, 0)
+                one.held, one.generated = start, 1
+                one.table = np.arange(-(-start // PAGE) + draw(2, seed, step, "spare"))
+                live[step], held[step], made[step] = one, start, 1
+                decode.join(one, PAGE)
+            if live and not draw(6, seed, step, "leaves"):
+                gone = live.pop(min(live))
+                decode.leave(gone)
+                assert not decode.holds(gone)
+                index = gone.job.index
+                assert (gone.held, gone.generated) == (held.pop(index), made.pop(index))
+            while (ended := decode.pop_ended() or decode.pop_full()) is not None:
+                index = ended.job.index
+                assert (ended.held, ended.generated) == (held[index], made[index])
+                if ended.generated == ended.outputs:
+                    del live[index], held[index], made[index]
+                else:
+                    assert ended.held == len(ended.table) * PAGE
+                    ended.table = np.arange(len(ended.table) + 1)
+                    decode.join(ended, PAGE)
+            assert len(decode) == len(live)
+            assert all(decode.holds(one) for one in live.values())
+            assert decode.context == sum(held.values()) + len(held)
+            due = [
+                min(len(one.table) * PAGE - held[index], one.outputs - made[index])
+                for index, one in live.items()
+            ]
+            assert decode.quiet_steps() == min(due, default=-1)
+            decode.steps += 1
+            for index in live:
+                held[index] += 1
+                made[index] += 1

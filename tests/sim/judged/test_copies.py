@@ -1,0 +1,196 @@
+"""Judges of copies on the simulated device: exact, or found out.
+
+A page that is overwritten while it is copied, a copy that fails, and bytes that are looked at. Does
+not judge the arrays themselves (see judged_bytes).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Area, Bytes, CopyJob, Direction, Mark, Touch, Words
+from sim import content
+from sim.clock import Clock
+from sim.device.hazards import HazardDevice, Hazards
+from sim.device.link import Link
+from sim.device.memory import Memory
+from sim.device.simulated import SimDevice, SimDeviceOptions, no_faults
+from sim.errors import HazardError, WrongBytesError
+
+from .found_out import found_out, raised
+from .test_bytes import ALL, CAPACITIES, D2H, DEVICE, H2D, HOST, LAYERS, pages
+from .test_link import run
+
+
+class Bench:
+    """A simulated device with bytes; `seen` is it with a detector in front."""
+
+    def __init__(self, chunks: int = 4, scribble: bool = True) -> None:
+        self.clock = Clock()
+        self.memory = Memory(CAPACITIES, LAYERS)
+        link = Link(self.clock, 10**9, 10**9, 100)
+        options = SimDeviceOptions({"full": (1000, 1000)}, chunks=chunks, scribble=scribble)
+        self.sim = SimDevice(self.clock, link, options, self.memory)
+        self.hazards = Hazards(CAPACITIES, LAYERS)
+        self.seen = HazardDevice(self.sim, self.hazards)
+        self.compute, self.write, self.load = map(self.seen.stream, ("compute", "write", "load"))
+
+    def fill(self, device: SimDevice | HazardDevice[SimDevice], on: Pages, first: int) -> Mark:
+        """The model writes pages with these tags."""
+        touch = Touch("full", on, "w", ALL, f"prefill of {first}")
+        device.touch(self.compute, touch)
+        self.sim.publish(self.compute, touch, np.arange(first, first + len(on), dtype=np.uint64))
+        return device.record(self.compute)
+
+    def backup(
+        self, device: SimDevice | HazardDevice[SimDevice], source: Pages, target: Pages
+    ) -> None:
+        device.copy(self.write, CopyJob(D2H, "full", source, target, ALL, "backup 1"))
+
+
+def test_copies_are_exact_or_found_out() -> None:
+    ended = []
+    for chunks in range(1, 9):
+        bench = Bench(chunks)
+        bench.sim.wait(bench.write, bench.fill(bench.sim, pages(0, 1, 2, 3), 20))
+        bench.backup(bench.sim, pages(0, 1, 2, 3), pages(4, 5, 6, 7))
+        bench.clock.after(4000, partial(_overwrite, bench))
+        error = raised(partial(run, bench.clock), WrongBytesError)
+        ended.append("" if error is None else str(error))
+    assert ended[0] == "", "a copy in one part read everything before the overwrite"
+    assert any("backup 1, copy 0: host page" in one for one in ended)
+    for chunks in (1, 4):
+        bench = Bench(chunks)
+        bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), 7))
+        bench.backup(bench.seen, pages(0, 1), pages(6, 5))
+        mark = bench.seen.record(bench.write)
+        run(bench.clock)
+        assert bench.seen.query(mark)
+        assert not bench.seen.failed(mark)
+        assert bench.hazards.checked == 3
+        assert bench.memory.checked == 3, "two writes and a copy"
+        assert bench.seen.digest(Tier.HOST, "full", 6) == bench.sim.digest(Tier.DEVICE, "full", 0)
+        for span, wrong in ((ALL, False), ((1, 2), True)):
+            touch = Touch("full", pages(1), "r", span, "look")
+            expected = np.array([9 if wrong else 8], dtype=np.uint64)
+
+            def look(bench: Bench = bench, touch: Touch = touch, tags: Words = expected) -> None:
+                bench.sim.verify(bench.compute, touch, tags)
+
+            if wrong:
+                found_out(look, WrongBytesError, "look: device page 1")
+            else:
+                look()
+        bench.fill(bench.seen, pages(0, 1), 50)
+        run(bench.clock)
+    _unordered()
+    _without_bytes()
+    _failed()
+    _looked()
+
+
+def _unordered() -> None:
+    bench = Bench()
+    bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1, 2, 3), 20))
+    bench.backup(bench.seen, pages(0, 1, 2, 3), pages(4, 5, 6, 7))
+    found_out(
+        lambda: bench.fill(bench.seen, pages(2, 3), 60), HazardError, "device pages [2, 3]", "WAR"
+    )
+    bench = Bench()
+    bench.fill(bench.seen, pages(0), 20)
+    found_out(lambda: bench.backup(bench.seen, pages(0), pages(4)), HazardError, "RAW"[:0], "RAW")
+    bench = Bench()
+    bench.fill(bench.sim, pages(0), 20)
+    bench.backup(bench.seen, pages(1), pages(4))
+    early = bench.seen.record(bench.write)
+    assert not bench.seen.query(early)
+    target = CopyJob(H2D, "full", pages(3), pages(4), ALL, "load")
+    bench.seen.copy(bench.load, target)
+    found_out(
+        lambda: bench.seen.copy(bench.load, CopyJob(H2D, "full", pages(4), pages(6), ALL, "load")),
+        HazardError,
+        "host pages [4]",
+        "RAW",
+    )
+
+
+def _without_bytes() -> None:
+    """Layers in which a component has no pool take no time, and their content moves as well."""
+    clock, memory = Clock(), Memory(CAPACITIES, LAYERS)
+    options = SimDeviceOptions({"full": (1000, 0)})
+    device = SimDevice(clock, Link(clock, 10**9, 10**9, 50), options, memory)
+    stream = device.stream("load")
+    memory.claim(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL)
+    memory.write(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL, "w")
+    device.copy(stream, CopyJob(H2D, "full", pages(2, 3), pages(1, 0), (1, 2), "load"))
+    mark = device.record(stream)
+    assert device.reached_ns(mark) == 0
+    assert memory.checked == 2, "the write and the copy"
+    held = memory.block(DEVICE, pages(1, 0), (1, 2))
+    assert (held == memory.block(HOST, pages(2, 3), (1, 2))).all()
+    run(clock)
+
+
+def _always(_: int, __: Direction) -> bool:
+    return True
+
+
+def _failed() -> None:
+    """A copy that fails moves nothing, and a read that depended on it is not compared."""
+    for fails in (False, True):
+        clock, memory = Clock(), Memory(CAPACITIES, LAYERS)
+        rule = _always if fails else no_faults
+        options = SimDeviceOptions({"full": (1000, 1000)}, faults=rule)
+        device = SimDevice(clock, Link(clock, 10**9, 10**9, 0), options, memory)
+        stream = device.stream("load")
+        touch = Touch("full", pages(1), "w", ALL, "w")
+        memory.write(HOST, pages(2), np.array([5], dtype=np.uint64), ALL, "w")
+        memory.claim(HOST, pages(2), np.array([5], dtype=np.uint64), ALL)
+        device.copy(stream, CopyJob(H2D, "full", pages(2), pages(1), ALL, "load"))
+        mark = device.record(stream)
+        read = Touch("full", pages(1), "r", ALL, "read")
+        device.verify(stream, read, np.array([5], dtype=np.uint64), (mark,))
+        run(clock)
+        assert device.failed(mark) == fails
+        held = memory.block(DEVICE, pages(1), ALL)[:, 0]
+        assert (held == memory.block(HOST, pages(2), ALL)[:, 0]).all() != fails
+        device.publish(stream, touch, np.array([6], dtype=np.uint64))
+
+        def compare(device: SimDevice = device, read: Touch = read, mark: Mark = mark) -> None:
+            device.verify(device.stream("load"), read, np.array([7], dtype=np.uint64), (mark,))
+
+        if fails:
+            compare()
+        else:
+            found_out(compare, WrongBytesError, "read: device page 1")
+
+
+def _overwrite(bench: Bench) -> None:
+    bench.fill(bench.sim, pages(0, 1, 2, 3), 40)
+
+
+def _keep(seen: list[bytes], held: tuple[Bytes, ...]) -> None:
+    seen.append(held[0].tobytes())
+
+
+def _looked() -> None:
+    """Bytes that are peeked at are those of the page, and scribbles differ where they are on."""
+    for on in (True, False):
+        bench, seen = Bench(scribble=on), list[bytes]()
+        bench.fill(bench.sim, pages(0), 5)
+        bench.sim.touch(bench.compute, Touch("full", pages(0), "w", ALL, "again"))
+        bench.sim.touch(bench.compute, Touch("full", pages(0), "r", ALL, "read"))
+        area = Area(*DEVICE, pages(0), ALL)
+        bench.sim.peek(bench.compute, area, partial(_keep, seen))
+        run(bench.clock)
+        rows = np.stack(
+            [content.rows(np.array([5], dtype=np.uint64), "full", layer) for layer in range(2)]
+        )
+        assert (seen == [rows.tobytes()]) != on
+        bench.sim.scribble(bench.compute, area, np.array([5], dtype=np.uint64))
+        assert bench.memory.settled(DEVICE).tolist() == list(range(8))
+        assert bench.memory.digest(DEVICE, 0) == sha256(rows.tobytes()).digest()

@@ -1,0 +1,218 @@
+"""Judges of the durations of passes and of hardware figures.
+
+The pure roofline equals the plain costs on drawn batches of every kind of model. More work never
+takes less time; the docstring of `test_more_work` says where theory does not promise it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from math import ceil
+
+from hicache import models
+from hicache.models import ModelDescription
+from sim.hardware import profile as hardware
+from sim.hardware.curve import Curve
+from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
+from sim.keyed_draw import draw
+from sim.times.base import Parallelism, TimeModel, make
+
+from .again.pure import Chunks, PlainCosts
+from .found_out import refused
+from .workloads import hybrid
+
+Batch = tuple[Chunks, int, int]
+H100 = hardware.get("h100")
+_RANKS = {
+    "llama-3.1-8b": 1,
+    "llama-3.1-70b": 4,
+    "deepseek-v3": 16,
+    "gpt-oss-120b": 2,
+    "gemma-3-27b": 1,
+    "qwen3-next-80b-a3b": 4,
+    "deepseek-v3.2": 16,
+}
+
+
+def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) -> TimeModel:
+    """The durations of the pure roofline."""
+    return make("pure-roofline", model, profile, Parallelism(ranks))
+
+
+def batches(count: int) -> list[Batch]:
+    """Drawn batches, some empty, some of chunks without tokens."""
+    found: list[Batch] = [((), 0, 0), (((5, 5),), 0, 0), (((0, 1),), 0, 0), ((), 1, 1)]
+    found += [(((5, 5), (0, 9), (7, 7)), 2, 50), (((400, 400), (380, 401)), 0, 0)]
+    for seed in range(count):
+        chunks = []
+        for number in range(draw(3, seed, "chunks")):
+            start = draw(3, seed, number, "starts") and draw(400, seed, number, "start")
+            chunks.append((start, start + draw(500, seed, number, "tokens")))
+        decoding = draw(3, seed, "decodes") and draw(200, seed, "decoding")
+        found.append((chunks, decoding, decoding and draw(90_000, seed, "context")))
+    return found
+
+
+def test_costs_are_plain() -> None:
+    for name, ranks in _RANKS.items():
+        model = models.get(name)
+        for profile in (H100, hardware.get("b200")):
+            cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)
+            assert cost.layers == model.layers
+            for batch in batches(12):
+                assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"layer of {name}: {batch}"
+                over = cost.overhead_ns(*batch[:2])
+                assert over == plain.overhead_ns(*batch[:2]), f"overhead of {name}: {batch}"
+                assert cost.step_ns(*batch) == cost.layers * cost.layer_ns(*batch) + over
+
+
+def test_bound_by_compute() -> None:
+    """With slow compute and with slow memory, so that each term decides once."""
+    for name, ranks in _RANKS.items():
+        model = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
+        for each in (models.get(name), model):
+            for slow in (
+                replace(H100, flops_per_s=10**12, step_overhead_ns=0),
+                replace(H100, hbm_bytes_per_s=10**10),
+            ):
+                cost, plain = times_of(each, slow, ranks), PlainCosts(each, slow, ranks)
+                for batch in batches(8):
+                    assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{name}: {batch}"
+                    over = plain.overhead_ns(*batch[:2])
+                    assert cost.overhead_ns(*batch[:2]) == over, f"{name}: {batch}"
+
+
+def test_layers_with_several_pools() -> None:
+    """Two windows on one layer, a window beside full attention, a layer without pools."""
+    mixed = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
+    full, window, state = mixed.pools
+    wide = replace(window, name="wide", window=100, layers=(1, 2, 4))
+    for pools in (
+        (full, window, wide, state),
+        (replace(full, layers=(0, 3)), window, replace(state, layers=(5,))),
+        (replace(full, layers=(0, 1)), replace(window, layers=(1, 2)), replace(wide, layers=(2,))),
+        (replace(window, window=1), replace(wide, layers=(1,))),
+        (state,),
+    ):
+        model = replace(mixed, pools=pools)
+        for profile in (replace(H100, flops_per_s=10**12), replace(H100, hbm_bytes_per_s=10**10)):
+            cost, plain = times_of(model, profile), PlainCosts(model, profile)
+            for batch in batches(8):
+                names = [pool.name for pool in pools]
+                assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{names}: {batch}"
+
+
+def test_more_work() -> None:
+    """A longer chunk, one more chunk, one more decoding request or more context never take less.
+
+    Not promised: that a *pass with a hit* is shorter than one without where passes are shared, or
+    that a larger token budget lowers anybody's time: a larger pass makes all of its requests wait.
+    """
+    for name, ranks in _RANKS.items():
+        cost = times_of(models.get(name), H100, ranks)
+        for seed, (chunks, decoding, context) in enumerate(batches(6)):
+            base, extra = cost.step_ns(chunks, decoding, context), 1 + draw(3000, seed, "extra")
+            assert cost.step_ns(chunks, decoding + extra, context) >= base
+            assert decoding == 0 or cost.step_ns(chunks, decoding, context + extra) >= base
+            assert cost.step_ns([*chunks, (0, extra)], decoding, context) >= base
+            for place, (start, end) in enumerate(chunks):
+                longer = [*chunks[:place], (start, end + extra), *chunks[place + 1 :]]
+                assert cost.step_ns(longer, decoding, context) >= base
+                hit = [*chunks[:place], (min(end, start + extra), end), *chunks[place + 1 :]]
+                assert cost.step_ns(hit, decoding, context) <= base
+
+
+def test_weights_must_fit() -> None:
+    llama = models.get("llama-3.1-8b")
+    for ranks in (-1, 0):
+        text = f"tp: expected at least 1, found {ranks}"
+        refused(lambda ranks=ranks: Parallelism(ranks), text)  # type: ignore[misc]
+    for ranks in (3, 64):
+        refused(
+            lambda ranks=ranks: times_of(llama, H100, ranks),  # type: ignore[misc]
+            f"tp: expected a divisor of 32 attention heads, found {ranks}",
+        )
+    for name, ranks in product(("llama-3.1-70b", "llama-3.1-8b"), (1, 2, 8)):
+        model = models.get(name)
+        needed = model.weight_bytes // ranks + model.bytes_per_token(ranks)
+        times_of(model, replace(H100, hbm_bytes=needed), ranks)
+        refused(
+            lambda model=model, needed=needed, ranks=ranks: times_of(  # type: ignore[misc]
+                model, replace(H100, hbm_bytes=needed - 1), ranks
+            ),
+            f"tp: expected enough ranks for the weights of {name}, of which each of {ranks} holds "
+            f"{model.weight_bytes // ranks / 1e9:.1f} GB, found",
+        )
+
+
+def test_profiles() -> None:
+    known = hardware.names()
+    assert {"a100", "b200", "h100", "h200"} < set(known)
+    for name in known:
+        one = hardware.get(name)
+        assert one.name == name
+        assert one.reached_flops_per_s == one.flops_per_s * one.compute_permille // 1000
+        assert one.reached_hbm_bytes_per_s == one.hbm_bytes_per_s * one.hbm_permille // 1000
+        single = one.link_bytes_per_s * one.link_permille // 1000
+        assert one.reached_link_bytes_per_s == single
+        assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
+    refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
+    assert scaled_host_bandwidth(H100, 3, 3) is H100
+    curved = replace(H100, curves={"d2h": _CURVE}, geometry={"layout": "x"})
+    half = scaled_host_bandwidth(curved, 1, 2)
+    assert half == replace(H100, link_bytes_per_s=H100.link_bytes_per_s // 2)
+    assert scaled_host_bandwidth(half, 2, 1).link_bytes_per_s == H100.link_bytes_per_s
+    for parts in ((0, 1), (1, 0), (-1, 2), (2, -1), (0, 0), (-2, -2)):
+        text = f"host bandwidth factor: expected above 0, found {parts[0]}/{parts[1]}"
+        refused(lambda parts=parts: scaled_host_bandwidth(H100, *parts), text)  # type: ignore[misc]
+    least = replace(H100, link_bytes_per_s=10**4, link_permille=500)
+    assert scaled_host_bandwidth(least, 2, 10**4).reached_link_bytes_per_s == 1
+    refused(
+        lambda: scaled_host_bandwidth(least, 1, 10**4),
+        "host bandwidth factor: expected at least 1 byte/s, found 1 from 1/10000 of 10000",
+    )
+
+
+_CURVE = Curve(((1000, 500), (3000, 700), (4000, 3_000)))
+
+
+def test_curves() -> None:
+    """A measured time is linear between its points, and proportional above the last."""
+    for points in (
+        ((1000, 500), (3000, 700), (4000, 3_000)),
+        ((1, 1), (2, 1)),
+        ((7, 9), (900, 10)),
+    ):
+        curve = Curve(points)
+        for count in sorted(
+            {
+                0,
+                1,
+                2,
+                *(size + off for size, _ in points for off in (-2, -1, 0, 1, 2)),
+                2500,
+                9000,
+                10**6,
+            }
+        ):
+            assert curve.ns(count) == _plain_ns(points, count), f"{points}: {count} bytes"
+            assert curve.covers(count) == (points[0][0] <= count <= points[-1][0])
+    text = "curve: expected two points or more with ascending bytes"
+    for wrong in ((), ((1, 1),), ((2, 1), (2, 2)), ((2, 1), (1, 2))):
+        refused(lambda wrong=wrong: Curve(wrong), text)  # type: ignore[misc]
+    for wrong in (((0, 1), (2, 2)), ((1, 0), (2, 2)), ((1, 1), (2, 0)), ((1, -1), (2, 5))):
+        refused(lambda wrong=wrong: Curve(wrong), "curve: expected bytes and times above 0")  # type: ignore[misc]
+
+
+def _plain_ns(points: tuple[tuple[int, int], ...], count: int) -> int:
+    (first, first_ns), (last, last_ns) = points[0], points[-1]
+    if count >= last:
+        return last_ns * count // last
+    if count <= first:  # on the line from half the first time at size 0
+        below = Fraction(first_ns, 2) + Fraction(first_ns * count, 2 * first)
+        return max(1, ceil(below))
+    low, high = next(pair for pair in pairwise(points) if pair[0][0] <= count < pair[1][0])
+    slope = Fraction(high[1] - low[1], high[0] - low[0])
+    return max(1, low[1] + (slope * (count - low[0])).__floor__())

@@ -1,0 +1,169 @@
+"""Judges of measured hardware profiles: what a file must say, and what is refused.
+
+Does not judge the figures' use (see judged_costs) or the reading of files in general.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sim.hardware import measured
+from sim.hardware import profile as hardware
+from sim.hardware.curve import Curve
+
+from .found_out import refused
+
+_NOT_MEASURED = (
+    "name", "curves", "geometry", "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link",
+    "ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille",
+)  # fmt: skip
+_NUMBERS = [name for name in asdict(hardware.get("h100")) if name not in _NOT_MEASURED]
+_SHAPE = {"pool": "kv", "layers": 2, "pieces": 1, "piece_bytes": 64}
+
+
+def _whole() -> dict[str, Any]:
+    """A document with every section."""
+    return {
+        "name": "mine",
+        "hardware": dict.fromkeys(_NUMBERS, 1000),
+        "curves": {"d2h": [[1, 2], [3, 4]], "h2d": [[5, 6], [7, 8], [9, 10]]},
+        "geometry": {
+            "page_size": 64,
+            "model": "tiny",
+            "layout": "page_first",
+            "io_backend": "kernel",
+            "component": "full",
+            "shapes": [dict(_SHAPE), dict(_SHAPE)],
+            "numa_node": None,
+        },
+        "machine": {"cpu": "x"},
+        "made": {"command": "c"},
+        "measured": {"copies": 1},
+    }
+
+
+def _changed(path: str, value: Any) -> dict[str, Any]:
+    """The document with another value at a path of keys, or without it if the value is `...`."""
+    document: Any = deepcopy(_whole())
+    *parts, last = (int(part) if part.isdigit() else part for part in path.split("."))
+    inner = document
+    for part in parts:
+        inner = inner[part]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return dict(document)
+
+
+_WRONG: tuple[tuple[str, Any], ...] = (
+    *((name, ...) for name in ("name", "hardware", "curves", "geometry", "machine", "made")),
+    ("measured", ...),
+    ("hardware.hbm_bytes", ...),
+    ("hardware.more", 1),
+    *((f"hardware.{name}", -1) for name in _NUMBERS),
+    *((f"hardware.{name}", 1.0) for name in _NUMBERS[:2]),
+    ("hardware.flops_per_s", True),
+    *((f"hardware.{name}", 0) for name in _NUMBERS if name[-3:] != "_ns"),
+    ("hardware.hbm_bytes", (1 << 60) + 1),
+    ("hardware.copy_latency_ns", (1 << 40) + 1),
+    ("hardware.link_permille", 2001),
+    ("curves.d2h", ...),
+    ("curves.h2d", [[1, 2]]),
+    ("curves.h2d", [[1, 2], [3, 4.0]]),
+    ("curves.d2h", [[1, 2], [(1 << 60) + 1, 3]]),
+    ("curves.d2h", [[1, 2], [3, 4, 5]]),
+    ("geometry", []),
+    ("machine", None),
+    ("made", "x"),
+    ("measured", 3),
+    *((f"geometry.{name}", 1.5) for name in ("page_size", "model", "layout", "io_backend")),
+    ("geometry.component", None),
+    ("geometry.shapes", {}),
+    ("geometry.numa_node", "0"),
+    ("geometry.numa_node", True),
+    ("geometry.shapes.0.layers", "2"),
+    ("geometry.shapes.1.more", 2),
+    ("geometry.shapes.1.pool", ...),
+    ("geometry.shapes.0.pool", "a\nb"),
+    ("geometry.model", "x" * 101),
+    ("geometry.component", "\x07"),
+    ("geometry.layout", "none"),
+    ("geometry.io_backend", "none"),
+    ("name", 3),
+    ("name", "a\tb"),
+    ("name", "x" * 101),
+)
+_RIGHT: tuple[tuple[str, Any], ...] = (
+    ("name", "x" * 100),
+    ("geometry.model", "x" * 100),
+    ("geometry.numa_node", 0),
+    ("geometry.numa_node", ...),
+    ("geometry.shapes", []),
+    ("hardware.copy_latency_ns", 0),
+    ("hardware.step_overhead_ns", 1 << 40),
+    ("hardware.hbm_bytes", 1 << 60),
+    ("hardware.hbm_permille", 2000),
+    ("curves.d2h", [[1, 2], [1 << 60, 3]]),
+)
+
+
+def test_profiles_are_checked() -> None:
+    with TemporaryDirectory(prefix="hicache-judged-") as folder:
+        path = Path(folder, "mine.json")
+        text = str(path)
+        _reads_back(path)
+        for where, value in _RIGHT:
+            path.write_text(json.dumps(measured.seal(_changed(where, value))))
+            hardware.read(text)
+        whole = f"{text}: expected a whole profile, found a fault in it ("
+        for where, value in _WRONG:
+            path.write_text(json.dumps(measured.seal(_changed(where, value))))
+            gone = value is ... and "." not in where
+            refused(lambda: hardware.read(text), f"{whole}no {where})" if gone else whole)
+        sealed = measured.seal(_whole())
+        kind = f"{text}: expected a hardware profile, found "
+        version = f"{text}: expected a profile of version 2, found "
+        changed = f"{text}: expected the content that its hash was made from"
+        for content, found in (
+            ("{", f"{kind}text that is not JSON"),
+            ("[" * 10**5, f"{kind}text that is not JSON"),
+            ("[]", f"{kind}JSON without hicache_profile"),
+            ("{}", f"{kind}JSON without hicache_profile"),
+            (json.dumps(sealed | {"hicache_profile": 1}), f"{version}1"),
+            (json.dumps(sealed | {"hicache_profile": 2.0}), f"{version}2.0"),
+            (json.dumps(sealed | {"name": "yours"}), changed),
+            (json.dumps(sealed | {"hash": None}), changed),
+        ):
+            path.write_text(content)
+            refused(lambda: hardware.read(text), found)
+        del sealed["hash"]
+        path.write_text(json.dumps(sealed))
+        refused(lambda: hardware.get(text), changed)
+    assert [measured.is_path(name) for name in ("h100", "a.b", "a/b")] == [False, True, True]
+
+
+def _reads_back(path: Path) -> None:
+    document = measured.seal(_whole())
+    content = {"hicache_profile": 2, **_whole()}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert document == content | {"hash": sha256(text.encode()).hexdigest()}
+    path.write_text(json.dumps(document))
+    found = hardware.read(str(path))
+    curves = {"d2h": Curve(((1, 2), (3, 4))), "h2d": Curve(((5, 6), (7, 8), (9, 10)))}
+    sections = (found.geometry, found.machine, found.made, found.figures)
+    whole = _whole()
+    assert sections == tuple(whole[name] for name in ("geometry", "machine", "made", "measured"))
+    assert (found.path, found.name, found.hash) == (str(path), "mine", document["hash"])
+    assert (found.hardware, found.curves) == (whole["hardware"], curves)
+    profile = hardware.get(str(path))
+    assert profile == hardware.of(found)
+    assert profile.name == f"mine@{document['hash'][:12]}"
+    assert (profile.curves, profile.geometry) == (curves, whole["geometry"])
+    assert {name: getattr(profile, name) for name in _NUMBERS} == whole["hardware"]

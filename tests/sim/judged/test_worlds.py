@@ -1,0 +1,301 @@
+"""Judges of whole runs: options, sizes, conservation, and knobs whose effect theory gives.
+
+Does not compare the two engines (see runs) or queues with theory (see queueing).
+
+Knobs about which theory says nothing in general, and which are therefore not judged: a larger token
+budget, more running requests, another order, a larger pool of host memory with a load threshold, a
+faster accelerator under a queue. Each can lengthen the time of a single request, because it changes
+who shares a pass or which pages are evicted. Several requests that load at once share the link, so
+a faster link is judged for one load alone.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from math import ceil
+from typing import Any
+
+from hicache.core.actions import Refused
+from hicache.core.components import mamba, swa
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.devices.base import CopyJob, Direction, Stream
+from sim.engine.reuse import growth_tokens
+from sim.engine.sequence import RequestResult, Sequence, final_length
+from sim.errors import StuckError, WrongBytesError
+from sim.hardware.profile import scaled_host_bandwidth
+from sim.machine import group_bytes
+from sim.options import EngineOptions, WorldOptions
+from sim.workload import Job
+from sim.world import World
+
+from .cases import MODEL, PROFILE, drawn
+from .found_out import raised, refused
+from .runs import idle, plain, simulated, world_of
+from .workloads import PAGE, Prompts, alone, hybrid
+
+
+def test_options_are_checked() -> None:
+    for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
+        EngineOptions(**{name: 1})  # type: ignore[arg-type]
+        for value in (0, -1):
+            text = f"{name}: expected at least 1, found {value}"
+            refused(lambda name=name, value=value: EngineOptions(**{name: value}), text)  # type: ignore[misc]
+    WorldOptions(speed=Fraction(1, 1000))
+    for speed in (Fraction(0), Fraction(-1)):
+        refused(lambda speed=speed: WorldOptions(speed=speed), "speed: expected more than 0")  # type: ignore[misc]
+    for level in ("off", "sampled", "every"):
+        WorldOptions(checks=level)
+    refused(lambda: WorldOptions(checks="of"), "checks: expected one of off, sampled, every")
+
+
+def test_sizes_are_checked() -> None:
+    workload = Prompts([Job(0, 0, 9, 0), Job(1, 0, 10, 4)], [list(range(9)), list(range(10))])
+    fits = _config(4)
+    _world(workload, fits).run()
+    refused(
+        lambda: _world(workload, _config(3)),
+        "device pool of full: expected at least 4 pages for request 1, found 3",
+    )
+    refused(
+        lambda: _world(workload, replace(fits, page_size=2)),
+        "page_size: expected the workload's 4, found 2",
+    )
+    small = "token_budget: expected at least one page of 4 tokens, found 3"
+    refused(lambda: _world(workload, fits, EngineOptions(token_budget=3)), small)
+    _world(workload, fits, EngineOptions(token_budget=4)).run()
+    assert [final_length(job) for job in workload.jobs] == [9, 13]
+    too_deep = hybrid(("full", "swa"), 9, MODEL)
+    for tp, groups in ((1, 1), (2, 3), (1, 5)):
+        for name in ("full", "swa"):
+            (pool,) = (one for one in too_deep.pools if one.component == name)
+            each = pool.rows_per_page(PAGE) * len(pool.parts) * pool.row_bytes(tp)
+            found = group_bytes(too_deep, name, PAGE, groups, tp)
+            plain = [0] * groups
+            for layer in pool.layers:
+                plain[
+                    next(g for g in range(groups) if layer < too_deep.layers * (g + 1) // groups)
+                ] += each
+            assert found == tuple(plain)
+
+
+def _config(device: int, host: int = 0, **rest: Any) -> Config:
+    return Config(page_size=PAGE, device_pages=(device,), host_pages=(host,), **rest)
+
+
+def _world(
+    workload: Prompts,
+    config: Config,
+    engine: EngineOptions | None = None,
+    options: WorldOptions | None = None,
+    **rest: Any,
+) -> World:
+    options = options or WorldOptions(checks="every")
+    profile = rest.pop("profile", PROFILE)
+    return World(workload, config, MODEL, profile, engine=engine, options=options, **rest)
+
+
+def test_nothing_is_lost() -> None:
+    """At every moment: offered = ended + in the engine + still to come; each progress is told."""
+    for seed in (1, 4, 9):
+        case = drawn(seed)
+        told: list[tuple[int, int]] = []
+        world = world_of(
+            case,
+            progress=lambda ended, jobs, told=told: told.append((ended, jobs)),
+        )
+        jobs = list(case.workload.jobs)
+        arrived: Counter[int] = Counter()
+        arrive = world.engine.arrive
+
+        def note(job: Job, arrive: Any = arrive, arrived: Counter[int] = arrived) -> None:
+            arrived[job.index] += 1
+            arrive(job)
+
+        world.engine.arrive = note  # type: ignore[method-assign]
+        world._arrivals.begin()
+        while world.clock.next_ns() >= 0:
+            world.clock.step()
+            result = world.result()
+            ended = {one.request for one in result.requests}
+            live = {*world.engine.sequences}
+            assert not ended & live
+            assert {*arrived} == ended | live, "a request is neither served nor waiting"
+            assert result.makespan_ns == max((one.finish_ns for one in result.requests), default=0)
+        assert arrived == Counter(job.index for job in jobs)
+        assert told == [(at + 1, len(jobs)) for at in range(len(jobs))]
+        idle(world)
+
+
+def test_stuck_runs_say_so() -> None:
+    """A run whose requests can never go on ends with an error, and keeps what was served."""
+    workload = alone([0, 5, 5], 8, 2)
+    world = _world(workload, _config(6))
+    schedule = world.engine._prefills.schedule
+
+    def never(retractions: int) -> None:
+        if len(world.result().requests) < 1:
+            schedule(retractions)
+        else:
+            world.engine._prefills.batch = []
+
+    world.engine._prefills.schedule = never  # type: ignore[method-assign]
+    error = raised(world.run, StuckError)
+    assert error is not None, "a run that is stuck ended well"
+    assert error.exit_code == 14
+    left = 3 - len(world.result().requests)
+    assert str(error).startswith(f"{left} requests are left ("), str(error)
+    told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
+    assert told in str(error), str(error)
+    _collection_is_restored()
+    _too_large_is_refused()
+
+
+def _collection_is_restored() -> None:
+    """A run collects no garbage, and leaves the collector as it was."""
+    for on in (True, False):
+        (gc.enable if on else gc.disable)()
+        seen: list[bool] = []
+
+        def note(ended: int, jobs: int, seen: list[bool] = seen) -> None:
+            seen.append(gc.isenabled())
+
+        try:
+            _world(alone([0], 8, 2), _config(6), progress=note).run()
+            assert (seen, gc.isenabled()) == ([False], on)
+        finally:
+            gc.enable()
+
+
+def _too_large_is_refused() -> None:
+    """What can never fit is an error of the caller, with the pool and its size."""
+    world = _world(alone([0], 8, 2), _config(6))
+    running, sequence = world.engine._running, Sequence(Job(3, 0, 8, 2), 2, 8, 0)
+    told = Refused(3, "too_large", 5, 2, -1, "swa")
+    text = "device pool of swa: expected at least 5 pages for request 3, found 2"
+    refused(lambda: running.refusal_of([told], sequence), text)
+    short = told._replace(reason="no_pages")
+    assert running.refusal_of([short, told], sequence) is short
+    assert (running.last_refusal, sequence.refusals) == (short, 1)
+    assert running.refusal_of([], sequence) is None
+
+
+def test_growth_is_limited() -> None:
+    """Tokens to grow at a time: what was asked, at most two pages or an eighth of a window."""
+    windows, intervals, asked = (0, 1, 8, 60, 64, 72, 300, 1000), (0, 8), (1, 6, 64, 500)
+    for window, interval, wanted in product(windows, intervals, asked):
+        settings: list[Any] = [swa.Settings(window)] if window else []
+        names = ("full", *(["swa"] if window else []), *(["mamba"] if interval else []))
+        settings += [mamba.Settings(interval, 0)] if interval else []
+        sizes, none = (400,) * len(names), (0,) * len(names)
+        core = Core(Config(PAGE, sizes, none, names, settings=tuple(settings)))
+        most = max(2 * PAGE, -(-window // PAGE) // 8 * PAGE) if window else wanted
+        found = growth_tokens(core.view.components, PAGE, wanted)
+        assert found == max(PAGE, min(wanted, most)), f"window {window}: {found}"
+
+
+def test_levels_and_steps_agree() -> None:
+    """Checks and fast-forward change no time, no decision and no digest."""
+    for seed in (2, 5, 12, 21):
+        case = drawn(seed)
+        result, _, _ = simulated(case)
+        assert min(result.byte_checks, result.access_checks) > 0
+        bare = replace(result, byte_checks=0, access_checks=0)
+        off = replace(case, options=replace(case.options, checks="off"))
+        assert simulated(off)[0] == bare
+        stepped = replace(off, engine=replace(off.engine, fast_forward=False))
+        result, world, _ = simulated(stepped)
+        assert result == bare
+        assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
+    answer = alone([0], 9, 300)
+    scheduled = []
+    for fast in (True, False):
+        world = _world(answer, _config(90), EngineOptions(fast_forward=fast))
+        world.run()
+        scheduled.append(world.clock.scheduled)
+    assert scheduled[0] * 10 < scheduled[1], "fast-forward saves events"
+
+
+def test_busy_time_is_work() -> None:
+    """The link is busy for the latency and the bytes of each copy, and not longer."""
+    free = replace(PROFILE, link_shared_permille=2000, curves={})
+    for seed in (0, 3, 7, 8):
+        case = replace(drawn(seed), profile=free)
+        case = replace(case, options=replace(case.options, checks="off"))
+        world = world_of(
+            case,
+        )
+        device, copies = world._machine.sim, list[tuple[Direction, int]]()
+        copy, number = device.copy, [0]
+
+        def note(stream: Stream, job: CopyJob, copy: Any = copy, copies: Any = copies) -> None:
+            size = world._machine.sim._options.page_bytes[job.component]  # noqa: B023
+            count = len(job.source) * sum(size[job.layers[0] : job.layers[1]])
+            if len(job.source):
+                fails = case.options.faults(number[0], job.direction)  # noqa: B023
+                number[0] += 1  # noqa: B023
+                if fails or count:
+                    copies.append((job.direction, 0 if fails else count))
+            copy(stream, job)
+
+        device.copy = note  # type: ignore[method-assign]
+        result = world.run()
+        rate = free.reached_link_bytes_per_s
+        for way, use in (
+            (Direction.DEVICE_TO_HOST, result.d2h),
+            (Direction.HOST_TO_DEVICE, result.h2d),
+        ):
+            sizes = [count for to, count in copies if to is way]
+            assert use.bytes == sum(sizes)
+            took = (free.copy_latency_ns + ceil(Fraction(count * 10**9, rate)) for count in sizes)
+            assert use.busy_ns == sum(took)
+
+
+def test_faster_links_load_sooner() -> None:
+    """One request that loads alone: a faster link never lengthens its load, nor its first token."""
+    prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
+    jobs = [Job(at, at * 10**12, len(prompt), 2) for at, prompt in enumerate(prompts)]
+    found: list[RequestResult] = []
+    for factor in (1, 10, 1000, 10**5):
+        profile = scaled_host_bandwidth(PROFILE, 1, factor)
+        world = _world(Prompts(jobs, prompts), _config(30, 200), profile=profile)
+        found.append(world.run().requests[3])
+    assert [one.load_ns for one in found] == sorted(one.load_ns for one in found)
+    waits = [one.first_token_ns - one.arrival_ns for one in found]
+    assert waits == sorted(waits)
+    assert found[-1].load_ns > 100 * found[0].load_ns > 0
+    assert len({one.compute_ns for one in found}) == 1
+    assert {(one.device_tokens, one.host_tokens, one.computed_tokens) for one in found} == {
+        (0, 80, 1)
+    }
+
+
+def test_wrong_content_is_found() -> None:
+    """The pages of another request, read or kept, end the run; the message names the prompts."""
+    prompts = [list(range(40)), list(range(100, 140)), list(range(40))]
+    jobs = [Job(at, at * 10**10, 40, 6) for at in range(3)]
+    for skew in ("tags", "tables"):
+        world = _world(Prompts(jobs, prompts), _config(40, 40))
+        set_tables = Sequence.set_tables
+
+        def other(self: Sequence, told: Any, skew: str = skew, keep: Any = set_tables) -> None:
+            keep(self, told)
+            if self.job.index == 1 and self.generated and skew == "tables":
+                self.tables = tuple(table[::-1].copy() for table in self.tables)
+            elif self.job.index == 1 and skew == "tags" and len(self.tags):
+                self.tags = self.tags[::-1].copy()
+
+        Sequence.set_tables = other  # type: ignore[method-assign]
+        try:
+            error = raised(world.run, Exception)
+        finally:
+            Sequence.set_tables = set_tables  # type: ignore[method-assign]
+        assert error is not None, f"{skew}: not found out"
+        if isinstance(error, WrongBytesError):
+            assert "of request 1" in str(error), str(error)
+        else:  # an audit at the end, or a page that nobody wrote
+            assert skew == "tags", repr(error)
