@@ -1,7 +1,7 @@
 """Why a check may forgive what it would otherwise report, or cannot judge it.
 
 Lives here: every reason, in words. A check counts each use of one (`Check.excuse`), and a planted
-bug for each shows that it hides no mistake (`EXCUSES` in invariants/planted). Does not decide when
+bug for each shows that it hides no mistake (`excuses` in invariants/planted). Does not decide when
 a reason holds; see the checks.
 """
 

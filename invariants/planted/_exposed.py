@@ -4,7 +4,7 @@
             no aborts, retractions, flushes, misuse or operations that take all pages
     hunted  the same sequences, with one kind of fault in a share of the actions
 
-If a bug's file names a kind, the bug is found with that kind alone, and in no calm sequence. Does
+If a bug names a kind, the bug is found with that kind alone, and in no calm sequence. Does
 not define faults or use clocks.
 """
 
@@ -44,8 +44,8 @@ def calm(
 def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> Hunt:
     """Hunts like `kill.hunt` in calm sequences with this kind of fault, or with none for ""."""
     bug = load(name)
-    delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
-    warm = any(kind in STORAGE_FAULTS for kind in getattr(bug, "FAULTS", ()))
+    delays, ranks = bug.delays or "even", bug.ranks or 1
+    warm = any(kind in STORAGE_FAULTS for kind in bug.faults)
     return kill.hunt(
         name, seeds, operations, shape=lambda swarm: calm(swarm, fault, delays, ranks, warm)
     )

@@ -11,7 +11,6 @@ from functools import partial
 
 from invariants.base import check_names, load_check
 from invariants.fuzz.against import SPEC_KIND
-from invariants.fuzz.executors import REPLIES
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops.base import load
@@ -19,7 +18,7 @@ from invariants.fuzz.play import Failure, generate, replay
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes.tape import Tape
 
-from .base import PlantedBug, planted
+from .base import Bug, planted
 
 ALWAYS = "content and asserts"
 PERCENT = 20  # percent of actions with the exposing fault, in every other sequence
@@ -65,18 +64,15 @@ def hunt(
     asked = None if checks is None else tuple(checks)
     events = count = 0
     with planted(name) as bug:
-        components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
-        executor, eviction = getattr(bug, "EXECUTOR", REPLIES), getattr(bug, "EVICTION", "")
-        wanted = getattr(bug, "WANTED", False)
         for seed in seeds:
             drawn = draw_swarm(
                 seed,
                 weights,
-                components,
-                ranks=ranks,
-                executor=executor,
-                eviction=eviction,
-                wanted=wanted,
+                bug.components,
+                ranks=bug.ranks,
+                executor=bug.executor,
+                eviction=bug.eviction,
+                wanted=bug.wanted,
             )
             swarm = shape(beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked, against=False)
@@ -89,15 +85,13 @@ def hunt(
     return Hunt(name, None, events, count)
 
 
-def beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
+def beside(swarm: Swarm, bug: Bug, seed: int) -> Swarm:
     """The swarm with one of the faults that expose the bug, if there are any, and its delays."""
-    kinds: tuple[str, ...] = getattr(bug, "FAULTS", ())
-    if not kinds or seed % 2:
+    if not bug.faults or seed % 2:
         return swarm
-    one = kinds[seed // 2 % len(kinds)]
+    one = bug.faults[seed // 2 % len(bug.faults)]
     faults = tuple(pair for pair in swarm.faults if pair[0] != one)
-    profile = getattr(bug, "DELAYS", swarm.profile)
-    return replace(swarm, faults=((one, PERCENT), *faults), profile=profile)
+    return replace(swarm, faults=((one, PERCENT), *faults), profile=bug.delays or swarm.profile)
 
 
 def noticers(name: str, tape: Tape) -> tuple[str, ...]:

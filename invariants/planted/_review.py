@@ -61,9 +61,9 @@ def gaps(whole: Iterable[str], covered: Iterable[str], listed: dict[str, str]) -
 
 
 def exposing() -> dict[str, tuple[str, ...]]:
-    """Returns the planted bugs exposed by each kind of fault, as declared in their files."""
+    """Returns the planted bugs exposed by each kind of fault, as they name them."""
     found: dict[str, list[str]] = {}
     for name in names():
-        for kind in getattr(load(name), "FAULTS", ()):
+        for kind in load(name).faults:
             found.setdefault(kind, []).append(name)
     return {kind: tuple(bugs) for kind, bugs in sorted(found.items())}

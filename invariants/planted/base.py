@@ -1,24 +1,15 @@
-"""The interface of a planted bug's file, the registry, and how a bug is planted.
+"""The catalogue of planted bugs: what is known of each, the registry, and how one is planted.
 
-A planted bug is a small, realistic mistake in the real code. It replaces one function wherever the
-project uses it. Each file defines
+A planted bug is a small, realistic mistake in the real code. Each file of this folder has those of
+one module, or of a few that are read together. The usual bug replaces one function wherever the
+project uses it:
 
-    ROWS    ids of the rows of docs/bugs.md that it re-creates; empty if there are none
-    TITLE   one sentence: what the bug does
-    KILLS   the check expected to find it first; "" if the core's asserts, the contents, the end of
-            a run, or one of several checks find it
-    COMPONENTS  optional: the only set of components with this bug, where a hunt looks
-    FAULTS  optional: kinds of faults. Each exposes the bug alone, and without them it is not found
-            in calm sequences (see _exposed). A hunt enables them more often
-    DELAYS  optional: profile of the delays of replies in calm sequences; default: all equal
-    EVICTION    optional: the only eviction policy that shows the bug
-    WANTED  optional: True if the bug shows only with pins or with copies that expire
-    RANKS   optional: number of ranks that the bug needs
-    EXECUTOR    optional: executor of its hunts; default: replies
-    HASHED  optional: True if the bug shows only in a process with another hash seed. A hunt plays
-            each sequence in such a process, too
-    plant   plant(patch), which calls patch(module or class, attribute, replacement)
+    @bug(backup, "land_backup", rows=("C16",), kills="bytes", faults=("fail", "torn whole"))
+    def failed_backup_is_published(state: Any, flight: Any, ok: bool) -> None:
+        "One sentence: what the bug does."
 
+Without a place, the function is `plant(patch)` itself, which calls patch(module or class,
+attribute, replacement) for each place. The name of the bug is that of its function, with hyphens.
 Does not define a bug or hunt one (see _kill, _exposed).
 """
 
@@ -28,51 +19,110 @@ import re
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from hicache.core.errors import CallerError
 
+from ..fuzz.executors import REPLIES
+from ..reasons import Reason
 from ..source_lines import SourceLine, line_of, stand_in
 
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
 Undo = Callable[[], None]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class PlantedBug(Protocol):
-    """The contents of a bug's module."""
+@dataclass(frozen=True)
+class Bug:
+    """One planted bug.
 
-    ROWS: tuple[str, ...]
-    TITLE: str
-    KILLS: str
+    title: one sentence, what it does. rows: ids of the rows of docs/bugs.md that it re-creates.
+    kills: the check expected to find it first; empty if the core's asserts, the contents, the end
+    of a run, or one of several checks find it. components: the only set with this bug, where a hunt
+    looks. faults: kinds that each expose the bug alone; without them it is not found in calm
+    sequences (see _exposed), and a hunt enables them more often. delays: profile of the delays of
+    replies in calm sequences, where the bug needs one. eviction: the only policy that shows it.
+    wanted: it shows only with pins or with copies that expire. ranks: how many it needs. executor:
+    of its hunts. hashed: it shows only in a process with another hash seed, so a hunt plays each
+    sequence in such a process, too. excuses: the reasons of checks that do not hide it. families:
+    of a wrong definition, the models whose logits show it.
+    """
 
-    def plant(self, patch: Patch) -> None: ...
+    name: str
+    title: str
+    plant: Callable[[Patch], None]
+    rows: tuple[str, ...] = ()
+    kills: str = ""
+    components: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    delays: str = ""
+    eviction: str = ""
+    wanted: bool = False
+    ranks: int = 0
+    executor: str = REPLIES
+    hashed: bool = False
+    excuses: tuple[Reason, ...] = ()
+    families: tuple[str, ...] = ()
+
+
+_BUGS: dict[str, Bug] = {}
+
+
+def bug(owner: Any = None, attribute: str = "", **facts: Any) -> Callable[[Function], Function]:
+    """Registers a function as a bug. facts: fields of `Bug`."""
+    return declared(_BUGS, owner, attribute, facts)
+
+
+def declared(
+    bugs: dict[str, Bug], owner: Any, attribute: str, facts: dict[str, Any]
+) -> Callable[[Function], Function]:
+    """Returns the decorator that adds a function to `bugs`."""
+
+    def add(function: Function) -> Function:
+        def replace(patch: Patch) -> None:
+            patch(owner, attribute, function)
+
+        name = function.__name__.replace("_", "-")
+        title = " ".join((function.__doc__ or "").split())
+        assert name not in bugs, f"{name}: two bugs have this name"
+        bugs[name] = Bug(name, title, function if owner is None else replace, **facts)
+        return function
+
+    return add
+
+
+@cache
+def _catalogue() -> dict[str, Bug]:
+    """Imports every file at once: one that is imported while a bug is planted would keep it."""
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        import_module(f"{__package__}.{path.stem}")
+    return _BUGS
 
 
 def names() -> list[str]:
-    """Names of all planted bugs: file names with hyphens for underscores."""
-    stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    found = (one for one in stems if not one.startswith("_") and one != "base")
-    return sorted(one.replace("_", "-") for one in found)
+    """Names of all planted bugs."""
+    return sorted(_catalogue())
 
 
-def load(name: str) -> PlantedBug:
+def load(name: str) -> Bug:
     """Returns the planted bug of that name. Raises CallerError for an unknown name."""
-    wanted, known = name.replace("_", "-"), names()
+    wanted, known = name.replace("_", "-"), _catalogue()
     if wanted not in known:
-        close = get_close_matches(wanted[:100], known, n=1)
+        close = get_close_matches(wanted[:100], names(), n=1)
         hint = f"did you mean {close[0]}?" if close else "hicache mutants --list has the names"
         found = ascii(name if len(name) <= 40 else f"{name[:40]}...")
         raise CallerError(
             f"planted: expected one of the {len(known)} bugs of invariants/planted, found {found}; "
             f"{hint}"
         )
-    module: Any = import_module(f"{__package__}.{wanted.replace('-', '_')}")
-    return module  # type: ignore[no-any-return]
+    return known[wanted]
 
 
 def patched(name: str) -> list[SourceLine]:
@@ -87,7 +137,7 @@ def patched(name: str) -> list[SourceLine]:
 
 
 @contextmanager
-def planted(name: str) -> Iterator[PlantedBug]:
+def planted(name: str) -> Iterator[Bug]:
     """Plants the bug of that name within the block."""
     bug = load(name)
     with planting(bug.plant):

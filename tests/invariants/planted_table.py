@@ -20,12 +20,12 @@ from invariants.planted.base import load, names
 SHOWN = 4
 HEAD = """# Planted bugs
 
-Each planted bug is one file in `invariants/planted/`. *Events* is the number of events, over
-all sequences, until the bug was first found; seconds are those of one machine. *Noticed by* names
-the check that found it first, and then the other checks that notice the same tape when they run
-alone. *content and asserts* stands for what always runs: the comparison of bytes, the core's own
-asserts, the end of the run. *Shrunk* is the number of entries of the tape before and after. The
-tables are made from the matrix of `hicache mutants`:
+Each file of `invariants/planted/` has the bugs of one module, or of a few. *Events* is the number
+of events, over all sequences, until the bug was first found; seconds are those of one machine.
+*Noticed by* names the check that found it first, and then the other checks that notice the same
+tape when they run alone. *content and asserts* stands for what always runs: the comparison of
+bytes, the core's own asserts, the end of the run. *Shrunk* is the number of entries of the tape
+before and after. The tables are made from the matrix of `hicache mutants`:
 
     hicache mutants --kind planted --shrink --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
@@ -64,7 +64,7 @@ def lines(matrix: dict[str, Any]) -> Iterator[str]:
     yield from map(row, matrix["planted"])
     yield FAULTS.format(bare=", ".join(reviewed("unexposed.txt")) or "none")
     for name in names():
-        kinds = getattr(load(name), "FAULTS", ())
+        kinds = load(name).faults
         if kinds:
             yield f"| {name} | {', '.join(kinds)} |"
 

@@ -43,7 +43,7 @@ def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
 
 @pytest.mark.parametrize(("name", "fault"), SOME)
 def test_a_fault_exposes_its_bug(name: str, fault: str) -> None:
-    assert fault in base.load(name).FAULTS  # type: ignore[attr-defined]
+    assert fault in base.load(name).faults
     assert exposed.hunt(name, fault, range(12), 60).failure is not None
 
 
@@ -69,7 +69,7 @@ def test_calm_sequences_differ_by_the_fault_alone() -> None:
 def test_a_check_that_alone_notices_is_counted(name: str) -> None:
     found = kill.hunt(name, range(6))
     assert found.tape is not None
-    assert kill.noticers(name, found.tape) == (base.load(name).KILLS,)
+    assert kill.noticers(name, found.tape) == (base.load(name).kills,)
 
 
 def test_findings_of_asserts_and_checks_are_told_apart() -> None:

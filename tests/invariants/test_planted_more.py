@@ -75,7 +75,7 @@ def test_a_check_finds_its_bug(name: str) -> None:
     found = hunt(name, range(LATER.get(name, 0), SEQUENCES), checks=[OWNED[name]])
     assert found.failure is not None
     assert found.failure.kind == load_check(OWNED[name]).name
-    assert OWNED[name] == base.load(name).KILLS
+    assert OWNED[name] == base.load(name).kills
 
 
 def test_the_same_runs_pass_without_a_bug() -> None:

@@ -12,8 +12,7 @@ import pytest
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
-from invariants.planted.base import planted
-from invariants.planted.ranks_do_not_agree_on_success import RANKS
+from invariants.planted.base import load, planted
 from traces.cli import main
 from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
@@ -79,13 +78,14 @@ def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
 
 
 def test_a_bug_is_hunted_with_its_required_components_and_ranks() -> None:
-    options = ("--seed", "4", "--jobs", "1", "--plant", "ranks-do-not-agree-on-success")
+    bug = load("ranks-do-not-agree-on-success")
+    options = ("--seed", "4", "--jobs", "1", "--plant", bug.name)
     options += ("--json", "out.json")
     assert main([*HUNT, *options]) == 15
     settings = json.loads(Path("out.json").read_text())["settings"]
-    assert settings["ranks"] == RANKS
-    main([*HUNT, *options, "--ranks", str(RANKS + 1)])
-    assert json.loads(Path("out.json").read_text())["settings"]["ranks"] == RANKS + 1
+    assert settings["ranks"] == bug.ranks
+    main([*HUNT, *options, "--ranks", str(bug.ranks + 1)])
+    assert json.loads(Path("out.json").read_text())["settings"]["ranks"] == bug.ranks + 1
 
 
 WRONG = {

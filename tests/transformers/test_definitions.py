@@ -15,7 +15,7 @@ from .rig import Rig
 from .test_passes import ROUNDING, apart
 
 CASES = [
-    (name, family) for name in definitions.names() for family in definitions.load(name).FAMILIES
+    (name, family) for name in definitions.names() for family in definitions.load(name).families
 ]
 # A rig has a table with every page, copies nothing between the tiers, and uses a state once, and
 # none that its steps store. Sequences show these: see tests/invariants/prove/test_planted.py.

@@ -10,14 +10,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hicache.core import registry
 from hicache.core.errors import CallerError
-from invariants.fuzz.executors import models
+from invariants.fuzz.executors import REPLIES, models
 from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
+from invariants.prove.definitions import base as definitions
 
 NOTE = "plant"
-DEFINITIONS = "invariants.prove.definitions"
 
 
 def add_option(parser: ArgumentParser, default: str) -> None:
@@ -36,7 +35,7 @@ def planted(name: str) -> Iterator[None]:
 
 def is_definition(name: str) -> bool:
     """Whether it is a wrong definition, which needs a model."""
-    return name.replace("_", "-") in registry.names(DEFINITIONS)
+    return name.replace("_", "-") in definitions.names()
 
 
 def check(name: str) -> str:
@@ -54,15 +53,15 @@ def requirements(name: str, components: tuple[str, ...], ranks: int) -> tuple[tu
     if not name or is_definition(name):
         return components, ranks
     bug = bugs.load(name)
-    needed, device = getattr(bug, "RANKS", 0), hasattr(bug, "EXECUTOR")
-    ranks = ranks or needed
-    if ranks < needed or (device and ranks > 1):
-        wanted = "1, as it is in the transfer controller" if device else f"{needed} or more"
+    device = bug.executor != REPLIES
+    ranks = ranks or bug.ranks
+    if ranks < bug.ranks or (device and ranks > 1):
+        wanted = "1, as it is in the transfer controller" if device else f"{bug.ranks} or more"
         raise CallerError(
             f"--ranks: expected {wanted}, to have {name} at all, found {ranks}; "
             "leave the option out"
         )
-    return components or getattr(bug, "COMPONENTS", ()), ranks
+    return components or bug.components, ranks
 
 
 def wanted(given: str | None, tape: Tape, name: str) -> str:

@@ -50,7 +50,7 @@ def faults_without_bug() -> Gaps:
 
 
 def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
-    """Whether a bug survived, or its file is wrong about a fault.
+    """Whether a bug survived, or is wrong about a fault.
 
     whole: every bug was hunted, so missing and stale names of the reviewed lists count, too.
     """
@@ -83,8 +83,8 @@ def _row(row: Row) -> dict[str, object]:
     others = None if row.others is None else asdict(row.others)
     return {
         "name": row.name,
-        "rows": list(bug.ROWS),
-        "title": bug.TITLE,
+        "rows": list(bug.rows),
+        "title": bug.title,
         "killed": row.killed,
         "code": row.code,
         "check": row.check,
@@ -94,7 +94,7 @@ def _row(row: Row) -> dict[str, object]:
         "seconds": round(row.seconds, 3),
         "noticed_by": list(row.noticed),
         "by_specification": row.differs,
-        "faults": list(getattr(bug, "FAULTS", ())),
+        "faults": list(bug.faults),
         "others": others,
         "shrunk": small,
     }
@@ -237,6 +237,6 @@ def _exposed(trials: Sequence[Trial]) -> list[tuple[str, str]]:
     )
     rows = [
         ("that expose a bug", f"{covered} of {len(fault_names())}"),
-        ("trials", f"{len(trials):,}, different from the bug's file: {len(wrong)}"),
+        ("trials", f"{len(trials):,}, different from what the bug says: {len(wrong)}"),
     ]
     return rows + _gaps("kinds", faults_without_bug())

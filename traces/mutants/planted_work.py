@@ -149,7 +149,7 @@ def work(job: BugJob) -> Row:
     began = time.process_time()
     try:
         with time_limit(PER_EVENT_S * job.events + SEQUENCE_S):
-            hunted = _hunt_twice if getattr(bug_of(job.name), "HASHED", False) else kill.hunt
+            hunted = _hunt_twice if bug_of(job.name).hashed else kill.hunt
             hunt = hunted(job.name, SEEDS, job.operations, most_events=job.events)
     except Endless:
         return Row(job.name, LIVENESS, "ENDLESS", 0, 0, -1, time.process_time() - began)
@@ -224,8 +224,8 @@ def trial_jobs(names: Sequence[str], sequences: int) -> list[TrialJob]:
     return [
         TrialJob(name, fault, sequences)
         for name in names
-        for fault in ("", *getattr(bug_of(name), "FAULTS", ()))
-        if getattr(bug_of(name), "FAULTS", ())
+        for fault in ("", *bug_of(name).faults)
+        if bug_of(name).faults
     ]
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
-from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz.against import AGAINST, SPEC
@@ -24,9 +23,11 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import Swarm
 from invariants.planted import _kill as kill
 from invariants.planted import base as bugs
+from invariants.planted.base import Bug
+from invariants.prove.definitions import base as definitions
 from invariants.watch import Level
 
-from ..fuzzing.planting import DEFINITIONS, is_definition, planted
+from ..fuzzing.planting import is_definition, planted
 from ..terminal import processes
 from .work import OPERATIONS, FamilyWork
 
@@ -118,16 +119,15 @@ class Found:
 
 def names() -> list[str]:
     """All wrong definitions, and the planted bugs of one core that concern what passes read."""
-    wrong = [name.replace("_", "-") for name in registry.names(DEFINITIONS)]
-    return [*wrong, *(name for name in bugs.names() if _fits(name))]
+    return [*definitions.names(), *(name for name in bugs.names() if _fits(name))]
 
 
 def _fits(name: str) -> bool:
     bug = bugs.load(name)
-    if hasattr(bug, "RANKS") or getattr(bug, "HASHED", False):
+    if bug.ranks or bug.hashed:
         return False
     places = [str(line) for line in bugs.patched(name)]
-    beside = BESIDE_FULL & set(getattr(bug, "COMPONENTS", ()))
+    beside = BESIDE_FULL & set(bug.components)
     return bool(beside) or any(place.startswith(PLACES) for place in places)
 
 
@@ -160,7 +160,7 @@ def work(job: PlantedJob) -> Found:
         alone = list(_played(job, families, "every", bool, _silent))
     return Found(
         job.name,
-        _mistake(job.name).TITLE,
+        _mistake(job.name).title,
         families,
         tuple(one for one in seen if one.by_logits),
         next((one for one in seen if not one.by_logits), None),
@@ -233,17 +233,14 @@ class PlantedWork(FamilyWork):
     """One sequence of a family with a mistake, and the fault that exposes it, if it names one."""
 
     def swarm(self, seed: int) -> Swarm:
-        bug: Any = _mistake(self.plant) if self.plant else None
         weights = weights_of(operations.load())
-        found: Swarm = models().drawn(
-            self.model,
-            seed,
-            weights,
-            self.faults or (hasattr(bug, "FAULTS") and seed % 2 == 0),
-            getattr(bug, "EVICTION", ""),
-            getattr(bug, "WANTED", False),
-        )
-        return kill.beside(found, bug, seed) if bug is not None else found
+        if not self.plant:
+            drawn: Swarm = models().drawn(self.model, seed, weights, self.faults)
+            return drawn
+        bug = _mistake(self.plant)
+        faults = self.faults or (bool(bug.faults) and seed % 2 == 0)
+        drawn = models().drawn(self.model, seed, weights, faults, bug.eviction, bug.wanted)
+        return kill.beside(drawn, bug, seed)
 
 
 def _work(family: str, level: Level, name: str, faults: bool = False) -> PlantedWork:
@@ -254,8 +251,8 @@ def _work(family: str, level: Level, name: str, faults: bool = False) -> Planted
     )
 
 
-def _mistake(name: str) -> Any:
-    return registry.load(DEFINITIONS, name) if is_definition(name) else bugs.load(name)
+def _mistake(name: str) -> Bug:
+    return definitions.load(name) if is_definition(name) else bugs.load(name)
 
 
 def _families(job: PlantedJob) -> tuple[str, ...]:
@@ -264,9 +261,9 @@ def _families(job: PlantedJob) -> tuple[str, ...]:
     mistake = _mistake(job.name)
     fitting: tuple[str, ...]
     if is_definition(job.name):
-        fitting = mistake.FAMILIES
+        fitting = mistake.families
     else:
-        needed = set(getattr(mistake, "COMPONENTS", ()))
+        needed = set(mistake.components)
         asked = job.families or USUAL
         fitting = tuple(one for one in asked if needed <= set(_components(one))) or asked
     return tuple(one for one in fitting if one in (job.families or fitting))

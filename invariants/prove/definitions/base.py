@@ -1,51 +1,56 @@
-"""The interface of a mistake in a definition.
+"""The registry of wrong definitions: mistakes that only logits show.
 
 The core, its books and the fingerprints of pages take a definition as it is: a window that is too
-short, or a state of the wrong token, is a wrong answer that they call right. Each file defines
-
-    TITLE     one sentence: what is taken for something else
-    FAMILIES  names of the families whose logits show it
-    plant     plant(patch), as of a planted bug (see invariants/planted)
+short, or a state of the wrong token, is a wrong answer that they call right. Each is declared in
+`catalogue` as a planted bug is (see invariants/planted). The catalogue needs a library, so it is
+imported when one is loaded; its names are read from its source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from hicache.core import registry
-from hicache.transformers.describing import kinds
 
-from ...planted.base import Patch, planting
+from ...planted.base import Bug, Function, declared, planting
 
-DEFINITIONS = "invariants.prove.definitions"
-
-
-class WrongDefinition(Protocol):
-    """The contents of a file."""
-
-    TITLE: str
-    FAMILIES: tuple[str, ...]
-
-    def plant(self, patch: Patch) -> None: ...
+_CATALOGUE = Path(__file__).with_name("catalogue.py")
+_WRONG: dict[str, Bug] = {}
 
 
+def wrong(
+    owner: Any = None, attribute: str = "", *, families: tuple[str, ...]
+) -> Callable[[Function], Function]:
+    """Registers a function as a wrong definition, as `bug` registers a planted bug."""
+    return declared(_WRONG, owner, attribute, {"families": families})
+
+
+@cache
 def names() -> list[str]:
-    """Names of all: file names with hyphens for underscores."""
-    return [name.replace("_", "-") for name in registry.names(DEFINITIONS)]
+    """Names of all: of the functions of the catalogue, with hyphens for underscores."""
+    functions = ast.parse(_CATALOGUE.read_text(encoding="utf-8")).body
+    found = [one.name for one in functions if isinstance(one, ast.FunctionDef)]
+    return sorted(name.replace("_", "-") for name in found)
 
 
-def load(name: str) -> WrongDefinition:
+def load(name: str) -> Bug:
     """Raises CallerError for an unknown name."""
-    found: WrongDefinition = registry.load(DEFINITIONS, name)
-    return found
+    wanted = name.replace("_", "-")
+    if wanted not in names():
+        raise registry.unknown("definitions", name, names())
+    import_module(f"{__package__}.{_CATALOGUE.stem}")
+    return _WRONG[wanted]
 
 
 @contextmanager
-def planted(name: str) -> Iterator[WrongDefinition]:
+def planted(name: str) -> Iterator[Bug]:
     """Plants the mistake of that name within the block."""
-    wrong = load(name)
-    kinds()  # a file that is first imported while something is planted would keep it
-    with planting(wrong.plant):
-        yield wrong
+    found = load(name)
+    with planting(found.plant):
+        yield found
