@@ -18,7 +18,7 @@ from .hand import PLAIN
 from .ops.base import Operation
 from .ops.hoard import RIVALS
 from .play import Outcome, replay
-from .schedules.script import Script
+from .schedules import Script
 from .tapes.tape import Act, Entry, Tape
 
 MOST_OPERATIONS = 5

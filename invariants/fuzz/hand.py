@@ -47,7 +47,7 @@ from .faults.base import LOST, NONE, Fault, kind_of
 from .reach.gauges import Gauges
 from .reach.probes import Probes
 from .records import Issued, Job, Pending
-from .schedules.base import by_time, schedule_of
+from .schedules import by_time, schedule_of
 from .shelf import ACTIONS, Shelf
 from .tapes.tape import Act
 

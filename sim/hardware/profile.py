@@ -1,8 +1,8 @@
 """Hardware profiles: the record of an accelerator, and the lookup by name.
 
 Lives here: the record, the rates that follow from it, and the lookup. The figures with their
-sources are in sim/hardware/profiles, one accelerator per file, or in a file that `hicache
-calibrate` wrote (see measured). Does not contain formulas about models (see sim/times).
+sources are in `published`, or in a file that `hicache calibrate` wrote (see measured). Does not
+contain formulas about models (see sim/times).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hicache.core.errors import CallerError
 
 from . import measured
 from .curve import Curve
+from .published import PUBLISHED
 
-_PROFILES = "sim.hardware.profiles"
 _RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
 _PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes")
 _NOT_MEASURED = ("name", "curves", "geometry", "link_both_permille", *_RATES, *_PUBLISHED)
@@ -95,20 +95,22 @@ class HardwareProfile:
         return self.reached_link_bytes_per_s * permille // 1000
 
 
+_KNOWN = {name: HardwareProfile(name, **figures) for name, figures in PUBLISHED.items()}
+
+
 def names() -> list[str]:
     """Names of all profiles, sorted."""
-    return registry.names(_PROFILES)
+    return sorted(_KNOWN)
 
 
 def get(name: str) -> HardwareProfile:
     """Returns the profile of that name or file. Raises CallerError, which lists the known names."""
     if measured.is_path(name):
         return of(read(name))
-    if name.replace("_", "-") not in names():
+    spelled = name.replace("_", "-")
+    if spelled not in _KNOWN:
         raise registry.unknown("hardware", name, names())
-    profile = registry.load(_PROFILES, name).PROFILE
-    assert isinstance(profile, HardwareProfile), f"{name} holds no profile"
-    return profile
+    return _KNOWN[spelled]
 
 
 def read(path: str) -> measured.Measured:

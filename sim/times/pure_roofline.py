@@ -16,7 +16,7 @@ pass takes the longer of compute and memory time: Williams, Waterman, Patterson,
 Attention is counted exactly under the causal mask. A layer of routed experts reads at most as many
 experts as its tokens choose. A layer with a window attends to min(i + 1, window) tokens, and in
 decode to at most its share of the summed context. A layer without keys and values does not attend.
-Figures of models: hicache/models; of hardware: sim/hardware/profiles.
+Figures of models: hicache/models; of hardware: sim/hardware.
 
 Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the expansion
 of cached latents in an MLA prefill, what an engine adds, and how experts and attention are spread

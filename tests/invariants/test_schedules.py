@@ -24,7 +24,7 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.ops.arrive import pack
 from invariants.fuzz.records import Pending
-from invariants.fuzz.schedules.base import names, schedule_of
+from invariants.fuzz.schedules import names, schedule_of
 from invariants.fuzz.spell import TOKEN, spelled
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads

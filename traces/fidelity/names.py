@@ -1,7 +1,7 @@
 """One name for each GPU, engine, model and precision, whatever a source calls it.
 
 "H100 SXM 80GB", "H100 80GB HBM3" and "H100" are one accelerator. The names are those of
-sim/hardware/profiles and hicache/models where the project has them. Does not look whether it has.
+sim/hardware and hicache/models where the project has them. Does not look whether it has.
 """
 
 from __future__ import annotations

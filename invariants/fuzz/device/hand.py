@@ -32,7 +32,7 @@ from ..executors import DeviceSettings
 from ..faults.base import kind_of
 from ..hand import Hand
 from ..records import Job, Pending
-from ..schedules.base import by_time
+from ..schedules import by_time
 from .planned import Plan
 from .rig import Rig
 from .states import DeviceStates

@@ -36,7 +36,7 @@ from ..faults.base import LOST, Fault, Player, kind_of
 from ..faults.skew import lane_of
 from ..reach.probes import Probes
 from ..records import Pending
-from ..schedules.base import Schedule
+from ..schedules import Schedule
 from ..shelf import ACTIONS, Shelf
 from ..tapes.tape import Act
 from .alike import compare_answers, compare_touched, compare_trees

@@ -28,7 +28,7 @@ from hicache.runtime import recording_format
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from ..executors import REPLIES, model_of, settings_of
-from ..schedules.base import schedule_of
+from ..schedules import schedule_of
 from . import lines
 
 FORMAT, VERSION = "hicache-fuzz", 1

@@ -1,0 +1,175 @@
+"""Schedules: the order in which the host takes due replies.
+
+A tape's order is "name" or "name:1:2:3": a schedule and its integer parameters, so the tape
+contains the whole schedule. One schedule serves one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hicache.core.errors import CallerError
+
+from .draws import Draws
+from .records import Pending
+from .tapes.lines import quoted
+
+DIGITS = 18
+MOST = 4  # options of a script
+POLL = "poll"
+SOURCES = ("Load", "Backup", "Prefill", POLL)
+PATIENCE = 3  # empty polls before the poll gets the lowest priority
+LANES = ("Load", "Backup", "Prefill", "Lookup", "Fetch", "Store", "Delete")
+
+
+class Schedule:
+    """Takes replies in the order of their due times; drawn ties order equal times. Subclasses
+    override this. later: returns the delay of a reply for the `delay` of its act.
+    """
+
+    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
+        """Returns the next reply to take, or None to leave the others for later."""
+        return min(ready, key=by_time)
+
+    def offers(self, now: int, pending: Sequence[Pending]) -> list[Pending]:
+        """Returns the replies that `choose` may choose from."""
+        return [one for one in pending if one.due <= now]
+
+    def later(self, delay: int) -> int:
+        return delay
+
+
+def by_time(one: Pending) -> tuple[int, int, int]:
+    return (one.due, one.tie, one.number)
+
+
+class Heavy(Schedule):
+    """Heavy-tailed delays: most replies are quick, a few take a thousand times as long."""
+
+    def later(self, delay: int) -> int:
+        return 1 << delay * 7 % 12
+
+
+class Priority(Schedule):
+    """Takes due replies in order of their drawn ties, and so in any order."""
+
+    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
+        return min(ready, key=lambda one: (one.tie, one.due, one.number))
+
+
+class Starve(Schedule):
+    """Delays the replies of one kind of action (0 loads, 1 backups, 2 passes, 3 lookups, 4 fetches,
+    5 stores, 6 deletes) while others can be taken; with a second number n, also while fewer than n
+    replies of this kind are pending.
+    """
+
+    def __init__(self, lane: str, most: int) -> None:
+        self.lane, self.most = lane, most
+
+    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
+        starved = [one for one in pending if type(one.action).__name__ == self.lane]
+        others = [one for one in ready if type(one.action).__name__ != self.lane]
+        if others:
+            return min(others, key=by_time)
+        full = len(starved) >= self.most or len(starved) == len(pending)
+        return min(ready, key=by_time) if full else None
+
+
+class Pct(Schedule):
+    """PCT: each source has a priority and the highest goes first. At d - 1 random steps, that
+    source gets the lowest priority.
+
+        pct:key:depth:steps
+
+    Sources are the three kinds of actions and the host poll. If the poll goes first, replies are
+    left for later. Only steps with a choice count. With n sources and k steps, a bug that needs d
+    ordered events is found with a probability of at least 1 / (n * k**(d - 1)): Burckhardt et al.,
+    "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010.
+    """
+
+    def __init__(self, key: int, depth: int, steps: int) -> None:
+        draws = Draws(key, "pct")
+        left = list(SOURCES)
+        self.order = [left.pop(draws.below(len(left))) for _ in SOURCES]
+        self.changes = {draws.below(steps) for _ in range(depth - 1)}
+        self.step = self.polls = 0
+
+    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
+        there = {type(one.action).__name__ for one in ready} | {POLL}
+        first = next(name for name in self.order if name in there)
+        if len(there) > 1:
+            if self.step in self.changes:
+                self._last(first)
+                first = next(name for name in self.order if name in there)
+            self.step += 1
+        if first == POLL:
+            self.polls += 1
+            if self.polls % PATIENCE == 0:
+                self._last(POLL)
+            return None
+        return min((one for one in ready if type(one.action).__name__ == first), key=by_time)
+
+    def _last(self, name: str) -> None:
+        self.order.remove(name)
+        self.order.append(name)
+
+
+class Script(Schedule):
+    """A script: the n-th choice takes the option of the n-th number; after the last number, the
+    first option.
+
+    All pending replies are options, due or not, and so is leaving them all for later. `asked` holds
+    the number of options of each choice, from which an enumeration continues.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = list(numbers)
+        self.asked: list[int] = []
+        self.chosen: list[int] = []
+
+    def offers(self, now: int, pending: Sequence[Pending]) -> list[Pending]:
+        return sorted(pending, key=lambda one: one.number)[:MOST]
+
+    def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
+        at, options = len(self.asked), len(ready) + 1
+        value = self.numbers[at] % options if at < len(self.numbers) else 0
+        self.asked.append(options)
+        self.chosen.append(value)
+        return ready[value] if value < len(ready) else None
+
+
+def _starve(numbers: Sequence[int]) -> Schedule:
+    lane, most = (*numbers, 0, 0)[:2] if len(numbers) != 1 else (numbers[0], 4)
+    return Starve(LANES[lane % len(LANES)], most or 4)
+
+
+def _pct(numbers: Sequence[int]) -> Schedule:
+    key, depth, steps = (*numbers, 0, 3, 64)[:3] if not numbers else (*numbers, 3, 64)[:3]
+    return Pct(key, max(1, depth), max(1, steps))
+
+
+_MAKE: dict[str, Callable[[Sequence[int]], Schedule]] = {
+    "heavy": lambda numbers: Heavy(),
+    "pct": _pct,
+    "priority": lambda numbers: Priority(),
+    "script": Script,
+    "starve": _starve,
+    "time": lambda numbers: Schedule(),
+}
+
+
+def names() -> list[str]:
+    return sorted(_MAKE)
+
+
+def schedule_of(order: str) -> Schedule:
+    """Returns the schedule of a tape's order. Raises CallerError."""
+    name, _, rest = order.partition(":")
+    numbers = rest.split(":") if rest else []
+    plain = all(one.isascii() and one.isdigit() and len(one) <= DIGITS for one in numbers)
+    if name not in _MAKE or not plain:
+        raise CallerError(
+            f"order: expected one of {', '.join(names())}, with numbers of at most {DIGITS} "
+            f"digits behind colons, found {quoted(order)}"
+        )
+    return _MAKE[name]([int(one) for one in numbers])
