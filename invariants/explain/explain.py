@@ -225,7 +225,8 @@ def decisive(source_lines: Sequence[SourceLine]) -> SourceLine | None:
 
 def _is_plumbing(source_line: SourceLine) -> bool:
     folder, _, name = source_line.file.rpartition("/")
-    return name in PLUMBING or folder == "hicache/devices"
+    in_core = folder.startswith("hicache/core")  # planted bugs have files of the same names
+    return (in_core and name in PLUMBING) or folder == "hicache/devices"
 
 
 def handler(event: Event) -> SourceLine | None:

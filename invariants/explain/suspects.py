@@ -58,9 +58,9 @@ def evidence(
     _placed(found, before)
     _worded(found, failure, difference)
     for function, kinds in found.items():
-        name = function.file.rpartition("/")[2]
-        kinds["runtime"] = not function.file.startswith("hicache/core/")
-        kinds["record"] = name in RECORDS
+        in_core, name = function.file.startswith("hicache/core/"), function.file.rpartition("/")[2]
+        kinds["runtime"] = not in_core
+        kinds["record"] = in_core and name in RECORDS
     return found
 
 

@@ -149,7 +149,7 @@ def test_a_crash_names_the_line_that_it_came_from() -> None:
     assert said.source_lines[0].file == "hicache/core/ledger.py"
     whom = explain.named(account)
     assert {one.kind for one in whom} == {"page"}  # all pages of the copy
-    assert explain.places(account, whom)[0].source_line.function == "_twice"
+    assert explain.places(account, whom)[0].source_line.function == "failed_backup_freed_twice"
     assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
 
 
