@@ -1,4 +1,4 @@
-"""Figures of docs/components.md: what the page says is what its commands print.
+"""Figures of docs/benchmarks.md: what the page says is what its commands print.
 
 The drawn lives of docs/figures.md take minutes: tests/bench/test_bench_lives.py compares them.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from traces.cli import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "components.md"
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 CLIENTS = "--num-clients 10 --num-rounds 12 --request-tokens 256 --output-tokens 256"
 SIZES = "--components full,mamba --mamba-states 50 --device-tokens 1M --check off"
 
