@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Cached, Granted, Prefill, StateSlots
+from hicache.core.actions import Cached, Evicted, Granted, Prefill, StateSlots
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
@@ -61,8 +61,13 @@ class Leaves(Check):
 
     def _filled(self, book: Book, states: tuple[StateSlots, ...], number: int) -> None:
         for slots in states:
-            free = book.pages[book.index_of(slots.component)].free
-            if free and -1 in slots.checkpoint_slots:
+            late = sum(  # what was evicted by this event may have come too late
+                len(one.pages)
+                for one in book.outcomes
+                if type(one) is Evicted and one.tier == 0 and one.component == slots.component
+            )
+            free = book.pages[book.index_of(slots.component)].free - late
+            if free > 0 and -1 in slots.checkpoint_slots:
                 self.fail(
                     f"request {number}: {free} slots of {slots.component} are free, and its "
                     f"checkpoint slots are {slots.checkpoint_slots}",
