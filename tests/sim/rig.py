@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core import registry
-from hicache.core.types import PageState, Tier
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
@@ -81,17 +80,3 @@ def run(
 def tokens(text: str) -> list[int]:
     """PAGE tokens per letter."""
     return np.repeat([ord(letter) for letter in text], PAGE).tolist()
-
-
-def idle(world: World) -> None:
-    """Nothing admitted, in flight, locked or lent; every page of every pool is free or cached."""
-    view = world.core.view
-    assert not view.requests
-    assert not view.flights
-    assert world.controller.unanswered == 0
-    for tier in (Tier.DEVICE, Tier.HOST):
-        for index in range(len(view.components)):
-            pool = view.pool(tier, index)
-            assert pool.counts[PageState.FREE] + pool.counts[PageState.CACHED] == pool.capacity
-            assert pool.protected == 0
-            assert not pool.loans.any()

@@ -19,8 +19,9 @@ from sim.errors import HazardError
 from sim.hardware.profile import scaled_host_bandwidth
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
+from tests.sim.judged.runs import idle
 from tests.sim.judged.workloads import PAGE, Prompts, shared_prefixes
-from tests.sim.rig import PROFILE, SMALL, WORLDS, idle, make, run
+from tests.sim.rig import PROFILE, SMALL, WORLDS, make, run
 
 _OFF = WorldOptions(checks="off")
 
@@ -178,6 +179,7 @@ def test_ctrl_c_keeps_partial_results() -> None:
 
 _SCRIPT = """
 from tests.sim.judged.workloads import shared_prefixes
+from tests.sim.judged.runs import idle
 from tests.sim.rig import make
 from sim.options import EngineOptions
 result = make(shared_prefixes(5, 40), 20, 50, engine=EngineOptions(token_budget=32)).run()
