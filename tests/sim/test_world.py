@@ -179,7 +179,6 @@ def test_ctrl_c_keeps_partial_results() -> None:
 
 _SCRIPT = """
 from tests.sim.judged.workloads import shared_prefixes
-from tests.sim.judged.runs import idle
 from tests.sim.rig import make
 from sim.options import EngineOptions
 result = make(shared_prefixes(5, 40), 20, 50, engine=EngineOptions(token_budget=32)).run()
