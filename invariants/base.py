@@ -18,22 +18,23 @@ them in `totals`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from hicache.core.actions import Outcome
 from hicache.core.errors import About
 from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 
 from .books.book import Book
 from .books.mirror import NodeMirror
-from .reasons import Reason
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
+
+SENTENCE = "The core answers each event as the specification does."
 
 
 class Violation(AssertionError):
@@ -63,6 +64,28 @@ class Violation(AssertionError):
         lines += [f"    {line}" for line in self.story] or ["    (nothing on record)"]
         lines.append(f"replay: {self.replay or '(no command given)'}")
         return "\n".join(lines)
+
+
+class NotSpecifiedError(AssertionError):
+    """The core differs from the specification. kind: equal for differences of the same sort. at:
+    index of the outcome that differs. expected, found: the outcomes, None where there is none."""
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        about: Sequence[About],
+        at: int = -1,
+        expected: Outcome | None = None,
+        found: Outcome | None = None,
+    ) -> None:
+        super().__init__(f"{kind}: {SENTENCE}\n    {text}")
+        self.kind = kind
+        self.text = text
+        self.about = tuple(about)
+        self.at = at
+        self.expected = expected
+        self.found = found
 
 
 class Deviation(AssertionError):
@@ -117,9 +140,6 @@ class Check:
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
-    def __init__(self) -> None:
-        self.excuses: Counter[Reason] = Counter()  # judgements that it forgave, by reason
-
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
 
@@ -141,12 +161,6 @@ class Check:
 
     def still(self, book: Book, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
-
-    def excuse(self, reason: Reason) -> None:
-        """Counts a judgement that the check forgives, or cannot make, for this reason. A sentence
-        that does not apply at all, as to another kind of event, is no judgement.
-        """
-        self.excuses[reason] += 1
 
     def fail(self, equation: str, *about: About) -> NoReturn:
         """Reports a failure with its figures. about: the objects whose story explains it."""

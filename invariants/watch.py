@@ -13,37 +13,38 @@ checks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
 from hicache.core.events import Event, FetchDone, Flushed, StoreDone
-from hicache.core.eviction_policies.base import second_chance_of
 from hicache.core.view import CoreView
 
-from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
+from .against import Against
+from .base import (
+    HARNESS,
+    KINDS,
+    SENTENCE,
+    Broken,
+    Check,
+    NotSpecifiedError,
+    Violation,
+    check_names,
+    load_check,
+    overrides,
+)
 from .books import story
 from .books.book import Book
 from .books.mirror import DEVICE, DUPLICATE, HOST
-from .books.orders import Queue
+from .books.nodes import Queue
 from .books.recount import Mismatch, compare, recount
 from .books.replies import REPLIES
 
 AUDIT_EVERY = 64
-SHAPES = ("node", "totals", "issue", "see", "audit", "still")
+SPECIFIED_PAGES = 512  # in use, up to which the specification runs beside a replay
 Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
-Excuses = Counter[tuple[str, str]]  # by the name of a check and a reason
-
-
-def excuses_by_check(excuses: Excuses) -> dict[str, dict[str, int]]:
-    """How many judgements were forgiven: check, reason, number."""
-    found: dict[str, dict[str, int]] = {}
-    for (check, reason), count in sorted(excuses.items()):
-        found.setdefault(check, {})[reason] = count
-    return found
 
 
 def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
@@ -62,26 +63,19 @@ def _failed(event: Event) -> bool:
     return type(event) in REPLIES and getattr(event, "ok", True) is False
 
 
-def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
-    def asked(*args: Any) -> None:
-        if check.name in noticed:
-            return
-        try:
-            ask(*args)
-        except Broken:
-            noticed.append(check.name)
-
-    return asked
-
-
 class Watch:
-    """Observes one core during its whole life. Raises Violation to stop the run."""
+    """Observes one core during its whole life. Raises Violation to stop the run.
+
+    most_pages: with `every`, the specification runs beside the core while no more pages are in use
+    (see `Against`); 0: never.
+    """
 
     def __init__(
         self,
         level: Level = "every",
         replay_command: str = "",
         checks: Sequence[Check] | None = None,
+        most_pages: int = 0,
     ) -> None:
         self.level = level
         self.replay_command = replay_command
@@ -91,6 +85,8 @@ class Watch:
         self.violations = 0
         self.operations = 0
         self.book: Book | None = None
+        self.most_pages = most_pages
+        self._against: Against | None = None
         self._story = story.Story()
         self._event: Event | None = None  # the last event given to the core
         self._since_audit = 0
@@ -116,16 +112,6 @@ class Watch:
                     table.setdefault(kind, []).append(getattr(one, shape))
         return table
 
-    def note(self, noticed: list[str]) -> None:
-        """Makes failures silent: the name of a failing check goes into `noticed`, and the check
-        does not run again. Call it before the first event.
-        """
-        for one in self.checks:
-            for shape in SHAPES:
-                if overrides(one, shape):
-                    setattr(one, shape, _noting(one, getattr(one, shape), noticed))
-        self._ask()
-
     def on_event(self, event: Event, view: CoreView) -> None:
         if self.level == "off":
             return
@@ -135,8 +121,10 @@ class Watch:
             if self.book.width == 1:
                 self.checks = [one for one in self.checks if not one.of_several]
                 self._ask()
+            if self.level == "every" and self.most_pages:
+                self._against = Against(view.config, self.most_pages)
         if self.level == "every":
-            self.book.before(event, view)
+            self.book.before(event)
             if type(event) in REPLIES and type(event) in self._issue:
                 self._guard(self._ask_before, event, view)
 
@@ -149,34 +137,27 @@ class Watch:
         if self.level == "every":
             self.incremental += 1
             self._guard(self._step, event, outcomes, view)
+            if self._against is not None:
+                self._guard(self._against.on_outcomes, event, outcomes, view)
         else:
             self.book.glance(event)
         if _failed(event) or type(event) is Flushed or self._since_audit >= self.audit_every:
             self.audit(view)
 
     @property
-    def unjudged(self) -> str:
-        """Describes what the checks cannot judge in this run; empty if they judge everything."""
-        if self.book is None or self.book.nodes.declared.key is not None:
-            return ""
-        name = self.book.eviction.name
-        if self.book.nodes.chances is not None:
-            hosted = self.book.config.has_host
-            return f"the order of evictions from host under {name}" if hosted else ""
-        if second_chance_of(self.book.eviction) is not None:
-            return f"the order of evictions under {name} with several components"
-        return f"the order of evictions: policy {name} declares none"
+    def specified(self) -> int:
+        """In how many operations the specification decided the same."""
+        return self._against.compared if self._against is not None else 0
 
     @property
-    def excuses(self) -> Excuses:
-        """How many judgements were forgiven, by check and reason."""
-        return Counter(
-            {
-                (one.name, reason): count
-                for one in self.checks
-                for reason, count in one.excuses.items()
-            }
-        )
+    def unjudged(self) -> str:
+        """What the specification could not judge in this run; empty if it judged every event."""
+        if self._against is None or self.specified == self.operations:
+            return ""
+        if self._against.unspecified:
+            return f"decisions: {self._against.unspecified}"
+        left = self.operations - self.specified
+        return f"decisions in the last {left:,} events: more than {self.most_pages:,} pages in use"
 
     @property
     def audit_every(self) -> int:
@@ -268,6 +249,12 @@ class Watch:
                 lines,
                 self.replay_command,
                 finding.about,
+            ) from None
+        except NotSpecifiedError as found:
+            self.violations += 1
+            lines = self._told(found.about)
+            raise Violation(
+                found.kind, SENTENCE, found.text, lines, self.replay_command, found.about
             ) from None
         except Mismatch as finding:
             self.violations += 1

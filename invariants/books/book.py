@@ -28,30 +28,22 @@ from hicache.core.actions import (
     Store,
 )
 from hicache.core.events import (
-    AdmitWanted,
     Arrived,
     ContinueWanted,
     Event,
     Finished,
     Flushed,
-    MatchWanted,
     PagesWanted,
-    PrefillDone,
     Retracted,
 )
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
-from .kept.chances import chances_of
-from .kept.room import choose_again
-from .kept.wants import WantBook
-from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, evicted_after_use, made_of, note_checkpoint_slots
+from .kinds import kinds_of
+from .leaving import commit, note_checkpoint_slots
 from .nodes import NodeBook
-from .orders import order_of
 from .pages import PageBook
 from .pins import follow, pin
-from .reference import find
 from .replies import REPLIES, answer
 from .requests import RequestBook, RequestMirror, tags_of
 from .storage import StorageBook
@@ -67,7 +59,7 @@ from .tickets import (
     moves_of_pieces,
     uses_of,
 )
-from .waiting import WritingBack, evicted_by, lacked, writing_back
+from .wants import WantBook
 
 _ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
 Issue = Callable[["Book", Outcome, CoreView], None]
@@ -83,7 +75,7 @@ class Book:
         config = view.config
         self.page_size = config.page_size
         self.config = config
-        self.eviction, self.writes = view.eviction, view.writes  # their declared properties
+        self.writes = view.writes  # its declared properties
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
         self._indices = {kind.name: kind.at for kind in kinds}
@@ -93,71 +85,31 @@ class Book:
             for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
-        self.chances = chances_of(self.eviction, self.pages[: self.width])
         self.nodes = NodeBook(
-            self.pages,
-            kinds,
-            needs_of(kinds, self.eviction.whole_path),
-            order_of(self.eviction),
-            self.chances,
-            config.page_size,
-            config.kv_events or config.has_host,
+            self.pages, kinds, config.page_size, config.kv_events or config.has_host
         )
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
         self.storage = StorageBook(config, kinds, self.pages[self.width :])
-        self.wants = WantBook(self.pages, kinds, self.nodes)
-        self.nodes.ages.costs = (config.recompute_token_cost, config.recompute_position_cost)
+        self.wants = WantBook(self.pages, self.nodes)
         self.operations = 0
         self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.changed: list[PageBook] = []  # pools with pages that changed owners or ended a use
-        self.free_before = [book.capacity for book in self.pages]
-        self.evictable_before = [0] * len(self.pages)
-        self.idle_before = [0] * self.width  # of state components, before a pass is answered
-        self.writing_back_before = [WritingBack(0, 0)] * self.width
-        self.clock_before = 0
         self.moves: list[Move] = []  # of the transfer that is being filed
         self.uses: list[Use] = []  # of the pass that is being filed
         self.missing: list[str] = []  # used paths that are not in the tree
         self.answered: Ticket | None = None  # the ticket that this event answers
-        self._arriving = RequestMirror(-1, Key(b"", 1), 0, 0, self.width)
-        self.left: tuple[RequestMirror, Tags, list[int]] | None = (
-            None  # a request that committed and left
-        )
+        self.left: Tags | None = None  # of a request that committed and left
         self.parted: list[RequestMirror] = []  # requests that are no longer admitted
 
-    def before(self, event: Event, view: CoreView) -> None:
-        """Records the state before the core handles the event."""
+    def before(self, event: Event) -> None:
+        """Before the core handles the event."""
         self.event = event
-        for slot, book in enumerate(self.pages):
+        for book in self.pages:
             book.begin()
-            self.free_before[slot], self.evictable_before[slot] = book.free, book.evictable
-        self.clock_before = self.nodes.clock
-        if self.writes.on_evict:
-            self.writing_back_before = [
-                writing_back(self.tickets, index) for index in range(self.width)
-            ]
-        kind = type(event)
-        if kind is Arrived:
-            key, pages = event.key, event.match_pages  # type: ignore[union-attr]
-            req = RequestMirror(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
-            req.priority = event.priority  # type: ignore[union-attr]
-            self._expect(req)
-            self._arriving = req
-        elif kind is PrefillDone:
-            for one in self.kinds:
-                if not one.positional:
-                    self.idle_before[one.at] = self.pages[one.at].idle()
-        elif kind is AdmitWanted or kind is MatchWanted:
-            known = self.requests.by_id.get(event.request)  # type: ignore[union-attr]
-            if known is not None:
-                self._expect(known)
-
-    def _expect(self, req: RequestMirror) -> None:
-        req.expected = find(req.known, self.nodes.resident, self.kinds)
 
     def pool(self, tier: int, index: int = 0) -> PageBook:
         """The page book of a component on a tier."""
@@ -179,12 +131,14 @@ class Book:
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
-        self.storage.begin()
-        self.wants.begin(event, self.config.ttl_periods)
+        self.wants.moved = []
         if type(event) is Arrived:
-            self.requests.by_id[event.request] = self._arriving
+            req = RequestMirror(
+                event.request, event.key, event.length, event.match_pages, self.width
+            )
+            self.requests.by_id[event.request] = req
             self.nodes.stride = event.key.stride
-            self.storage.arrive(event, self._arriving.tags[: event.match_pages])
+            self.storage.arrive(event, req.tags[: event.match_pages])
         if type(event) in REPLIES:
             self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
@@ -195,7 +149,6 @@ class Book:
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
             self.wants.flushed()
-        choose_again(self, event, outcomes)
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
         if self.width > 1:  # a chunk allocates pages of windows
@@ -215,23 +168,17 @@ class Book:
         self._heard(event, outcomes)
         for request_id in touched:
             self._admit(request_id, view)
-        self.nodes.newcomers_priority = self.requests.priority_of(self.storage.owner_of(event))
         self.nodes.claim()
-        if self.chances is not None:
-            self.chances.settle(self.nodes.dirty.values())
         self.requests.claim()
         follow(self.tickets, self.nodes, self.answered)
         for ticket in self.tickets.fresh:
-            if type(ticket.action) is Backup and self.writes.on_evict:
-                lacking = lacked(self.pages[: self.width], self.free_before)
-                ticket.evicts = evicted_by(ticket.action, event, outcomes, self.kinds, lacking)
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
         self.storage.write(self.tickets.fresh)
-        self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
+        self.storage.hear(event, outcomes, self.answered)
         self._advance_clock(outcomes)
-        self.wants.hear(event, list(outcomes))
+        self.wants.hear(event, view)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()
@@ -261,14 +208,10 @@ class Book:
                 load.request = -1
         event = self.event
         if type(event) is Retracted:
-            again = RequestMirror(
+            self.requests.by_id[request_id] = RequestMirror(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
-            again.may_load, again.priority = req.may_load, req.priority
-            self.requests.by_id[request_id] = again
-        elif type(event) in REPLIES:
-            req.may_load = False  # it was restarted
-        else:
+        elif type(event) not in REPLIES:  # else it was restarted
             del self.requests.by_id[request_id]
 
     def _read(self, action: Filed) -> None:
@@ -300,7 +243,6 @@ class Book:
             req.load = action.flight
         else:
             req.prefill, req.states = action.flight, action.states  # type: ignore[union-attr]
-            req.filled = max(req.filled, -(-action.end_token // self.page_size))  # type: ignore[union-attr]
 
     def _shared(self, request_id: RequestId) -> int:
         """Leading positions that a request shares, when a pass of it begins."""
@@ -337,15 +279,9 @@ class Book:
             req.rehold = True
             if kind is Cached:
                 req.boundary = int(item.pages)  # type: ignore[union-attr]
-                req.made = branch_of(req, self.kinds, self._since(), self.page_size)
                 self.requests.lower(req, req.computed_tokens)
             else:
                 self.requests.admit(req, item)  # type: ignore[arg-type]
-
-    def _since(self) -> int:
-        """The first token of the pass that this event ended, or 0."""
-        action = self.answered.action if self.answered is not None else None
-        return action.start_token if type(action) is Prefill else 0
 
     def _admit(self, request_id: RequestId, view: CoreView) -> None:
         req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
@@ -358,41 +294,28 @@ class Book:
         self.requests.retract(req, request, awaited)
 
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
-        """Advances the clock by one tick per use of a path, at its admission or insertion. What was
-        evicted before it ages a component by its former rank."""
-        nodes = self.nodes
-        nodes.ages.hear(outcomes, nodes, self.clock_before, late=False)
+        """Advances the clock by one tick per use of a path: at an admission, at an insertion, and
+        when a request commits and leaves."""
         for item in outcomes:
             if type(item) is Admitted:
-                req = self.requests.by_id.get(item.request)
-                if req is not None:
-                    req.used = 0
-                    self._use(req, req.tags, item.device_pages + item.host_pages)
+                self._use(item.request, item.device_pages + item.host_pages)
             elif type(item) is Cached:
-                req = self.requests.by_id.get(item.request)
-                if req is not None:
-                    gone = evicted_after_use(outcomes, self.nodes.clock) if req.made else ()
-                    made = made_of(req, self.nodes, self.kinds, gone)
-                    self._use(req, req.tags, item.pages, made)
+                self._use(item.request, item.pages)
         if self.left is not None:
-            req, tags, ends = self.left
-            self._use(req, tags, ends[0], ends[1:])
-        nodes.ages.hear(outcomes, nodes, self.clock_before, late=True)
+            self.nodes.clock += 1
+            self.nodes.left(self.left)
 
-    def _use(self, req: RequestMirror, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
-        """Files a use of the boundary at `pages`, and of the boundaries `above` made with it."""
-        self.nodes.clock += 1
-        since, req.used = req.used, max(req.used, pages)
-        if not pages:
+    def _use(self, request: RequestId, pages: int) -> None:
+        """Files a use of a request's boundary at `pages`."""
+        req = self.requests.by_id.get(request)
+        if req is None:
             return
-        if pages > len(tags) or not self.nodes.used(
-            int(tags[pages - 1]), above, req.priority, since
-        ):
+        self.nodes.clock += 1
+        if pages and (pages > len(req.tags) or not self.nodes.used(int(req.tags[pages - 1]))):
             self.missing.append(f"{pages} pages of request {req.id} end at no node")
 
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         req = self.requests.by_id.get(request)
         if req is not None:
-            tags = tags_of(key)
-            made = commit(req, tags, length, self.pages, self.kinds, self.page_size)
-            self.left = (req, tags, made)
+            self.left = tags_of(key)
+            commit(req, self.left, length, self.pages, self.kinds, self.page_size)

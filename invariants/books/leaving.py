@@ -1,4 +1,4 @@
-"""The bytes that a finished request commits, and the boundaries that an insertion makes.
+"""The bytes that a finished request commits.
 
 Lives here: the arithmetic of committed tokens on the page books. Does not change the tree.
 """
@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core.actions import Evicted, Outcome, StateSlots
-from hicache.core.types import Tier
+from hicache.core.actions import StateSlots
 
 from .kinds import Kind
-from .mirror import valid
-from .nodes import NodeBook
 from .pages import PageBook
 from .requests import RequestMirror
 from .tags import POISON, Tags
@@ -25,12 +22,11 @@ def commit(
     device: Sequence[PageBook],
     kinds: Sequence[Kind],
     page_size: int,
-) -> list[int]:
+) -> None:
     """Files the content of decoded pages and states when a request leaves.
 
     After the tokens that prefills computed, the engine guarantees the bytes by position, and the
-    states that decoding left in the checkpoint slots. Returns the boundaries in pages, deepest
-    first, for which the request has everything; if there are none, the boundary that it shares.
+    states that decoding left in the checkpoint slots.
     """
     known = min(req.computed_tokens // page_size, len(req.tags))
     pages = min(len(tags), len(req.tables[0]))
@@ -42,16 +38,6 @@ def commit(
         elif pages > known:
             table = req.tables[kind.at][known:pages]
             book.content[table[table >= 0]] = tags[known:pages][table >= 0]
-    if len(kinds) == 1:
-        return [pages]
-    made = [
-        depth
-        for depth in range(pages, req.boundary, -1)
-        if all(_has(req, kind, device[kind.at], tags, depth) for kind in kinds)
-    ]
-    if all(kind.positional for kind in kinds):
-        made = made[:1]  # every depth is possible; only the last one is made
-    return made or [req.boundary]
 
 
 def note_checkpoint_slots(req: RequestMirror, states: tuple[StateSlots, ...], room: int) -> None:
@@ -90,57 +76,3 @@ def _left_in_checkpoint_slots(
     if last >= 0 and depth > req.computed_tokens:
         fine = depth > req.refilled_at_tokens and depth <= len(tags) * page_size
         book.content[last] = tags[depth // page_size - 1] if fine else POISON
-
-
-def _has(req: RequestMirror, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:
-    """Whether the request owns or shares what this boundary requires of a component."""
-    if not kind.positional:
-        own = req.own[kind.at]
-        return bool((book.content[own] == tags[depth - 1]).any())
-    if not kind.at:
-        return True
-    return bool((req.tables[kind.at][max(0, depth - kind.need) : depth] >= 0).all())
-
-
-def branch_of(req: RequestMirror, kinds: Sequence[Kind], since: int, page_size: int) -> int:
-    """Returns the boundary that an insertion makes above its last one, or 0.
-
-    It is at the depth to which the prompt was cached, if that is deeper than the reused depth:
-    other prompts are likely to branch there. 0 if the pass began (at token `since`) behind it, or
-    if the request lacks the window pages.
-    """
-    if len(kinds) == 1:
-        return 0
-    each = max(kind.interval for kind in kinds)
-    depth = req.branch_pages * page_size // each * each // page_size
-    if not since < depth * page_size < req.boundary * page_size:
-        return 0
-    windows = [kind for kind in kinds[1:] if kind.positional]
-    tables = [req.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
-    return depth if all((table >= 0).all() for table in tables) else 0
-
-
-def made_of(
-    req: RequestMirror, nodes: NodeBook, kinds: Sequence[Kind], gone: Sequence[str]
-) -> Sequence[int]:
-    """Returns the boundary above the last one if the insertion made it.
-
-    It may be missing again, if its state exceeded the limit per path and was evicted (`gone`).
-    """
-    if not req.made:
-        return ()
-    mirror = nodes.at.get(int(req.tags[req.made - 1]))
-    left = [kind for kind in kinds if kind.positional or kind.name not in gone]
-    return (req.made,) if mirror is not None and valid(mirror, left) else ()
-
-
-def evicted_after_use(outcomes: Sequence[Outcome], clock: int) -> list[str]:
-    """Components whose pages were evicted from device after the last use in this event.
-
-    Earlier evictions made room for the insertion, and do not concern the boundary that it made.
-    """
-    return [
-        item.component
-        for item in outcomes
-        if type(item) is Evicted and item.tier == Tier.DEVICE and item.last_use > clock
-    ]

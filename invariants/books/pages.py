@@ -9,8 +9,6 @@ not know why a page changes owners. Records clashes; checks report them.
     busy        number of open actions that read or write it
     writer      the open action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
-    giver       the node that last released the page
-    served      whether a live boundary required the page then
 """
 
 from __future__ import annotations
@@ -80,8 +78,6 @@ class PageBook:
         self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
-        self.giver: Pages = np.zeros(capacity, dtype=np.int64)
-        self.served: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self.held = [0, 0, 0, 0]
         self.protected = 0
         self.clashes: list[Clash] = []
@@ -170,23 +166,12 @@ class PageBook:
         """Pages of nodes that nobody locks."""
         return self.held[NODE] - self.protected
 
-    @property
-    def available(self) -> int:
-        return self.free + self.evictable
-
     def begin_use(self, pages: Pages) -> None:
         self.busy[pages] += 1
 
     def end_use(self, pages: Pages) -> None:
         self.busy[pages] -= 1
         self.released.append(pages)
-
-    def idle(self) -> int:
-        """Number of pages that an eviction could free now: owned by nodes, not locked and not in
-        use.
-        """
-        ours = self.owner & 3 == NODE
-        return int(np.count_nonzero(ours & (self.locks == 0) & (self.busy == 0)))
 
     def sort_out(self) -> None:
         """Finds the released pages without a holder, after everything is filed: `freed` if unused,

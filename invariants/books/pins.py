@@ -44,9 +44,6 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         if move.at:
             book.locks[move.source] += 1
             ticket.pins.append((slot, move.source))
-    for index in ticket.evicts:
-        held = deepest.pages[index] if deepest is not None else None
-        ticket.frees[index] = 0 if held is None else len(held)
     req = reqs.by_id.get(ticket.request)
     if type(ticket.action) is Fetch:
         _pin_prompt(ticket, tickets, nodes)

@@ -94,14 +94,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     )
     nodes.by_id[node.id] = mirror
     parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
-    known = before is not None and history
-    mirror.use = before.use if before is not None and known else list(node.last_use)
-    facts = before if before is not None and known else node
-    mirror.inserted, mirror.hits, mirror.priority = facts.inserted, facts.hits, facts.priority
-    marks = before if before is not None and known else node.marks
-    if marks.visits:
-        mirror.visits, mirror.age, mirror.cost = marks.visits, marks.age, marks.cost
-        mirror.earlier = marks.earlier
+    mirror.use = before.use if before is not None and history else node.last_use[0]
     if parent is None:
         return
     mirror.parent = parent

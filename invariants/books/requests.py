@@ -21,7 +21,6 @@ from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 from .kinds import Kind
 from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of, same
-from .reference import NOTHING, Expected, find
 from .tags import Tags, run_tags, seed_of
 
 
@@ -31,10 +30,7 @@ class RequestMirror:
     __slots__ = (
         "admitted",
         "boundary",
-        "branch_pages",
         "computed_tokens",
-        "expected",
-        "filled",
         "handed",
         "held",
         "id",
@@ -42,19 +38,15 @@ class RequestMirror:
         "length",
         "load",
         "low",
-        "made",
         "match_pages",
-        "may_load",
         "own",
         "prefill",
-        "priority",
         "refilled_at_tokens",
         "rehold",
         "shared_pages",
         "states",
         "tables",
         "tags",
-        "used",
         "working",
     )
 
@@ -66,20 +58,13 @@ class RequestMirror:
         self.match_pages = match_pages
         self.tags: Tags = tags_of(key)
         self.known: list[int] = self.tags[:match_pages].tolist()
-        self.may_load = True
-        self.priority = 0
-        self.used = 0  # leading pages that have counted as used
-        self.expected: Expected = NOTHING  # the expected match from the reference
         self.vacate(width)
 
     def vacate(self, width: int) -> None:
         self.admitted = False
         self.computed_tokens = 0  # tokens whose bytes are in its pages
-        self.filled = 0  # pages up to which it has taken pages of windows
         self.low = 0  # in pages: it holds nothing behind the window at this depth
         self.boundary = 0  # in pages: it locks the nodes that this boundary requires
-        self.branch_pages = 0  # cached pages of its prompt at its admission
-        self.made = 0  # another boundary above, which the insertion may have made
         self.rehold = False  # its boundary or the nodes of it changed
         self.shared_pages: Pages = NO_PAGES  # backbone pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
@@ -214,32 +199,19 @@ class RequestBook:
                 self.nodes.dirty[mirror.id] = mirror
         return found
 
-    def lacks(self, request: RequestId) -> range:
-        """The pages of a prompt that may be reused and are on no tier."""
-        req = self.by_id.get(request)
-        if req is None:
-            return range(0)
-        return range(find(req.known, self.nodes.resident, self.kinds).best, len(req.known))
-
-    def priority_of(self, request: RequestId | None) -> int | None:
-        """A request's priority, 0 if it has gone. None for None."""
-        req = self.by_id.get(-1 if request is None else request)
-        return None if request is None else req.priority if req is not None else 0
-
     def admit(self, req: RequestMirror, item: Admitted) -> None:
-        """Files the boundary that an admission reuses, and the cached pages of its prompt."""
-        req.boundary, req.branch_pages = item.device_pages + item.host_pages, item.matched_pages
-        req.filled = max(req.filled, req.boundary)
+        """Files the boundary that an admission reuses."""
+        req.boundary = item.device_pages + item.host_pages
         self.admitted += not req.admitted
         req.admitted = True
-        req.computed_tokens = min(req.length, req.boundary * self.nodes.ages.page_size)
+        req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
         req.working = 0 if not req.computed_tokens else -1
 
     def lower(self, req: RequestMirror, computed: int) -> None:
         """Files that the request has computed this many tokens. It releases what is behind the
         windows of later tokens and of a boundary that it can still make.
         """
-        size, interval = self.nodes.ages.page_size, max(kind.interval for kind in self.kinds)
+        size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
         low, boundary = computed // size, computed // interval * interval // size
         kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in req.states)
         if boundary > req.boundary and kept:

@@ -74,8 +74,6 @@ class Ticket:
 
     __slots__ = (
         "action",
-        "evicts",
-        "frees",
         "generations",
         "id",
         "landed",
@@ -102,8 +100,6 @@ class Ticket:
         self.landed = False
         self.path = 0  # number of pinned nodes
         self.nodes: list[int] = []  # those of a transfer, by id
-        self.evicts: tuple[int, ...] = ()  # an eviction of one of these waits for it (see waiting)
-        self.frees: dict[int, int] = {}  # by component, device pages that go with its reply
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:
@@ -305,8 +301,8 @@ class TicketBook:
         return ticket is None or not ticket.pins
 
     def unpin_all(self) -> None:
-        """Releases all pins and locks: a flush has removed the tree, and no eviction waits."""
+        """Releases all pins and locks: a flush has removed the tree."""
         for ticket in self.open.values():
-            ticket.pins, ticket.locked, ticket.evicts = [], [], ()
+            ticket.pins, ticket.locked = [], []
         for book in self.pages:
             book.locks[:] = 0

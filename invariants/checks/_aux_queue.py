@@ -10,7 +10,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
-from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror, serves
 from invariants.books.pages import PageBook
 from invariants.books.story import node as node_story
 from invariants.books.story import pool as pool_story
@@ -33,7 +33,7 @@ class AuxQueue(Check):
             queue = DEVICE
             if self.tier == Tier.HOST:
                 queue = HOST if device is None else DUPLICATE
-            garbage = mirror.live_distance >= kind.need
+            garbage = not serves(kind, mirror.live_distance)
             part = 2 * (3 * kind.at + queue) + garbage
             if not node.queued >> part & 1:
                 both = device is not None and host is not None
@@ -64,8 +64,7 @@ class AuxQueue(Check):
                     mirror = nodes.get(node_id)
                     if mirror is None or not mirror.candidate >> 3 * kind.at + queue & 1:
                         continue
-                    rank = mirror.rank[kind.at]
-                    if rank is not None and rank[0] != garbage:
+                    if serves(kind, mirror.live_distance) != garbage:
                         held = mirror.pages[self.tier * book.width + kind.at]
                         pages += 0 if held is None else len(held)
         if pages != pool.evictable:

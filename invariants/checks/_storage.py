@@ -1,62 +1,16 @@
-"""Shared code of the checks of storage: what an event may be answered with, and the pages of a
-store by the node that has them now.
-"""
+"""Shared code of the checks of storage: the pages of a store by the node that has them now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hicache.core.actions import (
-    Abandoned,
-    Delete,
-    Fetch,
-    Lookup,
-    Prefetched,
-    StorageDetached,
-    Store,
-)
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    BackupDone,
-    DeleteDone,
-    DetachWanted,
-    FetchDone,
-    Finished,
-    Flushed,
-    LookupDone,
-    PrefetchLimitReached,
-    PrefillDone,
-    Retracted,
-    StoreDone,
-)
-from hicache.core.types import FlightId, Tier
+from hicache.core.actions import Store
+from hicache.core.types import Tier
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.pages import NODE
-from invariants.books.tickets import OF_STORAGE, Ticket
-
-ACTIONS = OF_STORAGE
-# What else an event may be answered with, beside what it is answered with without storage.
-MAY_BRING: dict[type, tuple[type, ...]] = {
-    Arrived: (Lookup, Prefetched),
-    AdmitWanted: (Prefetched, Abandoned),
-    PrefetchLimitReached: (Prefetched, Abandoned),
-    Aborted: (Abandoned,),
-    Flushed: (Prefetched, Abandoned, Delete),
-    DetachWanted: (Prefetched, Abandoned, StorageDetached),
-    PrefillDone: (Store,),
-    Finished: (Store,),
-    Retracted: (Store,),
-    BackupDone: (Store,),
-    LookupDone: (Fetch, Prefetched, Lookup, StorageDetached),
-    FetchDone: (Prefetched, Lookup, StorageDetached),
-    StoreDone: (Store, StorageDetached),
-    DeleteDone: (Store, StorageDetached),
-}
-OUTCOMES = (*ACTIONS, Prefetched, Abandoned, StorageDetached)
+from invariants.books.tickets import Ticket
 
 
 class Part(NamedTuple):
@@ -102,25 +56,3 @@ def parts_of(book: Book, ticket: Ticket) -> Iterator[Part]:
             )
             start = stop
         place += len(codes)
-
-
-def locked_beside(book: Book, mirror: NodeMirror) -> bool:
-    """Whether anything but fetches and stores locks a host copy of the node. Those lock what comes
-    to host above or beside it, too, so they keep nothing away."""
-    for slot in range(book.width, 2 * book.width):
-        pages, others = mirror.pages[slot], mirror.locked[slot]
-        for number in open_storage(book) if others and pages is not None else ():
-            pins = book.tickets.open[number].pins
-            others -= any(at == slot and pages[0] in held for at, held in pins)  # type: ignore[index]
-        if others > 0:
-            return True
-    return False
-
-
-def open_storage(book: Book, kind: type = object) -> list[FlightId]:
-    """The actions for storage in flight, of one kind or of all."""
-    return [
-        number
-        for number, ticket in book.tickets.open.items()
-        if type(ticket.action) in ACTIONS and isinstance(ticket.action, kind)
-    ]

@@ -22,7 +22,6 @@ class EventMirror(Check):
     watches = (KvStored, KvRemoved, StoreDone)
 
     def __init__(self) -> None:
-        super().__init__()
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())
         self._durable: list[bytes] = []  # to be announced by the store that is answered now
 

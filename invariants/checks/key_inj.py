@@ -22,7 +22,6 @@ class KeyInjective(Check):
     watches = (Lookup, Fetch, Store)
 
     def __init__(self) -> None:
-        super().__init__()
         self._tags: dict[bytes, int] = {}
         self._digests: dict[int, bytes] = {}
 

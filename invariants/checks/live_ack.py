@@ -18,7 +18,6 @@ from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
 from invariants.books.story import flight
-from invariants.books.waiting import writing_back
 
 _ACTION_OF: dict[Any, type] = {
     LoadDone: Load,
@@ -79,13 +78,6 @@ class LiveAck(Check):
         if odd:
             self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
         self._promises(book, view)
-        for kind in book.kinds:
-            expected, found = writing_back(book.tickets, kind.at), view.writing_back(kind.at)
-            if not expected.least <= found <= expected.most:
-                self.fail(
-                    f"{kind.name}: expected {expected.least} to {expected.most} pages that go when "
-                    f"they are written back, found {found}"
-                )
 
     def _promises(self, book: Book, view: CoreView) -> None:
         """Host pages that loads are to give up are those that loads in flight read."""

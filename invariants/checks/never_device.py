@@ -8,10 +8,9 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.story import flight, request
+from invariants.books.tickets import OF_STORAGE
 
-from ._storage import ACTIONS
-
-_OF_STORAGE = ("fetching", "detaching")
+_REASONS = ("fetching", "detaching")
 
 
 class NeverDevice(Check):
@@ -24,11 +23,11 @@ class NeverDevice(Check):
 
     def see(self, book: Book, item: Refused, view: CoreView) -> None:
         ticket = book.tickets.open.get(item.after)
-        stored = ticket is not None and type(ticket.action) in ACTIONS
-        if stored != (item.reason in _OF_STORAGE):
+        stored = ticket is not None and type(ticket.action) in OF_STORAGE
+        if stored != (item.reason in _REASONS):
             self.fail(
                 f"request {item.request}, refused ({item.reason}) until flight {item.after} is "
-                f"answered: expected {'an' if item.reason in _OF_STORAGE else 'no'} action for "
+                f"answered: expected {'an' if item.reason in _REASONS else 'no'} action for "
                 "storage",
                 request(item.request),
             )

@@ -31,7 +31,7 @@ class PrefetchAccount(Check):
 
     def still(self, book: Book, view: CoreView) -> None:
         waiting = [one.id for one in view.requests.values() if one.prefetch]
-        if view.prefetching_tokens or waiting or book.storage.waits:
+        if view.prefetching_tokens or waiting:
             self.fail(
                 f"expected no prefetch at quiescence, found {view.prefetching_tokens} tokens, and "
                 f"requests {waiting} that wait"

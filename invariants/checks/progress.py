@@ -11,20 +11,21 @@ from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE
-from invariants.books.reference import Expected
+from invariants.books.requests import RequestMirror
 from invariants.books.story import flight, request
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A refusal that names a reply. flights: the actions that were open. room: pages of the pool
-    that were available after the last event. taken: whether others took some since. turns: how
-    often it was answered in this way with nothing taken meanwhile. most: the bound on that."""
+    """A refusal that names a reply. flights: the actions that were open. known: how many pages of
+    its prefix each pool had. room: pages of the pool that were available after the last event.
+    taken: whether others took some since. turns: how often it was answered in this way with nothing
+    taken meanwhile. most: the bound on that."""
 
     event: Event
     refusal: Refused
     flights: frozenset[FlightId]
-    expected: Expected
+    known: tuple[int, ...]
     room: int
     most: int
     taken: bool = False
@@ -43,7 +44,6 @@ class Progress(Check):
     watches = (Refused, Admitted, Granted, Prefill, Released)
 
     def __init__(self) -> None:
-        super().__init__()
         self._waiting: dict[RequestId, Waiting] = {}
 
     def totals(self, book: Book, view: CoreView) -> None:
@@ -75,8 +75,9 @@ class Progress(Check):
             most = before.most if turns else most
         if item.after and req is not None and item.reason != "fetching":
             flights, room = frozenset(book.tickets.open), _room(book, view, item)
+            known = _known(book, req)
             self._waiting[number] = Waiting(
-                book.event, item, flights, req.expected, room, most, turns=turns
+                book.event, item, flights, known, room, most, turns=turns
             )
 
     def _again(self, book: Book, before: Waiting, item: Refused) -> int:
@@ -84,7 +85,7 @@ class Progress(Check):
         Returns how often this happened in a row."""
         then = before.refusal
         req = book.requests.by_id.get(item.request)
-        same = req is not None and before.expected == req.expected and before.event == book.event
+        same = req is not None and before.known == _known(book, req) and before.event == book.event
         if not same or item.component != then.component or item.needed > then.needed:
             return 0
         if then.reason == "arriving" != item.reason:
@@ -106,8 +107,8 @@ class Progress(Check):
         req = book.requests.by_id.get(item.request)
         event = book.event
         tokens = event.length if type(event) is PagesWanted else req.length if req else 0
-        pinned = book.wants.beside(req)
-        needed, capacity = -(-tokens // book.page_size), book.device.capacity - pinned
+        pinned = book.wants.pinned().get(0, ())
+        needed, capacity = -(-tokens // book.page_size), book.device.capacity - len(pinned)
         if needed <= capacity or book.index_of(item.component):
             self.fail(
                 f"request {item.request}: too large with {needed} pages of {capacity}",
@@ -134,6 +135,10 @@ class Progress(Check):
 
 def _room(book: Book, view: CoreView, item: Refused) -> int:
     return view.pool(Tier.DEVICE, book.index_of(item.component)).available
+
+
+def _known(book: Book, req: RequestMirror) -> tuple[int, ...]:
+    return tuple(sum(tag in there for tag in req.known) for there in book.nodes.resident)
 
 
 def check() -> Progress:

@@ -20,7 +20,6 @@ class RssBound(Check):
     )
 
     def __init__(self) -> None:
-        super().__init__()
         self._most = 0  # nodes
 
     def totals(self, book: Book, view: CoreView) -> None:

@@ -27,7 +27,7 @@ class WorkBound(Check):
             return
         victims = sum(type(item) is Evicted for item in book.outcomes)
         moved = len(book.nodes.gone) + book.nodes.came
-        turned = len(book.nodes.turned)
+        turned = book.nodes.turned
         most = 8 + 3 * (victims + moved) + 2 * turned
         if touched <= most:
             return
@@ -49,7 +49,7 @@ class WorkBound(Check):
         ]
         tags = [req.tags for req in (*reqs, *book.parted) if req is not None]
         if book.left is not None:
-            tags.append(book.left[1])
+            tags.append(book.left)
         tags += book.wants.moved
         found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
         tickets = [one for one in (*book.tickets.fresh, book.answered) if one is not None]

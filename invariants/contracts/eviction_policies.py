@@ -18,7 +18,7 @@ from hicache.core.eviction_policies.base import (
     second_chance_of,
 )
 from hicache.core.radix.node import Marks, Node
-from invariants.books.orders import key_of_facts
+from invariants.orders import key_of_facts
 
 _LAST_USES, _TICKS, _HITS, _PRIORITIES = (
     (0, 1, 2, 40, 1 << 20),

@@ -25,8 +25,8 @@ from hicache.core.radix.tree import label_of
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
+from ..against import lockstep_of
 from ..books.story import brief, named_by
-from ..fuzz.against import lockstep_of
 from ..fuzz.hand import Hand
 from ..spec.cache import Cache
 from ..spec.lockstep import Differs

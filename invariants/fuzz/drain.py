@@ -18,7 +18,7 @@ from hicache.core.ledger import Pool
 from hicache.core.state import State
 from hicache.core.types import PageState, Tier
 
-from .against import Against
+from ..against import Against
 from .hand import Hand
 from .plain import Stuck
 

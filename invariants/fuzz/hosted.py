@@ -49,7 +49,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 from hicache.runtime.driver import Driver
-from invariants.books.orders import is_recency
+from invariants.orders import is_recency
 from invariants.watch import Watch
 
 from .faults.errors import KINDS as ERRORS

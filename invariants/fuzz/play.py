@@ -25,6 +25,7 @@ from invariants.base import (
     LIVENESS,
     WRONG_BYTES,
     Deviation,
+    NotSpecifiedError,
     Violation,
     load_check,
 )
@@ -32,9 +33,9 @@ from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
+from ..against import Against
 from ..source_lines import SourceLine, raised
 from . import hosted, twins
-from .against import Against, NotSpecifiedError
 from .content import WrongContent
 from .drain import drain
 from .generate import last_entry, next_entry

@@ -23,8 +23,8 @@ from hicache.core.eviction_policies.base import (
 )
 from hicache.core.write_policies.base import WritePolicy
 
-from ..books.orders import key_of_facts
 from ..contracts import eviction_policies
+from ..orders import key_of_facts
 
 Key = Callable[[Facts], tuple[int, ...]]
 _TICKS = 1 << 48  # of an age, what is below is a tick

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 
-from invariants.base import check_names, load_check
-from invariants.fuzz.against import SPEC_KIND
 from invariants.fuzz.generate import weights_of
-from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate, replay
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes.tape import Tape
+from invariants.watch import Level
 
 from .base import Bug, planted
 
-ALWAYS = "content and asserts"
 PERCENT = 20  # percent of actions with the exposing fault, in every other sequence
 
 
@@ -51,10 +47,10 @@ def hunt(
     shape: Callable[[Swarm], Swarm] = lambda swarm: swarm,
     most_events: int = 1 << 62,
 ) -> Hunt:
-    """Plays a sequence per seed with the bug planted, until one fails. The checks must find it
-    without the specification.
+    """Plays a sequence per seed with the bug planted, until one fails.
 
-    checks: names of the checks to run; default all. The core's asserts, the contents and the checks
+    checks: names of the checks to run, without the specification; default all, and the
+    specification. The core's asserts, the contents and the checks
     at the end always run. shape: changes the drawn swarm. most_events: after so many, no sequence
     begins, so that the verdict is the same on every machine. If kinds of faults expose the bug, one
     of them is on in every other sequence.
@@ -75,7 +71,7 @@ def hunt(
                 wanted=bug.wanted,
             )
             swarm = shape(beside(drawn, bug, seed))
-            outcome = generate(swarm, ops, seed, operations, checks=asked, against=False)
+            outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:
@@ -94,26 +90,8 @@ def beside(swarm: Swarm, bug: Bug, seed: int) -> Swarm:
     return replace(swarm, faults=((one, PERCENT), *faults), profile=bug.delays or swarm.profile)
 
 
-def noticers(name: str, tape: Tape) -> tuple[str, ...]:
-    """Returns the checks that notice the bug on this tape, each run alone, by registry name.
-
-    ALWAYS comes first if asserts, contents, the end of the run or the recount notice it without
-    checks. A failure that a check finds after that does not count.
-    """
-    noticed: list[str] = []
+def noticed(name: str, tape: Tape, level: Level, against: bool) -> bool:
+    """Whether a replay of this tape notices the bug: with the checks of this level, or with the
+    specification, or both."""
     with planted(name):
-        follow = partial(_note, noticed)
-        failure = replay(tape, load(), follow=follow, against=False).failure
-    alone = [check for check in check_names() if load_check(check).name in noticed]
-    return tuple([ALWAYS, *alone] if failure is not None else alone)
-
-
-def _note(noticed: list[str], hand: Hand) -> None:
-    hand.watch.note(noticed)
-
-
-def differs(name: str, tape: Tape) -> bool:
-    """Whether the specification alone notices the bug on this tape."""
-    with planted(name):
-        failure = replay(tape, load(), "off", against=True).failure
-    return failure is not None and failure.kind.startswith(SPEC_KIND)
+        return replay(tape, load(), level, against=against).failure is not None

@@ -1,9 +1,6 @@
-"""Reviewed lists of what the planted bugs do not cover, with reasons.
+"""The reviewed list of the kinds of faults that expose no planted bug, with reasons: unexposed.txt.
 
-    implied.txt    checks that notice no planted bug alone, because other checks imply them
-    unexposed.txt  kinds of faults that expose no planted bug
-
-Lives here: reading the lists, and finding stale or missing lines. Does not hunt bugs.
+Lives here: reading it, and finding stale or missing lines. Does not hunt bugs.
 """
 
 from __future__ import annotations

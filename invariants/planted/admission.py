@@ -13,7 +13,6 @@ from hicache.core.radix import locks
 from hicache.core.requests import windows
 from hicache.core.storage.flights import let_go
 from hicache.core.types import Tier, frozen
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -47,7 +46,7 @@ def _blind_to_its_pass(
     return blindly
 
 
-@bug(admission, "admit", kills="prefetch-wait")
+@bug(admission, "admit", kills="spec")
 def admission_does_not_wait_for_a_prefetch(state: Any, event: Any) -> None:
     """A request is admitted during its prefetch although the policy waits."""
     request = state.requests.get(event.request)
@@ -143,7 +142,7 @@ def request_retracted_during_its_pass(patch: Patch) -> None:
     patch(admission, "retract", _blind_to_its_pass(admission.retract))
 
 
-@bug(admission, "retract", kills="lru", eviction="priority")
+@bug(admission, "retract", kills="spec", eviction="priority")
 def retracted_requests_lose_their_priority(state: Any, event: Any) -> None:
     """A request that was retracted waits again without its priority."""
     _retract(state, event)
@@ -159,7 +158,7 @@ def abort_of_idle_request_keeps_its_locks(state: Any, event: Any) -> None:
     _abort(state, event)
 
 
-@bug(admission, "_report_match", kills="answers")
+@bug(admission, "_report_match", kills="spec")
 def arrival_is_not_answered(state: Any, request: Any) -> None:
     """Nobody is told what an arriving prompt would hit."""
 
@@ -173,13 +172,7 @@ def passes_do_not_wait_for_their_load(state: Any, request: Any, end: int) -> Non
         state.out[-1] = item._replace(after=())
 
 
-@bug(
-    admission,
-    "_begin_prefill",
-    kills="answers",
-    components=("full", "swa"),
-    excuses=(Reason.NO_PAGE_LEFT,),
-)
+@bug(admission, "_begin_prefill", kills="spec", components=("full", "swa"))
 def passes_end_before_their_pages(state: Any, request: Any, end: int) -> None:
     """A pass that takes the last page of a window pool ends a page before it."""
     size = state.config.page_size
@@ -196,7 +189,7 @@ def prefill_skips_its_load(state: Any, request: Any, end: int) -> None:
     state.out[-1] = state.out[-1]._replace(after=())
 
 
-@bug(admission, "_begin_prefill", rows=("F7",), kills="no-oom")
+@bug(admission, "_begin_prefill", rows=("F7",), kills="spec")
 def window_freed_during_its_pass(state: Any, request: Any, end: int) -> None:
     """The window that a pass reads is freed for the end of that pass."""
     windows.release_behind(state, request, end)
@@ -212,7 +205,7 @@ def window_table_sized_by_reused_prefix(state: Any, request: Any, end: int) -> N
     _begin_prefill(state, request, end)
 
 
-@bug(admission, "_is_too_large", rows=("J6",), kills="live-evict")
+@bug(admission, "_is_too_large", rows=("J6",), kills="spec")
 def request_of_pool_size_is_refused(state: Any, request: int, total: int) -> bool:
     """A request that needs exactly the whole pool is refused for ever."""
     capacity = state.pools[Tier.DEVICE][0].capacity
@@ -232,7 +225,7 @@ def growth_allocates_twice(state: Any, request: Any, total: int) -> None:
         _extend(state, request, total)
 
 
-@bug(admission, "_extend", kills="no-oom")
+@bug(admission, "_extend", kills="spec")
 def growth_grants_one_page_too_few(state: Any, request: Any, total: int) -> None:
     """A growth that needs a new page is granted with one page too few."""
     _extend(state, request, max(len(request.tables[0]), total - 1))

@@ -8,7 +8,6 @@ from hicache.core import backup, flights
 from hicache.core.actions import Evicted, KvStored
 from hicache.core.radix import locks
 from hicache.core.types import Tier
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -22,7 +21,7 @@ _missing_on_host = backup.missing_on_host
 _close_flight = flights.close_flight
 
 
-@bug(backup, "consider", kills="backup-due")
+@bug(backup, "consider", kills="spec")
 def backup_starts_one_use_early(state: Any, path: list[Any]) -> None:
     """What is to be backed up at its second use is backed up at its first."""
     for node in path:
@@ -32,21 +31,21 @@ def backup_starts_one_use_early(state: Any, path: list[Any]) -> None:
         node.hits -= 1
 
 
-@bug(backup, "consider", kills="backup-due", excuses=(Reason.SANK,))
+@bug(backup, "consider", kills="spec")
 def no_copy_begins_after_an_eviction(state: Any, path: list[Any]) -> None:
     """A use begins no copy to host if something was evicted in the same operation."""
     if not any(type(item) is Evicted for item in state.out):
         _consider(state, path)
 
 
-@bug(backup, "consider", kills="backup-due", excuses=(Reason.TOO_MANY,))
+@bug(backup, "consider", kills="spec")
 def one_backup_fewer_than_allowed(state: Any, path: list[Any]) -> None:
     """One backup fewer than the limit is under way at most."""
     if state.backups + 1 < state.config.max_backups:
         _consider(state, path)
 
 
-@bug(backup, "consider", kills="backup-due")
+@bug(backup, "consider", kills="spec")
 def selective_write_through_copies_at_first_use(state: Any, path: Any) -> None:
     """Under write_through_selective the first use begins the copy to host already."""
     for node in path:
@@ -56,19 +55,19 @@ def selective_write_through_copies_at_first_use(state: Any, path: Any) -> None:
         node.hits -= 1
 
 
-@bug(backup, "consider", rows=("G2",), kills="backup-due")
+@bug(backup, "consider", rows=("G2",), kills="spec")
 def split_nodes_are_never_backed_up(state: Any, path: list[Any]) -> None:
     """A node that is split before its backup is due is never backed up, nor what is below."""
     _consider(state, [node for node in path if not node.children])
 
 
-@bug(backup, "missing_on_host", rows=("G6",), kills="durable")
+@bug(backup, "missing_on_host", rows=("G6",), kills="spec")
 def only_backbone_is_backed_up(state: Any, node: Any) -> list[int]:
     """Only full attention is copied to host."""
     return [index for index in _missing_on_host(state, node) if not index]
 
 
-@bug(backup, "missing_on_host", kills="copy-once")
+@bug(backup, "missing_on_host", kills="spec")
 def page_is_backed_up_again_meanwhile(state: Any, node: Any) -> list[int]:
     """A use of pages whose backup is in flight begins a second one, whose copies are thrown
     away."""
@@ -92,7 +91,7 @@ def backup_source_is_not_locked(state: Any, nodes: Any, asked: int = -1, pages: 
     return True
 
 
-@bug(backup, "begin_backup", rows=("J7",), kills="live-evict", excuses=(Reason.SEVERAL_COMPONENTS,))
+@bug(backup, "begin_backup", rows=("J7",), kills="spec")
 def write_back_counted_twice(state: Any, nodes: list[Any], asked: int = -1, pages: int = 0) -> bool:
     """Pages that an eviction waits for are counted twice until they are copied."""
     begun = _begin_backup(state, nodes, asked, pages)
@@ -110,7 +109,7 @@ def backup_target_is_not_reserved(state: Any, flight: Any, index: int, *rest: An
             state.pools[Tier.HOST][index].give_back(leg.target)
 
 
-@bug(backup, "_fitting", excuses=(Reason.NO_ROOM,))
+@bug(backup, "_fitting")
 def copies_to_host_evict_nothing(state: Any, nodes: list[Any]) -> list[Any]:
     """A copy to host needs pages that are free; none are evicted for it."""
     fitting: list[Any] = _fitting(state, nodes)
@@ -164,7 +163,7 @@ def backup_reply_releases_a_lock_not_taken(state: Any, flight: Any, ok: bool) ->
             above = above.parent
 
 
-@bug(backup, "land_backup", rows=("G5",), kills="durable")
+@bug(backup, "land_backup", rows=("G5",), kills="spec")
 def backups_in_flight_never_decrease(state: Any, flight: Any, ok: bool) -> None:
     """Finished backups still count as in flight, until no more may begin."""
     _land_backup(state, flight, ok)
@@ -216,7 +215,7 @@ def failed_backup_keeps_its_lock(state: Any, flight: Any, ok: bool) -> None:
     _land_backup(state, flight, ok)
 
 
-@bug(backup, "land_backup", kills="copy-once")
+@bug(backup, "land_backup", kills="spec")
 def failed_write_back_is_tried_for_ever(state: Any, flight: Any, ok: bool) -> None:
     """A page whose write-back failed is written back again, however often it fails."""
     nodes = [leg.node for leg in flight.legs if leg.node is not None]
@@ -235,7 +234,7 @@ def split_copy_publishes_lower_half_only(state: Any, flight: Any, ok: bool) -> N
         state.out.remove(item)
 
 
-@bug(backup, "may_publish", kills="durable", excuses=(Reason.LOCKED_BESIDE,))
+@bug(backup, "may_publish", kills="spec")
 def copies_below_locked_nodes_are_dropped(state: Any, flight: Any, node: Any, index: int) -> bool:
     """A copy is dropped if the host copy of the node above it is locked."""
     locked = not index and any(node.parent.locks[1])
@@ -248,13 +247,7 @@ def host_copy_below_uncopied_parent(state: Any, flight: Any, node: Any, index: i
     return True
 
 
-@bug(
-    backup,
-    "may_publish",
-    kills="durable",
-    components=("full", "swa"),
-    excuses=(Reason.NOT_CONTIGUOUS,),
-)
+@bug(backup, "may_publish", kills="spec", components=("full", "swa"))
 def windows_on_host_need_their_parents(state: Any, flight: Any, node: Any, index: int) -> bool:
     """The copy of a window is dropped unless the node above has its own on host."""
     above = node.parent

@@ -30,7 +30,6 @@ from typing import Any, TypeVar
 from hicache.core.errors import CallerError
 
 from ..fuzz.executors import REPLIES
-from ..reasons import Reason
 from ..source_lines import SourceLine, line_of, stand_in
 
 ROW = re.compile(r"[A-N][1-9][0-9]?")
@@ -51,8 +50,8 @@ class Bug:
     replies in calm sequences, where the bug needs one. eviction: the only policy that shows it.
     wanted: it shows only with pins or with copies that expire. ranks: how many it needs. executor:
     of its hunts. hashed: it shows only in a process with another hash seed, so a hunt plays each
-    sequence in such a process, too. excuses: the reasons of checks that do not hide it. families:
-    of a wrong definition, the models whose logits show it.
+    sequence in such a process, too. families: of a wrong definition, the models whose logits
+    show it.
     """
 
     name: str
@@ -68,7 +67,6 @@ class Bug:
     ranks: int = 0
     executor: str = REPLIES
     hashed: bool = False
-    excuses: tuple[Reason, ...] = ()
     families: tuple[str, ...] = ()
 
 

@@ -10,7 +10,6 @@ from hicache.core.eviction import tombstone
 from hicache.core.radix.boundaries import is_there
 from hicache.core.requests import checkpoints
 from hicache.core.types import Tier, frozen
-from invariants.reasons import Reason
 
 from .base import bug
 
@@ -46,7 +45,7 @@ def _limit_states(
                         tombstone(state, node, tier, index)
 
 
-@bug(checkpoints, "choose_checkpoint_slots", kills="leaves", components=("full", "mamba"))
+@bug(checkpoints, "choose_checkpoint_slots", kills="spec", components=("full", "mamba"))
 def pass_stores_no_checkpoint_state(state: Any, request: Any, flight: Any, start: int) -> None:
     """A pass stores no state at the boundaries that it makes."""
 
@@ -80,19 +79,13 @@ def uncommitted_states_are_used(state: Any, request: Any, length: int) -> None:
         request.checkpoint_tokens[index][track] = depth if known else before[index][track]
 
 
-@bug(
-    checkpoints,
-    "owns_every_checkpoint_slot",
-    rows=("E12",),
-    components=("full", "swa", "mamba"),
-    excuses=(Reason.INCOMPLETE_WINDOW,),
-)
+@bug(checkpoints, "owns_every_checkpoint_slot", rows=("E12",), components=("full", "swa", "mamba"))
 def last_checkpoint_window_is_freed(state: Any, request: Any) -> bool:
     """The window before the last checkpoint is freed, the one before the end is kept."""
     return False
 
 
-@bug(checkpoints, "make_slot_room", rows=("J7",), excuses=(Reason.NO_NEXT_SLOT,))
+@bug(checkpoints, "make_slot_room", rows=("J7",))
 def donation_requires_a_free_slot(state: Any, counts: list[int]) -> bool:
     """Donating a state fails with CoreBug while every other state is locked."""
     evicted = _make_slot_room(state, counts)
@@ -110,13 +103,7 @@ def late_checkpoint_slot_counts_as_early(state: Any, request: Any, since: int) -
     request.refilled_at_tokens = before
 
 
-@bug(
-    checkpoints,
-    "refill_checkpoint_slots",
-    kills="leaves",
-    components=("full", "mamba"),
-    excuses=(Reason.NO_STATE_SLOT,),
-)
+@bug(checkpoints, "refill_checkpoint_slots", kills="spec", components=("full", "mamba"))
 def one_checkpoint_slot_refilled_at_a_time(state: Any, request: Any, since: int) -> None:
     """Of the missing checkpoint slots, only the first is filled when slots are free."""
     before = list(request.tables)
@@ -132,49 +119,31 @@ def one_checkpoint_slot_refilled_at_a_time(state: Any, request: Any, since: int)
         request.tables[index] = frozen(slots)
 
 
-@bug(
-    checkpoints,
-    "limit_states",
-    kills="path-states",
-    components=("full", "mamba"),
-    excuses=(Reason.THINNED,),
-)
+@bug(checkpoints, "limit_states", kills="spec", components=("full", "mamba"))
 def deepest_states_are_freed_first(state: Any, path: list[Any]) -> None:
     """Of too many states on a path, the deepest are freed first."""
     _limit_states(state, path, deepest_first=True)
 
 
-@bug(
-    checkpoints,
-    "limit_states",
-    kills="path-states",
-    components=("full", "mamba"),
-    excuses=(Reason.STATE_AT_FORK,),
-)
+@bug(checkpoints, "limit_states", kills="spec", components=("full", "mamba"))
 def one_child_makes_a_fork(state: Any, path: list[Any]) -> None:
     """A state above the limit stays if its node has a child."""
     _limit_states(state, path, lambda node, at: _in_use(node, at) or bool(node.children))
 
 
-@bug(checkpoints, "limit_states", components=("full", "mamba"), excuses=(Reason.FREED_SLOT,))
+@bug(checkpoints, "limit_states", components=("full", "mamba"))
 def one_state_too_few_is_kept(state: Any, path: list[Any]) -> None:
     """A path with too many states loses one state too many."""
     _limit_states(state, path, more=1)
 
 
-@bug(checkpoints, "limit_states", kills="path-states")
+@bug(checkpoints, "limit_states", kills="spec")
 def state_limit_per_path_is_ignored(state: Any, path: list[Any]) -> None:
     """A path keeps more states than the setting allows."""
     return
 
 
-@bug(
-    checkpoints,
-    "limit_states",
-    kills="path-states",
-    components=("full", "mamba"),
-    excuses=(Reason.STATE_IN_USE,),
-)
+@bug(checkpoints, "limit_states", kills="spec", components=("full", "mamba"))
 def states_below_locked_nodes_stay(state: Any, path: list[Any]) -> None:
     """A state above the limit stays while its node is locked for another component."""
     _limit_states(

@@ -24,7 +24,7 @@ def split_halves_are_views_of_one_array(patch: Patch) -> None:
     patch(SlidingWindow, "split", views)
 
 
-@bug(swa, "component", rows=("F6",), kills="near")
+@bug(swa, "component", rows=("F6",), kills="spec")
 def window_is_rounded_down(config: Any) -> swa.SlidingWindow:
     """A window that is no multiple of the page size counts as fewer whole pages."""
     made = _component(config)

@@ -12,7 +12,6 @@ from hicache.core.core import Core
 from hicache.core.events import Reply
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -125,7 +124,7 @@ def answered_backups_stay_in_flight(state: Any, event: Any) -> None:
         state.flights[flight.id] = flight
 
 
-@bug(core, "_backup_done", rows=("C14",), kills="answers")
+@bug(core, "_backup_done", rows=("C14",), kills="spec")
 def detached_storage_is_still_filled(state: Any, event: Any) -> None:
     """Copies are stored although storage was detached."""
     attached, state.attached = state.attached, True
@@ -133,7 +132,7 @@ def detached_storage_is_still_filled(state: Any, event: Any) -> None:
     state.attached = attached
 
 
-@bug(core, "_backup_done", rows=("G6",), kills="stored")
+@bug(core, "_backup_done", rows=("G6",), kills="spec")
 def evicted_copies_are_never_stored(state: Any, event: Any) -> None:
     """A copy that was written back because of an eviction is not stored."""
     flight, attached = state.flights.get(event.flight), state.attached
@@ -145,7 +144,7 @@ def evicted_copies_are_never_stored(state: Any, event: Any) -> None:
 @bug(
     core,
     "_evict",
-    kills="live-evict",
+    kills="spec",
     faults=(
         "evict device during the copy",
         "evict device before the reply",
@@ -161,7 +160,7 @@ def device_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> No
 @bug(
     core,
     "_evict",
-    kills="live-evict",
+    kills="spec",
     faults=("evict host during the copy", "evict host before the reply"),
 )
 def host_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
@@ -170,20 +169,13 @@ def host_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None
         _evict(state, event)
 
 
-@bug(core, "_flush", kills="answers")
+@bug(core, "_flush", kills="spec")
 def every_flush_deletes_what_is_stored(state: Any, event: Any) -> None:
     """Every flush deletes what storage has."""
     _flush(state, event._replace(storage=True))
 
 
-@bug(
-    core,
-    "_flush",
-    rows=("C14",),
-    kills="pool-sum",
-    faults=("flush during the copy",),
-    excuses=(Reason.FLUSHED,),
-)
+@bug(core, "_flush", rows=("C14",), kills="pool-sum", faults=("flush during the copy",))
 def flush_frees_pages_in_flight(state: Any, event: Any) -> None:
     """A flush frees the pages of copies that are in flight."""
     for flight in state.flights.values():
@@ -219,7 +211,7 @@ def flush_publishes_no_removals(state: Any, event: Any) -> None:
     state.out[:] = [item for item in state.out if type(item) is not KvRemoved]
 
 
-@bug(core, "_flush", kills="reset", faults=("flush during the copy",))
+@bug(core, "_flush", kills="spec", faults=("flush during the copy",))
 def flush_refused_for_waiting_requests(state: Any, event: Any) -> None:
     """A flush is refused because of waiting requests, which hold nothing."""
     if state.requests:
@@ -229,7 +221,7 @@ def flush_refused_for_waiting_requests(state: Any, event: Any) -> None:
     _flush(state, event)
 
 
-@bug(core, "_new_state", rows=("E11",), kills="lru")
+@bug(core, "_new_state", rows=("E11",), kills="spec")
 def checkpoint_off_the_interval(config: Any) -> Any:
     """States are stored at every page, although only multiples of the interval are boundaries."""
     state = _new_state(config)

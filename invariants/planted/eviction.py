@@ -8,7 +8,6 @@ from hicache.core import eviction
 from hicache.core.radix.node import Node
 from hicache.core.state import State
 from hicache.core.types import Tier
-from invariants.reasons import Reason
 
 from .base import bug
 
@@ -21,20 +20,20 @@ _make_host_room = eviction.make_host_room
 _tombstone = eviction.tombstone
 
 
-@bug(eviction, "make_host_room", kills="evict-min", excuses=(Reason.EVICTED_FROM_HOST,))
+@bug(eviction, "make_host_room", kills="spec")
 def backups_evict_one_host_page_too_many(state: Any, index: int, count: int) -> bool:
     """A backup evicts one host page more than it needs."""
     _make_host_room(state, index, count + 1)
     return _make_host_room(state, index, count)
 
 
-@bug(eviction, "give_up_host", kills="exclusive", excuses=(Reason.LOCKED_COPY,))
+@bug(eviction, "give_up_host", kills="spec")
 def host_copies_of_pages_in_use_are_kept(state: Any, nodes: list[Any]) -> None:
     """An exclusive host keeps the copies of pages that a request uses on device."""
     _give_up_host(state, [node for node in nodes if not any(node.locks[0])])
 
 
-@bug(eviction, "give_up_host", kills="exclusive")
+@bug(eviction, "give_up_host", kills="spec")
 def loaded_pages_keep_their_host_copy(state: Any, nodes: Any) -> None:
     """With an exclusive host, a page that was loaded keeps its host copy."""
 
@@ -59,13 +58,7 @@ def victims_follow_a_set(state: State, node: Node, tier: Tier) -> None:
             eviction._free_copy(state, node, tier, index)
 
 
-@bug(
-    eviction,
-    "tombstone",
-    kills="evict-min",
-    components=("full", "swa", "mamba"),
-    excuses=(Reason.OTHER_POOL,),
-)
+@bug(eviction, "tombstone", kills="spec", components=("full", "swa", "mamba"))
 def tombstones_take_earlier_components_along(state: Any, node: Any, tier: Any, index: int) -> None:
     """An evicted state takes the window of its node along if that is on the other tier, too."""
     _tombstone(state, node, tier, index)
@@ -75,12 +68,7 @@ def tombstones_take_earlier_components_along(state: Any, node: Any, tier: Any, i
             _tombstone(state, node, tier, earlier)
 
 
-@bug(
-    eviction,
-    "delete_tail",
-    kills="evict-min",
-    excuses=(Reason.BELOW_DELETED, Reason.DELETED_PREFIX),
-)
+@bug(eviction, "delete_tail", kills="spec")
 def deletions_free_a_host_copy_elsewhere(state: Any, node: Any, tier: Any, pages: int) -> None:
     """What is deleted from device takes a page of another prefix on host along."""
     _delete_tail(state, node, tier, pages)
@@ -97,13 +85,7 @@ def write_back_leaves_an_empty_node(state: Any, node: Any, tier: Any, pages: int
         _delete_tail(state, node, tier, pages)
 
 
-@bug(
-    eviction,
-    "delete_dead",
-    kills="dead-leaf",
-    components=("full", "mamba"),
-    excuses=(Reason.LOCKED_LEAF,),
-)
+@bug(eviction, "delete_dead", kills="dead-leaf", components=("full", "mamba"))
 def dead_leaves_below_locked_nodes_stay(state: Any) -> None:
     """A leaf without a live boundary stays while the node above it is locked."""
     state.dead[:] = [
@@ -112,19 +94,13 @@ def dead_leaves_below_locked_nodes_stay(state: Any) -> None:
     _delete_dead(state)
 
 
-@bug(eviction, "delete_dead", kills="dead-leaf")
+@bug(eviction, "delete_dead", kills="spec")
 def dead_leaves_stay_in_the_tree(state: Any) -> None:
     """A leaf that loses its last live boundary by an eviction stays in the tree."""
     state.dead.clear()
 
 
-@bug(
-    eviction,
-    "delete_dead",
-    kills="evict-min",
-    components=("full", "mamba"),
-    excuses=(Reason.LAST_BOUNDARY,),
-)
+@bug(eviction, "delete_dead", kills="spec", components=("full", "mamba"))
 def live_parents_of_dead_leaves_go_too(state: Any) -> None:
     """With a dead leaf goes the node above it, although its own end is a live boundary."""
     while state.dead:
@@ -134,12 +110,12 @@ def live_parents_of_dead_leaves_go_too(state: Any) -> None:
             eviction.delete(state, node)
 
 
-@bug(eviction, "_refile", rows=("F10",), kills="hlru", excuses=(Reason.ON_HOST,))
+@bug(eviction, "_refile", rows=("F10",), kills="hlru")
 def demoted_copy_is_not_queued(state: Any, node: Any) -> None:
     """A host copy that remains after an eviction is in no eviction queue of host."""
 
 
-@bug(eviction, "_give_back", rows=("L1",), kills="durable")
+@bug(eviction, "_give_back", rows=("L1",), kills="spec")
 def demotion_reported_as_loss(state: Any, tier: Any, index: int, pages: Any, node: Any) -> None:
     """An eviction that leaves a copy on host is reported as a loss."""
     _give_back(state, tier, index, pages, node)

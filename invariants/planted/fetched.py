@@ -6,7 +6,6 @@ from typing import Any
 
 from hicache.core.radix.locks import open_receipt
 from hicache.core.storage import fetched
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -15,7 +14,7 @@ _land = fetched._land
 _fetch_done = fetched.fetch_done
 
 
-@bug(fetched, "fetch_done", rows=("C16",), kills="fault-soft")
+@bug(fetched, "fetch_done", rows=("C16",), kills="spec")
 def short_fetch_keeps_its_request_from_loads(state: Any, event: Any) -> None:
     """A request whose fetch came short never loads anything from host."""
     flight = state.flights.get(event.flight)
@@ -32,7 +31,7 @@ def failed_fetch_is_published(state: Any, flight: Any, pages: int, owner: Any) -
     return _land(state, flight, len(flight.digests), owner)
 
 
-@bug(fetched, "_land", rows=("C14",), kills="whole-fetch", faults=("storage flushed",))
+@bug(fetched, "_land", rows=("C14",), kills="spec", faults=("storage flushed",))
 def fetch_lands_after_a_flush(state: Any, flight: Any, pages: int, owner: Any) -> int:
     """A fetch that began before a flush is put into the tree after it."""
     if flight.receipt is None:
@@ -40,7 +39,7 @@ def fetch_lands_after_a_flush(state: Any, flight: Any, pages: int, owner: Any) -
     return _land(state, flight, pages, owner)
 
 
-@bug(rows=("H3",), kills="fault-soft", components=("full", "swa"), faults=("half of it",))
+@bug(rows=("H3",), components=("full", "swa"), faults=("half of it",))
 def fetch_publishes_what_one_component_has(patch: Patch) -> None:
     """A fetch that came short is published up to where it came, boundary or not."""
 
@@ -54,20 +53,20 @@ def fetch_publishes_what_one_component_has(patch: Patch) -> None:
     patch(fetched, "_can_end", lambda state, flight, upto: True)
 
 
-@bug(fetched, "_land", kills="whole-fetch")
+@bug(fetched, "_land", kills="spec")
 def fetched_pages_are_reported_as_found(state: Any, flight: Any, pages: int, owner: Any) -> int:
     """A request is told that everything was fetched that was found."""
     _land(state, flight, pages, owner)
     return int(flight.found_pages)
 
 
-@bug(fetched, "_land", kills="whole-fetch", excuses=(Reason.LOST_PREFIX,))
+@bug(fetched, "_land", kills="spec")
 def last_fetched_page_is_dropped(state: Any, flight: Any, pages: int, owner: Any) -> int:
     """The last page that a fetch brought is freed instead of being put into the tree."""
     return _land(state, flight, max(0, pages - 1), owner)
 
 
-@bug(fetched, "_grow", kills="lru")
+@bug(fetched, "_grow", kills="spec")
 def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any) -> bool:
     """A node that a fetch makes counts as used before everything else."""
     known = len(path)

@@ -9,7 +9,6 @@ from hicache.core.ledger import Pool
 from hicache.core.radix.tree import nodes_below
 from hicache.core.requests import windows
 from hicache.core.types import Tier
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -21,7 +20,7 @@ _insert = insertion.insert
 _use = insertion.use
 
 
-@bug(insertion, "insert", kills="durable", excuses=(Reason.FAILED,))
+@bug(insertion, "insert", kills="spec")
 def failed_write_backs_are_not_tried_again(state: Any, *args: Any, **named: Any) -> list[Any]:
     """What could not be written back is not tried again after the next use."""
     before = {node.id: node.host_refused for node in nodes_below(state.root)}
@@ -31,7 +30,7 @@ def failed_write_backs_are_not_tried_again(state: Any, *args: Any, **named: Any)
     return path
 
 
-@bug(insertion, "use", rows=("K1",), kills="lru")
+@bug(insertion, "use", rows=("K1",), kills="spec")
 def hit_is_not_a_use(state: Any, request: Any, path: list[Any], made: Any = ()) -> None:
     """Admission on cached pages does not count as a use of them."""
     before = [node.last_use.copy() for node in path]
@@ -41,7 +40,7 @@ def hit_is_not_a_use(state: Any, request: Any, path: list[Any], made: Any = ()) 
             node.last_use[:] = last
 
 
-@bug(insertion, "use", rows=("K2",), kills="lru")
+@bug(insertion, "use", rows=("K2",), kills="spec")
 def hit_refreshes_every_state_on_the_path(
     state: Any, request: Any, path: list[Any], made: Any = ()
 ) -> None:
@@ -53,7 +52,7 @@ def hit_refreshes_every_state_on_the_path(
                 node.last_use[index] = state.tick
 
 
-@bug(insertion, "use", rows=("K1",), kills="lru")
+@bug(insertion, "use", rows=("K1",), kills="spec")
 def hit_refreshes_every_window_on_the_path(
     state: Any, request: Any, path: list[Any], made: Any = ()
 ) -> None:
@@ -71,7 +70,7 @@ def insert_accepts_window_with_a_gap(state: Any, request: Any, pages: int) -> bo
     return True
 
 
-@bug(insertion, "_has_windows", rows=("F4",), kills="lru")
+@bug(insertion, "_has_windows", rows=("F4",), kills="spec")
 def tombstone_above_the_window_blocks_a_boundary(state: Any, request: Any, pages: int) -> bool:
     """A boundary is left out because a page far above its window is a tombstone."""
     return all(
@@ -146,7 +145,7 @@ def duplicate_pages_leak(state: Any, request: Any, path: Any) -> None:
             pool.__class__ = Pool
 
 
-@bug(insertion, "_grow", rows=("G9",), kills="lru")
+@bug(insertion, "_grow", rows=("G9",), kills="spec")
 def chunk_insertions_count_no_use(
     state: Any, request: Any, path: list[Any], key: Any, upto: int, made: Any
 ) -> None:

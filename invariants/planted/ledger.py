@@ -6,7 +6,6 @@ from typing import Any
 
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -16,7 +15,7 @@ _give_back = Pool.give_back
 _move = Pool.move
 
 
-@bug(rows=("J6",), kills="live-evict", excuses=(Reason.EITHER_PLAN,))
+@bug(rows=("J6",), kills="spec")
 def refused_although_pages_could_be_evicted(patch: Patch) -> None:
     """Only free pages count as room, so a full cache refuses everybody."""
 

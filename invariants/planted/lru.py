@@ -14,7 +14,7 @@ _next_victim = lru.next_victim
 _offer = lru.offer
 
 
-@bug(SecondChances, "remember", kills="second-chance", components=("full",), eviction="s3_fifo")
+@bug(SecondChances, "remember", kills="spec", components=("full",), eviction="s3_fifo")
 def ghost_forgets_nothing(chances: Any) -> None:
     """The ghost remembers every page that was ever evicted out of the small queue."""
     chances.ghost |= dict.fromkeys(chances.buried)
@@ -31,7 +31,7 @@ def host_lock_checks_backbone_only(node: Any, tier: int, component: int) -> int:
     return _kind_now(node, tier, component)
 
 
-@bug(lru, "kind_now", rows=("F3",), kills="parent-bk")
+@bug(lru, "kind_now", rows=("F3",), kills="spec")
 def host_node_with_children_is_dropped(node: Any, tier: int, component: int) -> int:
     """A node that has children on host is dropped as if it were a leaf."""
     kept = node.with_pages
@@ -72,7 +72,7 @@ def stale_queue_entries_are_never_swept(queue: Any, garbage: bool) -> None:
     queue.sweep_at[garbage] *= 2
 
 
-@bug(lru, "next_victim", kills="garbage-first")
+@bug(lru, "next_victim", kills="spec")
 def garbage_is_not_evicted_first(queues: list[Any], policy: Any) -> Any:
     """A copy that serves a live boundary is evicted before one that serves none."""
     for garbage in (False, True):
@@ -83,13 +83,13 @@ def garbage_is_not_evicted_first(queues: list[Any], policy: Any) -> Any:
     return None
 
 
-@bug(lru, "next_victim", rows=("G5",), kills="live-evict")
+@bug(lru, "next_victim", rows=("G5",), kills="spec")
 def host_duplicates_are_never_reclaimed(queues: list[Any], policy: Any) -> Any:
     """Host copies of pages on device count as room, and are never reclaimed for it."""
     return _next_victim([one for one in queues if one.kind != lru.DUPLICATE], policy)
 
 
-@bug(lru, "next_victim", kills="order-ref")
+@bug(lru, "next_victim", kills="spec")
 def only_copies_evicted_before_duplicates(queues: list[Any], policy: Any) -> Any:
     """Host evicts only copies before duplicates."""
     return _next_victim(queues[::-1], policy)

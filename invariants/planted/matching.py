@@ -15,7 +15,7 @@ _probe = matching.probe
 _walk = matching.walk
 
 
-@bug(matching, "walk", rows=("E3",), kills="match-ref")
+@bug(matching, "walk", rows=("E3",), kills="spec")
 def host_only_node_is_not_split(state: Any, key: Any, limit: int, known: Any = None) -> Any:
     """A match that ends inside a node on host only stops before that node."""
     path, partial, pages = _walk(state, key, limit, known)
@@ -33,14 +33,14 @@ def device_match_checks_backbone_only(state: Any, path: Any, part: int = 0) -> A
     return found._replace(device=matching._deepest(path, ends, found.best, 0, unbounded, True))
 
 
-@bug(matching, "anchors", rows=("E2",), kills="match-ref")
+@bug(matching, "anchors", rows=("E2",), kills="spec")
 def load_goes_too_deep(state: Any, path: Any, part: int = 0) -> Any:
     """A load goes as deep as full attention does, deeper than the windows and states."""
     found = _anchors(state, path, part)
     return found._replace(best=found.depths[0])
 
 
-@bug(matching, "_deepest", rows=("E5",), kills="match-ref")
+@bug(matching, "_deepest", rows=("E5",), kills="spec")
 def match_accepts_window_with_a_gap(
     path: Any, ends: Any, upto: int, index: int, window: int, on_device: bool
 ) -> int:
@@ -55,7 +55,7 @@ def match_accepts_window_with_a_gap(
     return upto
 
 
-@bug(matching, "probe", kills="match-ref")
+@bug(matching, "probe", kills="spec")
 def match_ignores_host(state: Any, key: Any, limit: int) -> tuple[int, int, tuple[int, ...]]:
     """The match that a scheduler plans with ignores what is on host."""
     device, _, depths = _probe(state, key, limit)

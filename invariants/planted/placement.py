@@ -8,7 +8,6 @@ from hicache.core import placement, reclaim
 from hicache.core.actions import Admitted
 from hicache.core.radix import locks
 from hicache.core.radix.node import FlightKind
-from invariants.reasons import Reason
 
 from .base import bug
 
@@ -45,7 +44,7 @@ def loaded_tokens_count_as_computed(state: Any, request: Any, chunk: int) -> int
     return end
 
 
-@bug(placement, "_to_load", kills="match-ref")
+@bug(placement, "_to_load", kills="spec")
 def loads_copy_the_backbone_only(state: Any, path: list[Any]) -> list[list[Any]]:
     """A load copies the pages of full attention, and no window or state."""
     first, *others = _to_load(state, path)
@@ -68,7 +67,7 @@ def load_waits_for_a_load_beside(loads: list[list[Any]]) -> int:
 @bug(
     placement,
     "_plan",
-    kills="no-oom",
+    kills="spec",
     faults=("device squeezed", "allocation refused", "host squeezed"),
 )
 def table_holds_sixteen_pages(state: Any, request: Any, path: Any, loads: Any, chunk: int) -> Any:
@@ -79,7 +78,7 @@ def table_holds_sixteen_pages(state: Any, request: Any, path: Any, loads: Any, c
     return plan
 
 
-@bug(placement, "_make_room", rows=("J1",), excuses=(Reason.NO_ROOM_TO_LOAD,))
+@bug(placement, "_make_room", rows=("J1",))
 def no_room_made_for_loads(state: Any, plan: Any) -> int:
     """Room is made for the prompt, but not for the pages that a load fills."""
     for index, count in enumerate(plan.needed):
@@ -117,7 +116,7 @@ def refused_admission_unlocks_others(state: Any, plan: Any) -> None:
                 state.touched[node.id] = node
 
 
-@bug(placement, "_undo", kills="lru", excuses=(Reason.TO_BE_ADMITTED,))
+@bug(placement, "_undo", kills="lru")
 def refused_requests_refresh_their_prefix(state: Any, plan: Any) -> None:
     """An admission that is refused counts as a use of what it would have reused."""
     _undo(state, plan)
@@ -154,7 +153,7 @@ def hits_counted_twice(state: Any, request: Any, plan: Any) -> None:
     _take_pages(state, request, plan)
 
 
-@bug(placement, "_take_pages", rows=("L4",), kills="match-ref")
+@bug(placement, "_take_pages", rows=("L4",), kills="spec")
 def host_hits_reported_as_device_hits(state: Any, request: Any, plan: Any) -> None:
     """What was loaded from host is counted as found on device."""
     item = state.out[-1]

@@ -34,7 +34,7 @@ def lookup_digests_begin_behind_the_match(state: Any, request: Any, again: bool 
             state.out[at] = item._replace(digests=digests)
 
 
-@bug(prefetch, "begin_prefetch", rows=("H14",), kills="match-ref")
+@bug(prefetch, "begin_prefetch", rows=("H14",), kills="spec")
 def lookup_evicts_for_what_it_may_find(state: Any, request: Any, again: bool = False) -> None:
     """Host pages are evicted when a lookup begins, before storage has said that it has anything."""
     told = len(state.out)
@@ -44,7 +44,7 @@ def lookup_evicts_for_what_it_may_find(state: Any, request: Any, again: bool = F
         make_host_room(state, 0, len(asked[0].digests))
 
 
-@bug(prefetch, "begin_prefetch", kills="len-eq")
+@bug(prefetch, "begin_prefetch", kills="spec")
 def lookup_knows_one_page_too_many(state: Any, request: Any, again: bool = False) -> None:
     """A lookup claims that the tree has one page more than it has."""
     told = len(state.out)
@@ -55,7 +55,7 @@ def lookup_knows_one_page_too_many(state: Any, request: Any, again: bool = False
             state.out[at] = item._replace(known_pages=item.known_pages + 1)
 
 
-@bug(prefetch, "begin_prefetch", kills="len-eq", components=("full", "swa"))
+@bug(prefetch, "begin_prefetch", kills="spec", components=("full", "swa"))
 def lookup_requires_one_trailing_page(state: Any, request: Any, again: bool = False) -> None:
     """A lookup asks for one page of a window, however long the window is."""
     told = len(state.out)
@@ -75,12 +75,12 @@ def prefetch_budget_counts_pages(state: Any, request: Any, again: bool = False) 
         flight.budget_tokens = len(flight.digests)
 
 
-@bug(prefetch, "try_again", kills="prefetch-wait")
+@bug(prefetch, "try_again", kills="spec")
 def joined_requests_are_not_told(state: Any, waiters: Any) -> None:
     """Only the first request of a prefetch is told that it has ended."""
 
 
-@bug(prefetch, "missing_runs", kills="len-eq")
+@bug(prefetch, "missing_runs", kills="spec")
 def fetch_brings_pages_that_are_cached(state: Any, known: Any, end: int) -> Any:
     """A fetch brings every page up to its end, also those that the tree has."""
     runs = _missing_runs(state, known, end)
@@ -89,14 +89,14 @@ def fetch_brings_pages_that_are_cached(state: Any, known: Any, end: int) -> Any:
     return runs
 
 
-@bug(prefetch, "_why_not", kills="answers")
+@bug(prefetch, "_why_not", kills="spec")
 def prefetches_begin_during_a_deletion(state: Any, asked: int) -> Any:
     """A prefetch begins while storage is being deleted."""
     reason = _why_not(state, asked)
     return "" if reason == "flushed" else reason
 
 
-@bug(prefetch, "_underway", kills="prefetch-wait")
+@bug(prefetch, "_underway", kills="spec")
 def every_request_looks_up_for_itself(state: Any, depth: int, digest: bytes) -> None:
     """A request looks up a page that a prefetch under way brings."""
     return
@@ -117,7 +117,7 @@ def fetch_costs_no_budget(state: Any, lookup: Any) -> Any:
     return fetch, reason
 
 
-@bug(prefetch, "_begin_fetch", rows=("H14",), kills="evict-min")
+@bug(prefetch, "_begin_fetch", rows=("H14",), kills="spec")
 def fetch_evicts_for_everything_found(state: Any, lookup: Any) -> Any:
     """A fetch makes room for every page that storage has, not only for those that it brings."""
     fetch, reason = _begin_fetch(state, lookup)
@@ -137,7 +137,7 @@ def fetch_locks_device_copies(state: Any, lookup: Any) -> Any:
     return fetch, reason
 
 
-@bug(rows=("H2",), kills="len-eq", components=("full",))
+@bug(rows=("H2",), kills="spec", components=("full",))
 def shortened_fetch_keeps_all_digests(patch: Patch) -> None:
     """A fetch that has room for fewer pages than were found keeps the digests of all of them."""
     found: list[tuple[bytes, ...]] = []

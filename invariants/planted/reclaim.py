@@ -10,7 +10,6 @@ from hicache.core import eviction, reclaim
 from hicache.core.radix import lru
 from hicache.core.radix.tree import span
 from hicache.core.types import PageState, Tier
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -37,7 +36,7 @@ def _second_victim(queues: list[Any], policy: Any) -> Any:
     return second
 
 
-@bug(reclaim, "make_device_room", rows=("J3",), kills="evict-min")
+@bug(reclaim, "make_device_room", rows=("J3",), kills="spec")
 def eviction_asks_for_the_whole_request(state: Any, index: int, count: int) -> bool:
     """An eviction asks for all pages that a request needs, not for the missing ones."""
     pool = state.pools[Tier.DEVICE][index]
@@ -46,7 +45,7 @@ def eviction_asks_for_the_whole_request(state: Any, index: int, count: int) -> b
     return bool(pool.free >= count)
 
 
-@bug(reclaim, "make_device_room", rows=("J3",), kills="evict-min")
+@bug(reclaim, "make_device_room", rows=("J3",), kills="spec")
 def evictions_free_two_pages_more(state: Any, index: int, count: int) -> bool:
     """An eviction for a request frees two pages more than are missing."""
     pool = state.pools[Tier.DEVICE][index]
@@ -62,16 +61,14 @@ def writing_back_counts_as_free(state: Any, index: int, count: int) -> bool:
     return done or bool(state.pools[0][index].free + state.writing_back[index] >= count)
 
 
-@bug(reclaim, "evict_device", kills="live-evict", excuses=(Reason.COLDER_COPY,))
+@bug(reclaim, "evict_device", kills="spec")
 def any_copy_under_way_holds_evictions_back(state: Any, index: int, count: int) -> None:
     """While a use is copied to host, no page of full attention is evicted."""
     if index or not state.backups or not state.writes.threshold:
         _evict_device(state, index, count)
 
 
-@bug(
-    reclaim, "evict_device", kills="evict-min", components=("full", "swa"), excuses=(Reason.UNCUT,)
-)
+@bug(reclaim, "evict_device", kills="spec", components=("full", "swa"))
 def each_tombstone_costs_another(state: Any, index: int, count: int) -> None:
     """An eviction of windows frees one page too many."""
     _evict_device(state, index, count + (1 if index else 0))
@@ -87,7 +84,7 @@ def eviction_visits_the_whole_tree(state: Any, index: int, count: int) -> None:
     _evict_device(state, index, count)
 
 
-@bug(reclaim, "evict_device", kills="live-evict", excuses=(Reason.LOCKED_PATH,))
+@bug(reclaim, "evict_device", kills="spec")
 def evictions_end_after_one_write_back(state: Any, index: int, count: int) -> None:
     """After one write-back an eviction does not go on."""
     pool, begun = state.pools[0][index], state.writing_back[index]
@@ -97,14 +94,14 @@ def evictions_end_after_one_write_back(state: Any, index: int, count: int) -> No
         _evict_device(state, index, begun + 1)
 
 
-@bug(reclaim, "evict_device", kills="live-evict", excuses=(Reason.ABOVE_WRITE_BACK,))
+@bug(reclaim, "evict_device", kills="spec")
 def evictions_wait_for_every_write_back(state: Any, index: int, count: int) -> None:
     """While anything is written back, nothing is evicted."""
     if not any(state.writing_back):
         _evict_device(state, index, count)
 
 
-@bug(kills="order-ref", components=("full", "swa", "mamba"), excuses=(Reason.LATER,))
+@bug(kills="spec", components=("full", "swa", "mamba"))
 def later_victims_skip_the_coldest(patch: Patch) -> None:
     """The second victim of an eviction is not the coldest."""
     turns = [0]
@@ -123,7 +120,7 @@ def later_victims_skip_the_coldest(patch: Patch) -> None:
     patch(lru, "next_victim", second_of_the_others)
 
 
-@bug(kills="order-ref", components=("full", "swa"), excuses=(Reason.UNCERTAIN_POOL,))
+@bug(kills="spec", components=("full", "swa"))
 def pools_short_together_skip_the_coldest(patch: Patch) -> None:
     """While two device pools are full, the coldest copy is not evicted first."""
     full = [False]
@@ -140,7 +137,7 @@ def pools_short_together_skip_the_coldest(patch: Patch) -> None:
     patch(lru, "next_victim", second_while_full)
 
 
-@bug(reclaim, "evict_device", kills="evict-min", excuses=(Reason.RETIRING,))
+@bug(reclaim, "evict_device", kills="spec")
 def retiring_pages_cost_another(state: Any, index: int, count: int) -> None:
     """While pages of a pool retire, an eviction there frees one page too many."""
     retiring = state.pools[0][index].counts[PageState.RETIRING]
@@ -188,7 +185,7 @@ def demoted_leaf_keeps_its_state_on_device(patch: Patch) -> None:
     patch(eviction, "demote", all_but_states)
 
 
-@bug(reclaim, "_evict_leaf", kills="copy-once")
+@bug(reclaim, "_evict_leaf", kills="spec")
 def eviction_writes_back_whole_leaves(state: Any, node: Any, index: int, pages: int) -> Any:
     """An eviction of one page copies the whole leaf to host."""
     if not index and reclaim._to_write_back(state, node, index, whole=True):
@@ -196,7 +193,7 @@ def eviction_writes_back_whole_leaves(state: Any, node: Any, index: int, pages: 
     return _evict_leaf(state, node, index, pages)
 
 
-@bug(reclaim, "_to_write_back", rows=("G8",), kills="durable")
+@bug(reclaim, "_to_write_back", rows=("G8",), kills="spec")
 def tombstone_made_without_writing_back(
     state: Any, node: Any, index: int, whole: bool
 ) -> list[int]:

@@ -50,7 +50,7 @@ def refusal_names_nobody_to_retract(
     _refuse(state, request, reason, needed, available, NO_REQUEST, component)
 
 
-@bug(refusals, "refuse_room", kills="live-evict")
+@bug(refusals, "refuse_room", kills="spec")
 def full_pool_is_reported_as_writing_back(
     state: Any, request: int, component: int, needed: int, preempt: bool = False
 ) -> None:
@@ -59,7 +59,7 @@ def full_pool_is_reported_as_writing_back(
     refusals.refuse(state, request, "writing_back", needed, room, NO_REQUEST, component)
 
 
-@bug(refusals, "refuse_room", kills="answers")
+@bug(refusals, "refuse_room", kills="spec")
 def oldest_request_is_retracted_first(state: Any, *rest: Any, **more: Any) -> None:
     """Where pages are short, the oldest request is named to be retracted, not the latest."""
     _refuse_room(state, *rest, **more)
@@ -68,7 +68,7 @@ def oldest_request_is_retracted_first(state: Any, *rest: Any, **more: Any) -> No
         state.out[-1] = item._replace(preempt=next(iter(state.running)))
 
 
-@bug(refusals, "_reply_that_frees", kills="live-evict")
+@bug(refusals, "_reply_that_frees", kills="spec")
 def refusals_wait_for_a_store(state: Any, component: int, needed: int) -> int:
     """A request that lacks device pages is told to wait for a store."""
     return _reply_that_frees(state, component, needed) or oldest(state)

@@ -16,7 +16,7 @@ _end_every_wait = flights.end_every_wait
 _in_flight = flights.in_flight
 
 
-@bug(flights, "report_detached", rows=("C14",), kills="answers", faults=("storage detached",))
+@bug(flights, "report_detached", rows=("C14",), kills="spec", faults=("storage detached",))
 def detach_is_reported_too_early(state: Any) -> None:
     """Storage is reported as detached while actions for it are in flight."""
     if not state.attached:
@@ -30,7 +30,7 @@ def one_store_too_many_in_flight(state: Any, kind: Any) -> int:
     return count - 1 if kind == "store" else count
 
 
-@bug(flights, "leave", rows=("H18",), kills="prefetch-wait")
+@bug(flights, "leave", rows=("H18",), kills="spec")
 def last_waiter_leaves_unnoticed(state: Any, request: Any) -> None:
     """A prefetch that nobody waits for any more is not abandoned."""
     flights._stop_waiting(state, request)

@@ -9,7 +9,6 @@ from hicache.core.radix.locks import release
 from hicache.core.radix.node import Flight
 from hicache.core.state import State
 from hicache.core.storage import fetched, queue, stores
-from invariants.reasons import Reason
 
 from .base import Patch, bug
 
@@ -31,7 +30,7 @@ def replies_of_an_earlier_storage_are_believed(patch: Patch) -> None:
     patch(fetched, "tells", tells)
 
 
-@bug(stores, "store_used", kills="stored")
+@bug(stores, "store_used", kills="spec")
 def used_copies_are_not_stored(state: Any, path: Any) -> None:
     """Host copies from before storage was attached are not stored when they are used."""
     stores.pump(state)
@@ -51,29 +50,20 @@ def stores_are_not_announced(state: Any, leg: Any, node: Any, count: int) -> Non
     del state.out[told:]
 
 
-@bug(
-    stores,
-    "_judge",
-    rows=("G11",),
-    kills="stored",
-    faults=("half of it",),
-    excuses=(Reason.GIVEN_UP,),
-)
+@bug(stores, "_judge", rows=("G11",), kills="spec", faults=("half of it",))
 def failed_stores_are_not_tried_again(state: Any, nodes: Any, failed: Any) -> None:
     """A store that has failed is not tried again."""
     for node in failed or nodes:
         node.store_failures = node.store_failures + 1 if failed else 0
 
 
-@bug(
-    stores, "_wanted", kills="stored", components=("full", "mamba"), excuses=(Reason.NOT_REQUIRED,)
-)
+@bug(stores, "_wanted", kills="spec", components=("full", "mamba"))
 def states_are_not_stored(state: Any, node: Any) -> list[int]:
     """Only full attention is stored."""
     return [index for index in _wanted(state, node) if not index]
 
 
-@bug(kills="stored")
+@bug(kills="spec")
 def stores_are_tried_for_ever(patch: Patch) -> None:
     """A store that fails is tried again without end."""
 
@@ -118,11 +108,11 @@ def lost_storage_is_believed(state: Any) -> None:
     state.beliefs_since = max(1, before)
 
 
-@bug(queue, "distrust", rows=("H15",), kills="fault-soft")
+@bug(queue, "distrust", rows=("H15",), kills="spec")
 def undelivered_pages_are_looked_up_again(state: Any, digest: bytes) -> None:
     """What storage promised and did not deliver is looked up again for the next request."""
 
 
-@bug(queue, "trust", rows=("H15",), kills="fault-soft")
+@bug(queue, "trust", rows=("H15",), kills="spec")
 def undelivered_pages_are_never_trusted_again(state: Any, digests: Any) -> None:
     """What storage did not deliver once is not looked up after it was stored again."""

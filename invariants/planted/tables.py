@@ -53,7 +53,7 @@ def tables_are_rewritten_in_place(state: Any, request: Any, index: int, first: i
     table.flags.writeable = False
 
 
-@bug(windows, "_clear", rows=("A1",), kills="lock-span")
+@bug(windows, "_clear", rows=("A1",), kills="spec")
 def window_pages_freed_twice(state: Any, request: Any, index: int, first: int) -> None:
     """Pages behind a window are freed, stay in the table and are freed again with the request."""
     since, request.cleared_pages[index] = request.cleared_pages[index], first
@@ -61,6 +61,6 @@ def window_pages_freed_twice(state: Any, request: Any, index: int, first: int) -
     state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
 
 
-@bug(windows, "_cut_locked", kills="alone")
+@bug(windows, "_cut_locked", kills="spec")
 def locked_window_is_never_cut(state: Any, receipt: Any, index: int, at: int) -> None:
     """A request that needs pages keeps whole nodes locked of which its window passed a part."""

@@ -64,7 +64,7 @@ def one_transfer_per_node(patch: Patch) -> None:
     patch(backup, "_add_legs", copy)
 
 
-@bug(transfers, "land", kills="copy-once")
+@bug(transfers, "land", kills="spec")
 def load_of_a_gone_request_is_thrown_away(state: Any, flight: Any) -> None:
     """The pages of a load whose request was aborted are freed when they arrive, not cached."""
     if flight.request in state.requests:

@@ -19,7 +19,7 @@ _truncate = tree.truncate
 _unlink = tree.unlink
 
 
-@bug(tree, "split", kills="lru", eviction="fifo")
+@bug(tree, "split", kills="spec", eviction="fifo")
 def split_halves_are_inserted_anew(state: Any, node: Any, at: int) -> Any:
     """The upper half of a node that is split counts as inserted by the split."""
     upper = _split(state, node, at)
@@ -44,7 +44,7 @@ def host_copies_publish_no_event(state: Any, node: Any, tier: Any, index: int, p
         state.out.pop()
 
 
-@bug(tree, "attach", kills="all-or-clamp")
+@bug(tree, "attach", kills="spec")
 def load_lands_backbone_only(state: Any, node: Any, tier: int, index: int, pages: Any) -> None:
     """When a load is done, only the pages of full attention become pages of nodes."""
     if index:

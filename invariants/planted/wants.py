@@ -24,12 +24,12 @@ def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
     state.out.append(Unpinned(pin.id, pin.held_pages))
 
 
-@bug(pinning, "hold_pinned", kills="lock-bal", wanted=True)
+@bug(pinning, "hold_pinned", kills="spec", wanted=True)
 def pins_hold_only_what_was_there(state: Any, tier: Any) -> None:
     """A pin does not take hold of what comes after it."""
 
 
-@bug(pinning, "let_go_flushed", kills="pinned", wanted=True)
+@bug(pinning, "let_go_flushed", kills="spec", wanted=True)
 def flushed_pins_hold_on(state: Any) -> None:
     """After a flush, pins believe that they still hold their pages."""
     for pin in state.pins.values():
@@ -37,19 +37,19 @@ def flushed_pins_hold_on(state: Any) -> None:
             entries.clear()
 
 
-@bug(pinning, "pinned_beside", kills="answers", wanted=True)
+@bug(pinning, "pinned_beside", kills="spec", wanted=True)
 def requests_may_count_on_pinned_pages(state: Any, request: Any) -> int:
     """A request that only fits without the pins is told to wait."""
     return 0
 
 
-@bug(pinning, "_needed", kills="pinned", wanted=True)
+@bug(pinning, "_needed", kills="spec", wanted=True)
 def pins_are_bounded_by_what_they_hold(state: Any, pages: int, index: int) -> int:
     """The bound of pins counts no page of a prefix but the first."""
     return 1
 
 
-@bug(expiry, "time_passed", kills="expired", wanted=True)
+@bug(expiry, "time_passed", kills="spec", wanted=True)
 def locked_nodes_never_expire(state: Any, event: Any) -> None:
     """A node that was in use when it was due is never looked at again."""
     state.period_ticks.append(state.tick)
@@ -62,7 +62,7 @@ def locked_nodes_never_expire(state: Any, event: Any) -> None:
     delete_dead(state)
 
 
-@bug(expiry, "_due", kills="expired", wanted=True)
+@bug(expiry, "_due", kills="spec", wanted=True)
 def copies_expire_while_they_are_used(state: Any, tick: int) -> list[Any]:
     """A node expires by the time at which it was filed, whatever used it since."""
     found = []

@@ -15,21 +15,19 @@ from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Tier, chain_digests, root_digest
 
-from .kinds import FULL, ORDERS, WRITES, Writes, cost_of, kinds_of, lap_of
+from .kinds import FULL, Facts, Policies, cost_of, kinds_of, policies_of
 from .records import DEVICE, HOST, Flight, Hold, Node, Pin, Rank, Request, StorageFlight
 
 Flights = Collection[Flight]
-PROTECTED_HITS = 2  # slru: more uses than this count as this many
 
 
 class Cache:
     """Everything that the specified cache remembers between two events."""
 
-    def __init__(self, config: Config, writes: Writes | None = None) -> None:
+    def __init__(self, config: Config, policies: Policies | None = None) -> None:
         self.config = config
         self.kinds = kinds_of(config)
-        self.writes = writes or WRITES[config.write_policy]
-        self.order = ORDERS[config.eviction_policy]
+        self.writes, self.order, self.waits = policies or policies_of(config)
         self.windows = [at for at, one in enumerate(self.kinds) if one.per_page and at != FULL]
         self.stateful = [at for at, one in enumerate(self.kinds) if not one.per_page]
         self.interval = max(one.interval for one in self.kinds)
@@ -51,9 +49,9 @@ class Cache:
         self.ages: list[Rank] = [()] * len(self.kinds)
         self.next_ages: list[Rank] = [()] * len(self.kinds)
         self.newest = self.newest_before = 0  # the tick of the last insertion, now and before
-        self.turn = 0  # s3_fifo: events, and copies that were spared
-        self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: oldest first
-        self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # s3_fifo: by this event
+        self.turn = 0  # with two queues: events, and copies that were spared
+        self.ghosts: list[list[bytes]] = [[] for _ in self.kinds]  # oldest first
+        self.buried: list[list[bytes]] = [[] for _ in self.kinds]  # by this event
 
     # -- the tree
 
@@ -151,22 +149,20 @@ class Cache:
 
     def rank(self, node: Node, kind: int) -> Rank:
         """The values by which the eviction policy compares copies; the smallest goes first."""
-        age = node.age[kind]
-        if self.config.eviction_policy == "sieve":
-            lap = lap_of(age, node.visits[kind], node.inserted, node.earlier)
-            return lap, node.inserted
-        cost = cost_of(self.config, self.kinds[kind], node.end)
-        facts = {
-            "worth": (age[0] if age else 0) + (1 + node.visits[kind]) * cost,
-            "place": node.place[kind],
-            "last_use": node.last_use[kind],
-            "inserted": node.inserted,
-            "hits": node.hits,
-            "reused": min(node.hits, PROTECTED_HITS),
-            "priority": node.priority,
-            "depth": node.end - len(node.rows) if kind != FULL else 0,
-        }
-        return tuple(facts[name] for name in self.order)
+        return self.order.key(
+            Facts(
+                node.last_use[kind],
+                node.inserted,
+                node.hits,
+                node.priority,
+                node.visits[kind],
+                node.age[kind],
+                cost_of(self.config, self.kinds[kind], node.end),
+                node.earlier,
+                node.start if kind != FULL else 0,
+                node.place[kind],
+            )
+        )
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it

@@ -70,12 +70,11 @@ def counts_as_used(cache: Cache, request: Request, path: list[Node], ends: list[
     """The request uses the path now: full attention on all of it, the other kinds where one of
     these boundaries, or else the end of the path, requires them."""
     cache.tick += 1
-    whole = cache.config.eviction_policy == "lru_path"
     for node in path:
         node.priority = max(node.priority, request.priority)
         node.failures = 0
         for kind in range(len(cache.kinds)):
-            if whole or marks.is_required(cache, node, kind, ends or [path[-1].end]):
+            if marks.is_used(cache, node, kind, ends or [path[-1].end]):
                 node.last_use[kind] = cache.tick
 
 

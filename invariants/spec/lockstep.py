@@ -48,7 +48,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 
-from .kinds import Writes
+from .kinds import Policies
 from .specification import Specification
 
 _REPLIES = (BackupDone, LoadDone, PrefillDone, LookupDone, FetchDone, StoreDone, DeleteDone)
@@ -69,11 +69,11 @@ class Differs(AssertionError):
 
 
 class Lockstep:
-    """One specification beside one core. writes: what a write policy from outside of the project
-    declares. events: number of events compared."""
+    """One specification beside one core. policies: what the core's policies declare; default are
+    the project's own. events: number of events compared."""
 
-    def __init__(self, config: Config, writes: Writes | None = None) -> None:
-        self.specification = Specification(config, writes)
+    def __init__(self, config: Config, policies: Policies | None = None) -> None:
+        self.specification = Specification(config, policies)
         self.config = config
         self.events = 0
         self._flights: dict[int, int] = {}  # of the core: that of the specification

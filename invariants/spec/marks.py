@@ -9,8 +9,6 @@ from __future__ import annotations
 from .cache import Cache
 from .records import Node
 
-MOST_CHANCES = 3  # s3_fifo
-
 
 def now_older(cache: Cache) -> None:
     """What was evicted until now makes its kind older, for what follows."""
@@ -29,17 +27,20 @@ def new_node(cache: Cache, node: Node) -> None:
 def visited(cache: Cache, nodes: list[Node], ends: list[int]) -> None:
     """A request uses nodes that others inserted: full attention, and of the other kinds what one of
     these boundaries requires."""
+    most = cache.order.queues.most_chances if cache.order.queues else 0
     for node in nodes:
         for kind in range(len(cache.kinds)):
-            if is_required(cache, node, kind, ends):
+            if is_used(cache, node, kind, ends):
                 node.visits[kind] += 1
                 node.age[kind] = cache.ages[kind]
-                node.chances[kind] = min(MOST_CHANCES, node.chances[kind] + 1)
+                node.chances[kind] = min(most, node.chances[kind] + 1)
 
 
-def is_required(cache: Cache, node: Node, kind: int, ends: list[int]) -> bool:
-    """Whether one of these boundaries at or below the node requires its copy of this kind."""
-    return any(0 <= end - node.end < cache.kinds[kind].window for end in ends)
+def is_used(cache: Cache, node: Node, kind: int, ends: list[int]) -> bool:
+    """Whether a use of these boundaries at or below the node is one of its copy of this kind."""
+    return cache.order.whole_path or any(
+        0 <= end - node.end < cache.kinds[kind].window for end in ends
+    )
 
 
 def grow_older(cache: Cache, node: Node, kind: int) -> None:

@@ -1,4 +1,4 @@
-"""S3-FIFO: two queues on device instead of one order, and a ghost.
+"""Two queues on device instead of one order, and a ghost: S3-FIFO, and what declares the same.
 
 What is new stands in the *small* queue, what was used twice there or came back in time in *main*.
 A copy at the front may be spared: it goes to the end of main instead of going.
@@ -9,13 +9,9 @@ from __future__ import annotations
 from .cache import Cache
 from .records import DEVICE, Node
 
-NAME = "s3_fifo"
-SMALL_PERCENT, GHOST_PERCENT = 10, 90  # of the pages of the pool
-USES_TO_MAIN = 2
-
 
 def is_used(cache: Cache) -> bool:
-    return cache.config.eviction_policy == NAME
+    return cache.order.queues is not None
 
 
 def comes(cache: Cache, node: Node, kind: int) -> None:
@@ -36,25 +32,37 @@ def goes(cache: Cache, node: Node, kind: int) -> None:
 
 def bury(cache: Cache) -> None:
     """An event begins: the ghost knows what the one before evicted out of small."""
-    for kind, buried in enumerate(cache.buried):
-        ghost = [one for one in cache.ghosts[kind] if one not in buried] + sorted(buried)
-        most = cache.capacity(DEVICE, kind) * GHOST_PERCENT // 100
-        cache.ghosts[kind] = ghost[max(0, len(ghost) - most) :]
+    if is_used(cache):
+        cache.ghosts = [buried(cache, kind) for kind in range(len(cache.kinds))]
     cache.buried = [[] for _ in cache.kinds]
+
+
+def buried(cache: Cache, kind: int) -> list[bytes]:
+    """The ghost with what this event evicted out of small, the oldest first."""
+    queues, fresh = cache.order.queues, cache.buried[kind]
+    ghost = [one for one in cache.ghosts[kind] if one not in fresh] + sorted(fresh)
+    most = cache.capacity(DEVICE, kind) * queues.ghost // 100 if queues is not None else 0
+    return ghost[max(0, len(ghost) - most) :]
+
+
+def in_small(cache: Cache, kind: int) -> int:
+    """Pages in the small queue."""
+    return sum(
+        len(node.pages(DEVICE, kind))
+        for node in cache.nodes()
+        if node.has(DEVICE, kind) and not node.main[kind]
+    )
 
 
 def unspared(cache: Cache, kind: int, can_go: list[Node]) -> Node | None:
     """Of these nodes, none of which is garbage, the first that is not spared."""
-    while can_go:
-        small = sum(
-            len(node.pages(DEVICE, kind))
-            for node in cache.nodes()
-            if node.has(DEVICE, kind) and not node.main[kind]
-        )
-        main_first = small * 100 < SMALL_PERCENT * cache.capacity(DEVICE, kind)
+    queues = cache.order.queues
+    while can_go and queues is not None:
+        small = in_small(cache, kind)
+        main_first = small * 100 < queues.small * cache.capacity(DEVICE, kind)
         queue = [node for node in can_go if node.main[kind] == main_first]
         node = min(queue or can_go, key=lambda node: (node.place[kind], -node.end))
-        if node.chances[kind] < (1 if node.main[kind] else USES_TO_MAIN):
+        if node.chances[kind] < (1 if node.main[kind] else queues.uses_to_main):
             return node
         node.chances[kind] = node.chances[kind] - 1 if node.main[kind] else 0
         node.main[kind] = True

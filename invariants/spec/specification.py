@@ -55,7 +55,7 @@ from . import (
 )
 from .cache import Cache
 from .insertion import publish
-from .kinds import FULL, Writes
+from .kinds import FULL, Policies
 from .records import DEVICE, HOST, Node, Request
 from .refusals import say_refused
 
@@ -63,8 +63,8 @@ from .refusals import say_refused
 class Specification:
     """One specified cache. Expects events that the core accepted."""
 
-    def __init__(self, config: Config, writes: Writes | None = None) -> None:
-        self.cache = Cache(config, writes)
+    def __init__(self, config: Config, policies: Policies | None = None) -> None:
+        self.cache = Cache(config, policies)
 
     def handle(self, event: Event) -> list[Outcome]:
         self.cache.out = []

@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.runtime.driver import Observer
-from invariants.fuzz.against import Against
+from invariants.against import Against
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.play import step
 from invariants.fuzz.tapes.tape import Entry

@@ -1,9 +1,11 @@
-"""Every policy in hicache/core/eviction_policies: it ranks as it declares, and no check of a core
-that follows it finds anything."""
+"""Every policy in hicache/core/eviction_policies, and others that a user might write: each ranks as
+it declares, and the specification decides the same by what it declares."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from hicache.core.core import Core
 from hicache.core.eviction_policies.base import (
     EvictionPolicy,
     Facts,
+    SecondChance,
     Term,
     before,
     depth,
@@ -20,6 +23,7 @@ from hicache.core.eviction_policies.base import (
 )
 from hicache.core.eviction_policies.lru_path import LruPath
 from hicache.core.radix.node import Node
+from invariants.against import Against
 from invariants.contracts.eviction_policies import wrong
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
@@ -152,17 +156,72 @@ def test_a_broken_contract_is_reported(made: type, words: str) -> None:
     assert bool(found) == bool(words)
 
 
+class Visited(Sound):
+    """A whole path is used, and what cost most and was visited last goes last."""
+
+    whole_path, marks, order = True, True, ()
+
+    def rank(self, node: Node, component: int) -> object:
+        marks = node.marks
+        return before(marks.visits[component] * marks.cost[component], node.last_use[component])
+
+    def reference(self, facts: Facts) -> tuple[int, ...]:
+        return facts.visits * facts.cost, facts.last_use
+
+
+class Aged(Sound):
+    """Ages as the core counts them, and the insertion before a copy's own."""
+
+    order = (Term("age"), Term("earlier"), Term("inserted"))
+
+    def rank(self, node: Node, component: int) -> object:
+        marks = node.marks
+        return before(before(marks.age[component], marks.earlier), node.inserted)
+
+
+class Queued(Sound):
+    """Two queues of other sizes than those of S3-FIFO."""
+
+    order, second_chance = (), SecondChance(40, 1, 1, 30)
+
+    def rank(self, node: Node, component: int) -> object:
+        return node.marks.place[component]
+
+
+@pytest.fixture
+def outside(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A policy that no file of the folder defines."""
+    registry.add(registry.EVICTION_POLICIES, "sound", SimpleNamespace(policy=request.param))
+    yield "sound"
+    registry.remove(registry.EVICTION_POLICIES, "sound")
+
+
+def played(name: str, components: tuple[str, ...] = (), seeds: range = range(8)) -> set[str]:
+    """The kinds of failures of drawn sequences."""
+    ops, found = load(), set()
+    for seed in seeds:
+        swarm = draw_swarm(seed, weights_of(ops), components, eviction=name)
+        outcome = generate(swarm, ops, seed, 100)
+        assert Against(outcome.hand.config).lockstep is not None, "compared with the specification"
+        found.add(outcome.failure.kind if outcome.failure is not None else "")
+    return found
+
+
+@pytest.mark.parametrize("outside", [Sound, Own, Visited, Queued], indirect=True)
+def test_a_policy_from_outside_decides_as_it_declares(outside: str) -> None:
+    assert played(outside) == {""}
+
+
+@pytest.mark.parametrize("outside", [Other, Misjudged], indirect=True)
+def test_a_policy_from_outside_that_decides_otherwise_is_found(outside: str) -> None:
+    assert "SPEC Evicted" in played(outside)
+
+
 def test_a_deep_state_that_goes_before_a_shallow_one_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LruPath, "rank", lambda self, node, index: node.last_use[index])
-    ops, found = load(), set()
-    seeds = iter(range(40))
-    while not found >= {"ORDER-REF", "SPEC Evicted"}:
-        seed = next(seeds)
-        swarm = draw_swarm(seed, weights_of(ops), ("full", "mamba"), eviction="lru_path")
-        outcome = generate(swarm, ops, seed, 100, against=True)
-        found.add(outcome.failure.kind if outcome.failure is not None else "")
+    assert "SPEC Evicted" in played("lru_path", ("full", "mamba"), range(40))
 
 
 @pytest.mark.parametrize("name", NAMES)

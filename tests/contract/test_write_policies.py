@@ -11,8 +11,8 @@ import pytest
 from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
+from invariants.against import Against
 from invariants.contracts.write_policies import wrong
-from invariants.fuzz.against import Against
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate

@@ -1,8 +1,7 @@
 """One planted fault per check: a record corrupted, or an answer bent, right behind the core.
 
 Must not live here: what faults are made of (`spoiling`), those of windows and states
-(`hybrid_faults`), of progress, copies and memory (`liveness_faults`), of storage
-(`storage_faults`), or of pins and expiry (`want_faults`).
+(`hybrid_faults`), or of storage (`storage_faults`).
 """
 
 from __future__ import annotations
@@ -16,23 +15,18 @@ from hicache.core.actions import (
     Admitted,
     Backup,
     Cached,
-    Evicted,
-    Granted,
     KvStored,
     Load,
-    Matched,
     Prefill,
     Refused,
 )
 from hicache.core.events import Aborted, Finished, Flushed
 from hicache.core.radix.node import Node, Receipt, set_pages
-from hicache.core.types import Tier, frozen
+from hicache.core.types import frozen
 
 from .hybrid_faults import HYBRID_FAULTS
-from .liveness_faults import LIVENESS_FAULTS
 from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 from .storage_faults import STORAGE_FAULTS
-from .want_faults import WANT_FAULTS
 
 
 def pool_sum(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -104,10 +98,6 @@ def _without(tier: int) -> Callable[[Node], bool]:
     return change
 
 
-def match_ref(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    return bend(outcomes, Matched, lambda item: item._replace(device_pages=item.device_pages + 1))
-
-
 def anchor(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for item in outcomes:
         if type(item) is Cached:
@@ -154,33 +144,8 @@ def alias(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Cached, lambda item: item._replace(tables=(item.tables[0].copy(),)))
 
 
-def exclusive(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """A load under way has forgotten that it is to give up the host copies."""
-    for flight in state.flights.values():
-        if any(flight.gives_up):
-            for index, pages in enumerate(flight.gives_up):
-                state.giving_up[index] -= pages
-            flight.gives_up = []
-            return True
-    return False
-
-
 def live_ack(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Backup, lambda item: item._replace(flight=1))
-
-
-def live_evict(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    if not state.pools[0][0].free:
-        return False
-    return bend(outcomes, Granted, lambda item: Refused(item.request, "no_pages", 1, 0, -1, "full"))
-
-
-def no_oom(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    return bend(
-        outcomes,
-        Granted,
-        lambda item: item._replace(tables=(item.tables[0][:-1], *item.tables[1:])),
-    )
 
 
 def event_mirror(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -216,55 +181,33 @@ def quiescence(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return True
 
 
-def evict_min(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    if not any(type(item) is Matched for item in outcomes):
+def progress(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """What lacks pages is said to be too large."""
+
+    def too_large(item: Refused) -> Refused | None:
+        return item._replace(reason="too_large", after=0) if item.request >= 0 else None
+
+    return bend(outcomes, Refused, too_large)
+
+
+def _views(node: Node) -> bool:
+    """Its page numbers are a view of a larger array."""
+    held = node.pages[0][0]
+    if held is None:
         return False
-    outcomes.append(Evicted(Tier.DEVICE, "full", np.arange(2), 0, True))
-    return True
-
-
-def order_ref(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    class Hottest:
-        name = "hottest"
-
-        whole_path = False
-
-        def rank(self, node: Node, component: int) -> int:
-            return -node.last_use[component]
-
-    state.eviction = Hottest()
-    return True
-
-
-def answers(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    found = [at for at, item in enumerate(outcomes) if type(item) is Matched]
-    for at in found:
-        del outcomes[at]
-    return bool(found)
-
-
-def backup_due(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """From now on the core waits for more uses than its policy declared."""
-
-    class Later:
-        name, threshold, on_evict, contiguous = "later", 1 << 30, False, True
-
-    state.writes = Later()
+    wide = np.concatenate((held, np.zeros(1000, dtype=np.int64)))
+    set_pages(node, 0, 0, frozen(wide[: len(held)]))
     return True
 
 
 FAULTS: dict[str, Fault] = (
     HYBRID_FAULTS
-    | LIVENESS_FAULTS
     | STORAGE_FAULTS
-    | WANT_FAULTS
     | {
-        "answers": answers,
-        "backup-due": backup_due,
-        "evict-min": evict_min,
-        "order-ref": order_ref,
         "own-d": share_a_page(0),
         "own-h": share_a_page(1),
+        "progress": progress,
+        "rss-bound": on_a_node(_views),
         "pool-sum": pool_sum,
         "lock-bal": lock_bal,
         "pin-io": pin_io,
@@ -275,16 +218,12 @@ FAULTS: dict[str, Fault] = (
         "dead-node": on_a_node(_empty),
         "parent-bk": on_a_node(_without(1)),
         "device-prefix": on_a_node(_without(0)),
-        "match-ref": match_ref,
         "anchor": anchor,
         "bytes": bytes_,
         "hb-write": hb_write,
         "read-after-arrive": read_after_arrive,
         "alias": alias,
-        "exclusive": exclusive,
         "live-ack": live_ack,
-        "live-evict": live_evict,
-        "no-oom": no_oom,
         "event-mirror": event_mirror,
         "metric-ref": metric_ref,
         "reset": reset,

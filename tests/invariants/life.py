@@ -13,7 +13,7 @@ from invariants.fuzz import play
 from invariants.fuzz.generate import next_entry, weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import OF_STORAGE, OF_WANTS, Swarm
+from invariants.fuzz.swarm import OF_STORAGE, Swarm
 from invariants.fuzz.tapes.tape import Entry
 from invariants.watch import Watch
 
@@ -33,12 +33,6 @@ def with_storage(config: Config, fail: int = 5) -> Swarm:
     """A corner with a storage, and the operations that concern it."""
     swarm = corner(replace(config, storage=True, prefetch_policy="best_effort"), fail)
     return replace(swarm, weights=swarm.weights + OF_STORAGE)
-
-
-def with_wants(config: Config) -> Swarm:
-    """A corner with pins, or with copies that expire."""
-    swarm = corner(config)
-    return replace(swarm, weights=swarm.weights + OF_WANTS)
 
 
 class Life:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Fetch, Lookup, Prefetched, Refused, Store
-from hicache.core.events import FetchDone
+from hicache.core.actions import Lookup, Refused, Store
 
 from .spoiling import Fault, bend, nodes_of
 
@@ -36,29 +35,12 @@ def key_inj(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Lookup, again)
 
 
-def len_eq(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    def longer(item: Fetch) -> Fetch:
-        last = item.pieces[-1]
-        more = last._replace(digests=(*last.digests, b"more"))
-        return item._replace(pieces=(*item.pieces[:-1], more))
-
-    return bend(outcomes, Fetch, longer)
-
-
 def pref_acc(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for flight in state.storage_flights.values():
         if flight.budget_tokens:
             flight.budget_tokens -= 1
             return True
     return False
-
-
-def prefetch_wait(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """A request is not told of the end of its prefetch."""
-    told = [item for item in outcomes if type(item) is Prefetched and type(event) is FetchDone]
-    for item in told:
-        outcomes.remove(item)
-    return bool(told)
 
 
 def never_device(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -71,13 +53,6 @@ def never_device(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Refused, named)
 
 
-def fault_soft(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """Storage is trusted again although it did not deliver."""
-    known = bool(state.distrusted)
-    state.distrusted.clear()
-    return known
-
-
 def stored(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """A node is believed to be stored that is not."""
     for node in nodes_of(state):
@@ -88,22 +63,10 @@ def stored(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return False
 
 
-def whole_fetch(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    def more(item: Prefetched) -> Prefetched | None:
-        short = item.fetched_pages < item.found_pages and type(event) is FetchDone
-        return item._replace(fetched_pages=item.fetched_pages + 1) if short else None
-
-    return bend(outcomes, Prefetched, more)
-
-
 STORAGE_FAULTS: dict[str, Fault] = {
     "key-rt": key_rt,
     "key-inj": key_inj,
-    "len-eq": len_eq,
     "pref-acc": pref_acc,
-    "prefetch-wait": prefetch_wait,
     "never-device": never_device,
-    "fault-soft": fault_soft,
     "stored": stored,
-    "whole-fetch": whole_fetch,
 }

@@ -48,7 +48,7 @@ def test_the_command_hunts_a_planted_bug(
     assert main(line) == 0
     (row,) = json.loads(out.read_text())["planted"]
     assert row["killed"]
-    assert row["noticed_by"]
+    assert row["by_checks"]
     assert row["rows"]
     assert "1 of 1" in capsys.readouterr().out
 

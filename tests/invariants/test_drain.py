@@ -9,7 +9,7 @@ import pytest
 from hicache.core import core as cores
 from hicache.core.events import AdmitWanted, Finished
 from hicache.core.state import State
-from invariants.fuzz.against import Against
+from invariants.against import Against
 from invariants.fuzz.drain import drain
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops.arrive import pack

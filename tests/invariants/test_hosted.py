@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hicache.core.config import Config
+from invariants.base import check_names
 from invariants.checks._memory import kept_bytes, owner_of
 from invariants.fuzz import hosted
 from invariants.fuzz.ops.base import load
@@ -33,7 +34,9 @@ def test_the_rule_is_of_full_attention_with_a_host_by_recency() -> None:
 
 def test_a_bug_that_lets_warmer_pages_go_is_found_and_its_tape_repeats_it() -> None:
     name = "copies-let-warmer-pages-go"
-    found = hunt(name, [131])  # the sequence of seed 131 has a host and no storage
+    found = hunt(
+        name, [131], checks=check_names()
+    )  # the sequence of seed 131 has a host and no storage
     assert found.found == (11, "HOST-TIER")
     assert found.tape is not None
     ops = load()

@@ -10,11 +10,13 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hicache.core import registry
 from hicache.core.actions import Backup, Copy, Evicted, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -30,8 +32,8 @@ from hicache.core.events import (
 )
 from hicache.core.types import Key, Tier
 from invariants import spec
+from invariants.against import Against, NotSpecifiedError
 from invariants.base import INVARIANT
-from invariants.fuzz.against import Against, NotSpecifiedError
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate, replay
@@ -328,10 +330,24 @@ class _Taking(Specification):
         return found
 
 
-def test_policies_from_outside_are_not_compared() -> None:
-    config = replace(CONFIG, eviction_policy="mine")
-    assert not kinds.is_specified(config)
-    assert Against(config).lockstep is None
+def test_what_declares_nothing_is_not_compared() -> None:
+    silent = SimpleNamespace(name="mine", whole_path=False, order=())
+    registry.add(registry.EVICTION_POLICIES, "mine", SimpleNamespace(policy=lambda: silent))
+    try:
+        against = Against(replace(CONFIG, eviction_policy="mine"))
+    finally:
+        registry.remove(registry.EVICTION_POLICIES, "mine")
+    assert against.lockstep is None
+    assert against.unspecified == "policy mine declares no order of evictions"
+
+
+def test_a_comparison_ends_where_the_tree_is_too_large() -> None:
+    against = Against(CONFIG, most_pages=2)
+    core = Core(CONFIG)
+    for event, _ in answered(CONFIG, ONE):
+        against.on_outcomes(event, core.handle(event), core.view)
+    assert 0 < against.compared < len(ONE)
+    assert against.lockstep is None
 
 
 def test_a_refusal_names_the_flight_of_the_core() -> None:

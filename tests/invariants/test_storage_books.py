@@ -73,37 +73,20 @@ def cached(watched: Watched, tokens: list[int]) -> list[Any]:
     return watched(BackupDone(flight_of(outcomes, Backup)))
 
 
-def test_a_request_that_hears_nothing_waits_for_the_prefetch_that_covers_its_page() -> None:
+def test_a_lookup_and_the_fetch_that_follows_it_count_once() -> None:
     watched = Watched()
     first = flight_of(watched.arrive(1, PROMPT), Lookup)
     watched.arrive(2, OTHER)
     storage = watched.book.storage
-    assert storage.waits == {1: first, 2: first}
     assert storage.tokens(1) == len(PROMPT)
     fetch = flight_of(watched(LookupDone(first, 3)), Fetch)
-    assert storage.waits == {1: fetch, 2: fetch}
     assert storage.tokens(1) == 3
     watched(Aborted(1))
-    assert storage.waits == {2: fetch}
+    assert storage.tokens(1) == 3
     outcomes = watched(FetchDone(fetch, 3))
     assert [type(item).__name__ for item in outcomes] == ["Prefetched"]
-    assert storage.waits == {}
+    assert storage.tokens(1) == 0
     watched.watch.audit(watched.core.view)
-
-
-def test_pages_that_do_not_arrive_are_distrusted_until_they_are_stored() -> None:
-    watched = Watched()
-    lookup = flight_of(watched.arrive(1, PROMPT), Lookup)
-    fetch = flight_of(watched(LookupDone(lookup, 4)), Fetch)
-    watched(FetchDone(fetch, 2))
-    third = digests_of(Key.from_tokens(PROMPT, 1))[2]
-    assert list(watched.book.storage.distrusted) == [third]
-    watched(Aborted(1))
-    for item in cached(watched, PROMPT):  # the pages that arrived are stored already
-        if type(item) is Store:
-            assert third in item.pieces[0].digests
-            watched(StoreDone(item.flight, len(item.pieces[0].pages)))
-    assert not watched.book.storage.distrusted
 
 
 def test_what_was_acknowledged_is_forgotten_when_storage_is_attached_again() -> None:

@@ -122,6 +122,7 @@ def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     assert found["config"]["write_policy"] == "third"
     assert found["checks"]["violations"] == 0
     assert found["checks"]["not_judged"] == ""
+    assert found["checks"]["specified"] == found["checks"]["operations"] > 0
     assert found["digest"] != replayed()["digest"]
 
 
@@ -134,7 +135,8 @@ def test_an_undeclared_order_is_reported_as_unchecked(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = replayed("--eviction", f"{mine}:Silent")
-    assert "silent declares none" in found["checks"]["not_judged"]
+    assert "silent declares no order" in found["checks"]["not_judged"]
+    assert found["checks"]["specified"] == 0
     assert "not judged" in capsys.readouterr().out
 
 

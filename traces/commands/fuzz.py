@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from invariants.fuzz.against import AGAINST, SPEC
+from invariants.against import AGAINST, SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import REAL
 from invariants.fuzz.reach import probes, rates

@@ -27,7 +27,7 @@ from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("planted", "faults")
-VERSION = 5
+VERSION = 6
 _OPERATIONS = 120
 _CALM = 100
 _BUDGET_S = 60
@@ -148,7 +148,7 @@ def run(options: Options, command: str) -> int:
         done.sort()
         whole = complete and not options.only and bool(done.planted)
         with ignore_broken_pipe():
-            planted_report.show(done.planted, done.trials, whole, stream)
+            planted_report.show(done.planted, done.trials, stream)
             if told := planted_report.conclusions(done.planted):
                 print_sentences("In words", told, stream)
         if options.json:

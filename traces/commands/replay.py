@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from hicache.core import registry
-from invariants.watch import Watch
+from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.sequence import RequestResult
 
 from ..html.collecting import collect
@@ -102,7 +102,7 @@ def run(options: ReplayOptions, command: str) -> int:
     warnings = warn(trace, settings)
     watch = None
     if settings.check != "off":
-        watch = Watch(settings.check, replay_command=command)
+        watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
     shown = bool(options.html) or options.plot
     follow = bool(options.requests) or shown or options.why is not None
     with story_on_error(watch):
@@ -139,7 +139,7 @@ def _streamed(options: ReplayOptions, command: str, started: float, out: TextIO)
     warnings = warn(trace.sample, settings)
     watch = None
     if settings.check != "off":
-        watch = Watch(settings.check, replay_command=command)
+        watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
     with tempfile.TemporaryFile("w+") as records:
 
         def each(row: Row, output_tokens: int, result: RequestResult | None) -> None:

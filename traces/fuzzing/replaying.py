@@ -10,14 +10,14 @@ import sys
 from dataclasses import replace
 
 from hicache.core.errors import CallerError
+from invariants.against import SPEC
 from invariants.fuzz import play
-from invariants.fuzz.against import SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import model_of, on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
 from invariants.fuzz.tapes.tape import Tape, has_storage
-from invariants.watch import Level, excuses_by_check
+from invariants.watch import Level
 
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
@@ -100,5 +100,4 @@ def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
         "events": hand.events,
         "counts": dict(sorted(hand.counts.items())),
         "probes": dict(sorted(hand.probes.seen.items())),
-        "excuses": excuses_by_check(hand.watch.excuses),
     }

@@ -16,7 +16,6 @@ from invariants.fuzz.reach import gauges
 from invariants.fuzz.reach.expected import ROWS
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.reach.probes import MISSED
-from invariants.watch import Excuses, excuses_by_check
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
@@ -60,7 +59,6 @@ class Tally:
     readings: Readings = field(default_factory=Counter)
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
-    excuses: Excuses = field(default_factory=Counter)
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
     evaluated: Counter[str] = field(default_factory=Counter)  # guards, see weak.Reach
     otherwise: Counter[str] = field(default_factory=Counter)
@@ -80,7 +78,6 @@ class Tally:
         self.counts += result.counts
         self.probes += result.probes
         self.readings += result.readings
-        self.excuses += result.excuses
         self.evaluated += result.evaluated
         self.otherwise += result.otherwise
         self.played[",".join(result.components)] += 1
@@ -165,8 +162,6 @@ def show(
             if len(counts) > SHOWN:
                 result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
-    if tally.excuses:
-        out.print(_excuses_table(tally))
     out.print(_coverage_table(tally))
     shares = [(name, f"{share:g} %") for name, share in _shares(tally).items()]
     out.print(pairs("Of the sequences", shares))
@@ -209,16 +204,6 @@ def _coverage_table(tally: Tally) -> Table:
     result = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
     for name in gauges.QUANTITIES:
         result.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
-    return result
-
-
-def _excuses_table(tally: Tally) -> Table:
-    """The table of judgements that the checks forgave, and why. Most are forgiven rightly."""
-    result = table("Judgements forgiven most often", "check", "reason", "times")
-    for (check, reason), count in _most(tally.excuses.items()):
-        result.add_row(check, reason, f"{count:,}")
-    if len(tally.excuses) > SHOWN:
-        result.add_row("", f"and {len(tally.excuses) - SHOWN:,} more reasons", "")
     return result
 
 
@@ -298,6 +283,5 @@ def document(
         "probes": dict(sorted(tally.probes.items())),
         "reached": reached(tally),
         "missed": tally.missed,
-        "excuses": excuses_by_check(tally.excuses),
         "audit": _audit(tally),
     }

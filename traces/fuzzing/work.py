@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hicache.core import registry
+from invariants.against import SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants
-from invariants.fuzz.against import SPEC
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
@@ -29,7 +29,7 @@ from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import weak
-from invariants.watch import Excuses, Level
+from invariants.watch import Level
 
 from ..outside import entries
 from ..terminal.alarm import alarm
@@ -68,8 +68,7 @@ class FoundFailure:
 @dataclass(frozen=True)
 class Result:
     """The result of one sequence. operations: entries of the tape. variants: twins and failing
-    transfers that were played, too. events: handled by the core, with those of variants. excuses:
-    judgements that checks forgave, by check and reason.
+    transfers that were played, too. events: handled by the core, with those of variants.
     """
 
     seed: int
@@ -83,7 +82,6 @@ class Result:
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
-    excuses: Excuses = field(default_factory=Counter)
     evaluated: Counter[str] = field(default_factory=Counter)  # see weak.Reach
     otherwise: Counter[str] = field(default_factory=Counter)
 
@@ -158,7 +156,6 @@ class Work:
             hand.gauges.readings,
             hand.config.components,
             failure,
-            hand.watch.excuses,
             Counter() if reach is None else reach.evaluated,
             Counter() if reach is None else reach.otherwise,
         )

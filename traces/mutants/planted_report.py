@@ -1,4 +1,4 @@
-"""The results of the hunts for planted bugs: the kill matrix, sole killers, faults, JSON.
+"""The results of the hunts for planted bugs: the kill matrix, faults, JSON.
 
 Does not hunt (see planted_work) or define bugs (see invariants/planted).
 """
@@ -6,42 +6,20 @@ Does not hunt (see planted_work) or define bugs (see invariants/planted).
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
 from rich.table import Table
 
-from invariants.base import check_names
 from invariants.fuzz.faults.base import names as fault_names
-from invariants.planted._kill import ALWAYS
 from invariants.planted._review import Gaps, exposing, gaps, listed
 from invariants.planted.base import load
 
 from ..terminal.tables import console, pairs, table
 from .planted_work import Row, Trial
 
-_MOST_NAMED = 3  # checks named for each bug
-
-
-def sole(rows: Sequence[Row]) -> dict[str, int]:
-    """The checks that alone notice a bug, with the number of such bugs."""
-    alone = Counter(row.noticed[0] for row in rows if len(row.noticed) == 1)
-    return dict(sorted(alone.items()))
-
-
-def sole_in_more(rows: Sequence[Row]) -> dict[str, int]:
-    """Those of `sole` whose bug no other check notices in more sequences either."""
-    alone = Counter(
-        row.noticed[0] for row in rows if row.others is not None and not row.others.check
-    )
-    return dict(sorted(alone.items()))
-
-
-def checks_without_bug(rows: Sequence[Row]) -> Gaps:
-    """Checks that are not the sole killer of any bug."""
-    return gaps(check_names(), sole(rows), listed("implied.txt"))
+_MOST_NAMED = 3
 
 
 def faults_without_bug() -> Gaps:
@@ -52,12 +30,12 @@ def faults_without_bug() -> Gaps:
 def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
     """Whether a bug survived, or is wrong about a fault.
 
-    whole: every bug was hunted, so missing and stale names of the reviewed lists count, too.
+    whole: every bug was hunted, so missing and stale names of the reviewed list count, too.
     """
     if not all(row.killed for row in rows) or not all(trial.as_expected for trial in trials):
         return True
-    lists = [checks_without_bug(rows), faults_without_bug()] if whole and rows else []
-    return any(one.missing or one.stale for one in lists)
+    kinds = faults_without_bug()
+    return whole and bool(rows) and bool(kinds.missing or kinds.stale)
 
 
 # -- JSON
@@ -66,9 +44,8 @@ def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
 def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
     """The kill matrix as JSON values. Other programs read it: do not rename its keys."""
     result: dict[str, object] = {"planted": [_row(row) for row in rows]}
-    result |= {"sole_killers": sole(rows), "sole_in_more": sole_in_more(rows)}
     if rows:
-        result |= {"summary": _figures(rows), "checks_without": asdict(checks_without_bug(rows))}
+        result["summary"] = _figures(rows)
     if trials:
         result |= {
             "trials": [asdict(trial) | {"as_said": trial.as_expected} for trial in trials],
@@ -80,7 +57,6 @@ def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
 def _row(row: Row) -> dict[str, object]:
     bug = load(row.name)
     small = None if row.small is None else asdict(row.small)
-    others = None if row.others is None else asdict(row.others)
     return {
         "name": row.name,
         "rows": list(bug.rows),
@@ -92,10 +68,9 @@ def _row(row: Row) -> dict[str, object]:
         "sequences": row.sequences,
         "seed": row.seed,
         "seconds": round(row.seconds, 3),
-        "noticed_by": list(row.noticed),
-        "by_specification": row.differs,
+        "by_checks": row.by_checks,
+        "by_specification": row.by_specification,
         "faults": list(bug.faults),
-        "others": others,
         "shrunk": small,
     }
 
@@ -106,7 +81,8 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
     events = [row.events for row in rows if row.killed]
     small = [row.small for row in rows if row.small is not None]
     result: dict[str, object] = {"bugs": len(rows), "killed": len(times)}
-    result["by_specification"] = sum(row.differs for row in rows)
+    result["by_checks"] = sum(row.by_checks for row in rows)
+    result["by_specification"] = sum(row.by_specification for row in rows)
     if times:
         result |= {
             "median_events": round(statistics.median(events)),
@@ -130,11 +106,11 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
 # -- tables
 
 
-def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: TextIO) -> None:
+def show(rows: Sequence[Row], trials: Sequence[Trial], stream: TextIO) -> None:
     out = console(stream)
     if rows:
         out.print(_matrix(rows))
-        out.print(pairs("planted bugs, summary", _summary(rows, whole)))
+        out.print(pairs("planted bugs, summary", _summary(rows)))
     if trials:
         out.print(_trials(trials))
         out.print(pairs("kinds of faults", _exposed(trials)))
@@ -149,21 +125,30 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
     told = [f"{figures['killed']} of {figures['bugs']} planted {bugs} found."]
     if "median_s" in figures and len(rows) > 1:
         told.append(f"Half of those found took at most {figures['median_s']} s.")
-    told.append(f"The specification alone notices the tapes of {figures['by_specification']}.")
+    told.append(
+        f"The specification alone notices the tapes of {figures['by_specification']}, the checks "
+        f"alone those of {figures['by_checks']}."
+    )
     if left := [row.name for row in rows if not row.killed]:
         more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        told.append(f"No check sees {', '.join(left[:_MOST_NAMED])}{more}.")
+        told.append(f"Nothing sees {', '.join(left[:_MOST_NAMED])}{more}.")
     return told
 
 
 def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
-    names = ["bug", "noticed by", "events", "seconds", *["shrunk"] * small]
+    names = ["bug", "found by", "also by", "events", "seconds", *["shrunk"] * small]
     result = table("planted bugs", *names)
     result.columns[0].no_wrap = True
-    result.columns[1].justify = "left"
+    result.columns[1].justify = result.columns[2].justify = "left"
     for row in rows:
-        cells = [row.name, _noticed(row), f"{row.events:,}", f"{row.seconds:.2f}"]
+        cells = [
+            row.name,
+            row.check or "SURVIVED",
+            _also(row),
+            f"{row.events:,}",
+            f"{row.seconds:.2f}",
+        ]
         if small:
             one = row.small
             cells.append("" if one is None else f"{one.before} to {one.after}")
@@ -171,18 +156,13 @@ def _matrix(rows: Sequence[Row]) -> Table:
     return result
 
 
-def _noticed(row: Row) -> str:
-    """The first check that noticed the bug, and some of the others that would."""
-    if not row.killed:
-        return "SURVIVED"
-    first = row.check.lower()
-    others = [name for name in row.noticed if name != first]
-    named = ", ".join([row.check, *others[: _MOST_NAMED - 1]])
-    more = len(others) - _MOST_NAMED + 1
-    return f"{named} and {more} more" if more > 0 else named
+def _also(row: Row) -> str:
+    """Who notices the failing tape alone."""
+    who = {"checks": row.by_checks, "specification": row.by_specification}
+    return ", ".join(name for name, noticed in who.items() if noticed)
 
 
-def _summary(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
+def _summary(rows: Sequence[Row]) -> list[tuple[str, str]]:
     figures = _figures(rows)
     lines = [("killed", f"{figures['killed']} of {figures['bugs']}")]
     if "median_s" in figures:
@@ -197,12 +177,8 @@ def _summary(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
              f"{figures['shrink_longest_s']} s, stopped before the end "
              f"{figures['not_finished']}"),
         ]  # fmt: skip
-    alone = ", ".join(f"{name} {count}" for name, count in sole(rows).items() if name != ALWAYS)
-    lines.append(("alone in noticing", alone or "none"))
-    strict = ", ".join(f"{name} {count}" for name, count in sole_in_more(rows).items())
-    lines.append(("  in more sequences, too", strict or "none"))
-    if whole:
-        lines += _gaps("checks", checks_without_bug(rows))
+    alone = f"{figures['by_specification']}, {figures['by_checks']}"
+    lines.append(("by the specification alone, by the checks alone", alone))
     return lines
 
 

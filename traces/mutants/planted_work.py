@@ -5,8 +5,8 @@ commands/mutants and planted_report) or bugs (see invariants/planted).
 
     rounds   each bug gets some events, and survivors get all of them. Events are counted, so the
              speed and the load of the machine do not matter; seconds are told beside them.
-    matrix   the failing tape is shrunk if wanted, and played with each check alone. If only one
-             check notices the bug, the others are tried on more sequences.
+    matrix   the failing tape is shrunk if wanted, and played with the checks alone and with the
+             specification alone
     trials   a bug that a kind of fault exposes: once with that kind alone, once without faults
 """
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from invariants.base import LIVENESS, check_names
+from invariants.base import LIVENESS
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, Outcome, replay
@@ -34,9 +34,7 @@ from .limits import SEQUENCE_S, each, time_limit
 SEEDS = range(1, 1_000_000)
 FIRST = 4_000  # events
 PER_EVENT_S = 0.01  # far more than one takes on a busy machine; a longer hunt counts as endless
-MORE = 20  # sequences after the one that failed
 SHRINK_S = 60.0
-SLOWER = 10  # most wall-clock time of a hunt, in multiples of its processor time
 CALM_OPERATIONS = 60
 
 
@@ -66,24 +64,11 @@ class Small:
 
 
 @dataclass(frozen=True)
-class Others:
-    """The hunt for a bug with all checks except the only one that noticed it.
-
-    check: the check that noticed the bug, "" for none. sequences: how many were played.
-    """
-
-    check: str
-    sequences: int
-
-
-@dataclass(frozen=True)
 class Row:
     """One row of the matrix.
 
-    noticed: the checks that notice the failing tape, with `kill.ALWAYS` if the tape fails without
-    any check. events: until the kill, or all that were played. seconds: that this took. others:
-    only if one check alone noticed the bug. differs: whether the specification alone notices the
-    tape.
+    events: until the kill, or all that were played. seconds: that this took. by_checks,
+    by_specification: whether the checks, and the specification, notice the failing tape alone.
     """
 
     name: str
@@ -93,10 +78,9 @@ class Row:
     sequences: int
     seed: int
     seconds: float
-    noticed: tuple[str, ...] = ()
     small: Small | None = None
-    others: Others | None = None
-    differs: bool = False
+    by_checks: bool = False
+    by_specification: bool = False
 
     @property
     def killed(self) -> bool:
@@ -162,9 +146,9 @@ def work(job: BugJob) -> Row:
     if job.shrink:
         tape, small = _small(job.name, tape)
         row = replace(row, small=small)
-    noticed, differs = kill.noticers(job.name, tape), kill.differs(job.name, tape)
-    row = replace(row, noticed=noticed, differs=differs)
-    return replace(row, others=_others(row))
+    checks = kill.noticed(job.name, tape, "every", against=False)
+    specification = kill.noticed(job.name, tape, "off", against=True)
+    return replace(row, by_checks=checks, by_specification=specification)
 
 
 def _hunt_twice(name: str, seeds: Iterable[int], operations: int, most_events: int) -> kill.Hunt:
@@ -182,25 +166,11 @@ def _hunt_twice(name: str, seeds: Iterable[int], operations: int, most_events: i
     return kill.Hunt(name, None, events, count)
 
 
-def _others(row: Row) -> Others | None:
-    """Hunts with the other checks, on the same sequences and some more."""
-    if len(row.noticed) != 1 or row.noticed[0] not in check_names():
-        return None
-    asked = [name for name in check_names() if name != row.noticed[0]]
-    seeds = SEEDS[: row.sequences + MORE]
-    try:
-        with time_limit(SLOWER * len(seeds) + SEQUENCE_S):
-            hunt = kill.hunt(row.name, seeds, checks=asked)
-    except Endless:
-        return Others("ENDLESS", 0)
-    return Others(hunt.found[1] if hunt.found else "", hunt.sequences)
-
-
 def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
     """The tape shrunk within SHRINK_S. After that time a play counts as no failure."""
     ops = load()
     with planted(name):
-        failed = replay(tape, ops, against=False)
+        failed = replay(tape, ops)
         if failed.failure is None:
             return tape, None
         began = time.process_time()
@@ -208,7 +178,7 @@ def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
 
         def play(one: Tape) -> Outcome:
             if time.process_time() - began < SHRINK_S:
-                return replay(one, ops, against=False)
+                return replay(one, ops)
             late.append(True)
             return replace(failed, failure=None)
 

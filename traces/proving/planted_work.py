@@ -15,8 +15,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from hicache.core.errors import CallerError
+from invariants.against import AGAINST, SPEC
 from invariants.fuzz import play
-from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.executors import ModelSettings, models
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations

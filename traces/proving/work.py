@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
+from invariants.against import AGAINST, SPEC
 from invariants.fuzz import play
-from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.executors import ModelSettings, models
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -124,8 +124,8 @@ class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
     byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
-    the hazard detector. unjudged: in words, what no check could judge. excuses: judgements that a
-    check forgave, by check and reason.
+    the hazard detector. specified: operations in which the specification decided the same.
+    unjudged: in words, what it could not judge.
     """
 
     level: str
@@ -135,8 +135,8 @@ class Checks:
     violations: int = 0
     byte_checks: int = 0
     access_checks: int = 0
+    specified: int = 0
     unjudged: str = ""
-    excuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ def _checks(checks: Checks) -> dict[str, object]:
         "violations": checks.violations,
         "byte_checks": checks.byte_checks,
         "access_checks": checks.access_checks,
+        "specified": checks.specified,
         "not_judged": checks.unjudged,
-        "excuses": checks.excuses,
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from invariants.watch import Watch
+from invariants.watch import SPECIFIED_PAGES, Watch
 
 from ..expected.words import document as expected
 from ..formats.base import Trace
@@ -83,7 +83,7 @@ def measure(
 
     settings, paged = resolve(with_host(options, host_bytes), trace)
     started = time.perf_counter()
-    watch = None if settings.check == "off" else Watch(settings.check)
+    watch = None if settings.check == "off" else Watch(settings.check, most_pages=SPECIFIED_PAGES)
     run = modes.run(trace, paged, settings, watch, started, shown=shown)
     if run.interrupted:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from invariants.watch import Watch
+from invariants.watch import SPECIFIED_PAGES, Watch
 
 from ..formats.base import Trace
 from ..html.collecting import collect
@@ -126,7 +126,7 @@ class PointWork:
         settings, paged = resolve(task.options, trace)
         watch = None
         if settings.check != "off":
-            watch = Watch(settings.check, replay_command=task.command)
+            watch = Watch(settings.check, replay_command=task.command, most_pages=SPECIFIED_PAGES)
         with story_on_error(watch), rare_collections():
             run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
         if run.interrupted:

@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
-from invariants.watch import Watch, excuses_by_check
+from invariants.watch import Watch
 from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
@@ -52,7 +52,9 @@ class Team:
         for place in range(fleet.members):
             seen: list[Observer] = [*self.counting.all, self.tallies[place]]
             if watch is not None:
-                own = Watch(watch.level, watch.replay_command) if place else watch
+                own = watch
+                if place:
+                    own = Watch(watch.level, watch.replay_command, most_pages=watch.most_pages)
                 self.watches.append(own)
                 seen.append(own)
             if (follow or stored) and place < fleet.replicas:
@@ -95,8 +97,8 @@ class Team:
             sum(one.violations for one in watches),
             byte_checks,
             access_checks,
-            watches[0].unjudged,
-            excuses_by_check(sum((one.excuses for one in watches[1:]), watches[0].excuses)),
+            sum(one.specified for one in watches),
+            next((one.unjudged for one in watches if one.unjudged), ""),
         )
 
     def components(

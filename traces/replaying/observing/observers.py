@@ -11,7 +11,7 @@ from hicache.runtime.driver import Observer
 from invariants.accounts.accounts import Accounts
 from invariants.books.garbage import garbage_report
 from invariants.books.kinds import KNOWN
-from invariants.watch import Watch, excuses_by_check
+from invariants.watch import Watch
 
 from ..account import Tokens
 from ..following.copies import Copies
@@ -85,6 +85,6 @@ def checks_of(
         watch.violations,
         bytes_,
         accesses,
+        watch.specified,
         watch.unjudged,
-        excuses_by_check(watch.excuses),
     )

@@ -1,0 +1,159 @@
+"""Compares a core with the executable specification while it runs.
+
+Lives here: the observer, the failure that it raises, and what policies from outside of the project
+declare. Does not decide anything itself; see `invariants/spec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hicache.core import registry
+from hicache.core.actions import Outcome
+from hicache.core.config import Config
+from hicache.core.errors import About
+from hicache.core.events import Event
+from hicache.core.eviction_policies.base import Facts, second_chance_of
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+
+from .base import NotSpecifiedError
+from .books.story import brief, named_by
+from .orders import key_of_facts, number_of
+from .spec import second_chance
+from .spec.cache import Cache
+from .spec.kinds import ORDERS, WAITS, WRITES, Order, Policies, Queues, Writes
+from .spec.kinds import Facts as Copy
+from .spec.lockstep import Differs, Lockstep
+
+KINDS = ("full", "swa", "mamba")
+SPEC = "spec"
+AGAINST = (SPEC, "none")
+SPEC_KIND = "SPEC "  # how the kinds of these failures begin
+
+
+def lockstep_of(config: Config) -> Lockstep | None:
+    """A specification to compare a core with; None if the rules do not cover its configuration: a
+    component that they do not know, or an eviction policy that declares no order."""
+    order = _order(config.eviction_policy)
+    if order is None or not {*KINDS} >= {*config.components}:
+        return None
+    writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
+    if writes is None:
+        told = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+        writes = Writes(told.threshold, told.on_evict, not told.contiguous)
+    if waits is None:
+        waits = registry.load(registry.PREFETCH_POLICIES, config.prefetch_policy).policy().waits
+    return Lockstep(config, Policies(writes, order, waits))
+
+
+def _order(name: str) -> Order | None:
+    """What an eviction policy compares: of one from outside of the project, what it declares. None
+    if it declares nothing."""
+    if name in ORDERS:
+        return ORDERS[name]
+    policy = registry.load(registry.EVICTION_POLICIES, name).policy()
+    queues, key = second_chance_of(policy), key_of_facts(policy)
+    if queues is not None:
+        return Order(lambda copy: (copy.place,), policy.whole_path, Queues(*queues))
+    if key is None:
+        return None
+    return Order(lambda copy: key(_facts(copy)), policy.whole_path)
+
+
+def _facts(copy: Copy) -> Facts:
+    """A copy of the specification, as policies know it."""
+    return Facts(*copy[:5], number_of(copy.age), *copy[6:9])
+
+
+class Against:
+    """Observes one core. Raises NotSpecifiedError at the first difference. After each event it also
+    compares what no outcome tells: the pages that storage did not deliver, and the free and the
+    available pages, the small queue and the ghost of one pool, of each in turn.
+
+    most_pages: the comparison ends for good when the pools of full attention have more pages in
+    use. The specification is written for reading, so an event takes it as long as the tree is
+    large. compared: the number of events that were compared. unspecified: in words, why none are.
+    """
+
+    def __init__(self, config: Config, most_pages: int | None = None) -> None:
+        self.lockstep = lockstep_of(config)
+        self.most_pages = most_pages
+        self.compared = 0
+        self.unspecified = "" if self.lockstep is not None else unspecified(config)
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Nothing is compared before the core has answered."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if self.lockstep is None:
+            return
+        try:
+            self.lockstep.compare(event, outcomes)
+        except Differs as difference:
+            raise _told(event, difference, self.lockstep) from None
+        self.compared += 1
+        turn, tiers = self.lockstep.events, (Tier.DEVICE, Tier.HOST)
+        tier, kind = tiers[turn % 2], turn // 2 % len(view.components)
+        cache = self.lockstep.specification.cache
+        known, others = sorted(cache.distrusted), sorted(view.distrusted)
+        if known != others:
+            raise NotSpecifiedError(
+                f"{SPEC_KIND}distrusted pages",
+                f"{brief(event)}\n    pages that storage did not deliver: expected {len(known)}, "
+                f"found {len(others)}",
+                named_by(event),
+            )
+        for name, expected, found in _counts(cache, view, tier, kind):
+            if found not in expected:
+                pool = view.pool(tier, kind)
+                where = f"{name} {tier.name.lower()} pages of {pool.component}"
+                raise NotSpecifiedError(
+                    f"{SPEC_KIND}{name} pages",
+                    f"{brief(event)}\n    {where}: expected {expected[0]}, found {found}",
+                    [*named_by(event), About("pool", -1, int(tier), pool.component)],
+                )
+        if self.most_pages is not None and _used(view) > self.most_pages:
+            self.lockstep = None
+
+
+def _used(view: CoreView) -> int:
+    pools = [view.pool(tier, 0) for tier in (Tier.DEVICE, Tier.HOST)]
+    return sum(pool.capacity - pool.free for pool in pools)
+
+
+def _counts(
+    cache: Cache, view: CoreView, tier: Tier, kind: int
+) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """What the core counts itself, with the numbers that it may find."""
+    pool = view.pool(tier, kind)
+    yield "free", (cache.free(tier, kind),), pool.free
+    yield "available", (cache.available(tier, kind),), pool.available
+    if tier == Tier.DEVICE and second_chance.is_used(cache):
+        yield "small", (second_chance.in_small(cache, kind),), view.small_pages(kind)
+        # a call that was refused after the last event has begun one, too
+        now, later = len(cache.ghosts[kind]), len(second_chance.buried(cache, kind))
+        yield "ghost", (now, later), view.ghost_pages(kind)
+
+
+def unspecified(config: Config) -> str:
+    """Why the rules do not cover a configuration."""
+    strange = [name for name in config.components if name not in KINDS]
+    if strange:
+        return f"the specification does not know the component {strange[0]}"
+    return f"policy {config.eviction_policy} declares no order of evictions"
+
+
+def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecifiedError:
+    """The failure, in the core's page and flight numbers."""
+    expected, found = lockstep.in_numbers_of_core(difference.expected), difference.found
+    whose = expected if expected is not None else found
+    kind = "KV events" if whose is None else type(whose).__name__
+    lines = [f"{brief(event)}: {difference}"]
+    if expected is not None or found is not None:
+        lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
+        lines.append(f"found    {brief(found) if found is not None else 'none'}")
+    about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
+    text = "\n    ".join(lines)
+    whom = list(dict.fromkeys(about))
+    return NotSpecifiedError(SPEC_KIND + kind, text, whom, difference.at, expected, found)

@@ -1,0 +1,39 @@
+"""The order of eviction that a policy declares. Does not use a policy's `rank`, which is compared
+with this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hicache.core.eviction_policies.base import TICK_BITS, EvictionPolicy, Facts, Term
+
+Key = tuple[int, ...]
+RECENCY = (Term("last_use"),)
+
+
+def is_recency(policy: EvictionPolicy) -> bool:
+    """Whether the policy orders the copies of the backbone by their last use alone."""
+    order: tuple[Term, ...] = getattr(policy, "order", ())
+    told = tuple(term for term in order if term.fact != "depth")
+    return told == RECENCY and not hasattr(policy, "reference")
+
+
+def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
+    """Returns the key of the policy's order, or None if it declares no order."""
+    reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
+    if reference is not None:
+        return lambda facts: tuple(reference(facts))
+    order: tuple[Term, ...] = getattr(policy, "order", ())
+    terms = tuple((Facts._fields.index(term.fact), term.most) for term in order)
+    if not terms:
+        return None
+    return lambda facts: tuple([min(facts[at], most) for at, most in terms])
+
+
+def number_of(key: Key) -> int:
+    """The rank that a key stands for, as ages count it: the last value is a tick."""
+    number = 0
+    for value in key:
+        number = (number << TICK_BITS) + value
+    return number
