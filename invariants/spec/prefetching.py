@@ -15,7 +15,7 @@ from itertools import takewhile
 from hicache.core.actions import Abandoned, Lookup, Prefetched, PrefetchEnd
 
 from .cache import Cache
-from .kinds import FOREVER, FULL
+from .kinds import FOREVER, FULL, WAITS
 from .matching import known_of, reach
 from .records import Request, StorageFlight
 from .refusals import say_refused
@@ -89,13 +89,13 @@ def waiters(cache: Cache, flight: StorageFlight) -> list[Request]:
 
 def must_wait(cache: Cache, request: Request) -> bool:
     """A request that is to be admitted waits for its prefetch, by policy, or goes without it."""
-    flight = request.prefetch
-    waits = flight is not None and cache.waits
-    if flight is not None and waits:
-        say_refused(cache, "fetching", 0, 0, request.number, after=flight.number)
-    elif flight is not None:
+    if request.prefetch is None:
+        return False
+    if not WAITS[cache.config.prefetch_policy]:
         goes_without(cache, request)
-    return waits
+        return False
+    say_refused(cache, "fetching", 0, 0, request.number, after=request.prefetch.number)
+    return True
 
 
 def goes_without(cache: Cache, request: Request) -> None:
