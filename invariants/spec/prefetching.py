@@ -15,7 +15,7 @@ from itertools import takewhile
 from hicache.core.actions import Abandoned, Lookup, Prefetched, PrefetchEnd
 
 from .cache import Cache
-from .kinds import FOREVER, FULL, WAITS
+from .kinds import FOREVER, FULL
 from .matching import known_of, reach
 from .records import Request, StorageFlight
 from .refusals import say_refused
@@ -91,7 +91,7 @@ def must_wait(cache: Cache, request: Request) -> bool:
     """A request that is to be admitted waits for its prefetch, by policy, or goes without it."""
     if request.prefetch is None:
         return False
-    if not WAITS[cache.config.prefetch_policy]:
+    if not cache.waits:
         goes_without(cache, request)
         return False
     say_refused(cache, "fetching", 0, 0, request.number, after=request.prefetch.number)
