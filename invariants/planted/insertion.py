@@ -64,7 +64,7 @@ def hit_refreshes_every_window_on_the_path(
                 node.last_use[index] = state.tick
 
 
-@bug(insertion, "_has_windows", rows=("E9",), kills="lru")
+@bug(insertion, "_has_windows", rows=("E9",), kills="spec")
 def insert_accepts_window_with_a_gap(state: Any, request: Any, pages: int) -> bool:
     """A boundary is made where the window of the request has a gap."""
     return True

@@ -23,7 +23,7 @@ def detach_is_reported_too_early(state: Any) -> None:
         state.out.append(StorageDetached())
 
 
-@bug(flights, "in_flight", kills="stored")
+@bug(flights, "in_flight", kills="spec")
 def one_store_too_many_in_flight(state: Any, kind: Any) -> int:
     """One store more than allowed is begun."""
     count = _in_flight(state, kind)

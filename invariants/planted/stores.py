@@ -19,7 +19,7 @@ _piece = stores._piece
 _wanted = stores._wanted
 
 
-@bug(kills="stored")
+@bug(kills="spec")
 def replies_of_an_earlier_storage_are_believed(patch: Patch) -> None:
     """What was stored before storage was attached again is believed to be stored."""
 

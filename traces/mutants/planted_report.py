@@ -137,7 +137,7 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
 
 def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
-    names = ["bug", "found by", "also by", "events", "seconds", *["shrunk"] * small]
+    names = ["bug", "found by", "alone", "events", "seconds", *["shrunk"] * small]
     result = table("planted bugs", *names)
     result.columns[0].no_wrap = True
     result.columns[1].justify = result.columns[2].justify = "left"
@@ -145,7 +145,7 @@ def _matrix(rows: Sequence[Row]) -> Table:
         cells = [
             row.name,
             row.check or "SURVIVED",
-            _also(row),
+            _alone(row),
             f"{row.events:,}",
             f"{row.seconds:.2f}",
         ]
@@ -156,7 +156,7 @@ def _matrix(rows: Sequence[Row]) -> Table:
     return result
 
 
-def _also(row: Row) -> str:
+def _alone(row: Row) -> str:
     """Who notices the failing tape alone."""
     who = {"checks": row.by_checks, "specification": row.by_specification}
     return ", ".join(name for name, noticed in who.items() if noticed)
