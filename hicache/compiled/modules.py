@@ -16,7 +16,6 @@ _FOLDERS = (
     "hicache/core/storage",
     "hicache/core/wants",
     "invariants/books",
-    "invariants/books/kept",
     "invariants/checks",
     "sim/device",
     "sim/engine",

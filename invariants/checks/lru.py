@@ -21,8 +21,7 @@ class Lru(Check):
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
             return
-        last, others = node.last_use[0], node.last_use[1:]
-        if last != mirror.use or any(one > last for one in others):
+        if node.last_use[0] != mirror.use or max(node.last_use) > mirror.use:
             self.fail(
                 f"node {node.id}: expected last use {mirror.use}, and none of another component "
                 f"after it, found {node.last_use}",

@@ -18,6 +18,7 @@ class Near(Check):
         "every component has what it requires on the path to that end. A node knows those of its "
         "children that end within the largest window below its end, and no others."
     )
+    of_several = True  # with full attention alone, every end is a live boundary
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
@@ -29,8 +30,6 @@ class Near(Check):
                 node_story(node.id),
             )
         most = book.nodes.widest
-        if most < 0:
-            return  # every end is a live boundary
         if book.history and len(node.children) > _MANY:
             return  # a recount compares all of them
         close = {

@@ -1,7 +1,7 @@
 """The contract of an eviction policy, tested on small made-up facts. Used by the contract tests,
 and before a run with an external policy.
 
-Does not check victims of a real core (see the checks ORDER-REF and LRU).
+Does not check victims of a real core (see invariants/spec).
 """
 
 from __future__ import annotations

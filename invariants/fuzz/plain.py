@@ -7,7 +7,7 @@ In a round each running request takes one step, oldest first: a chunk of its pro
 generate more. Then waiting requests are admitted until one is refused, and all replies are taken.
 While a running request waits for pages that are written back, none is admitted: it would take them.
 A request that is refused for lack of pages has the one that the refusal names retracted, and asks
-again; one that lacks pages although it is alone is given up, which the check ALONE judges. So the
+again; one that lacks pages although it is alone is given up, which the specification judges. So the
 oldest request, which is never retracted while another runs, takes a step in every round in which it
 waits for no copy, and
 

@@ -1,6 +1,6 @@
 """The tables of docs/planted.md, from the kill matrix that `hicache mutants` writes.
 
-    hicache mutants --kind planted --shrink --json kill.json
+    hicache mutants --kind planted --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
 
 Lives here: printing. Must not live here: measuring, or any verdict about a bug.
@@ -17,21 +17,19 @@ from typing import Any
 from invariants.planted._review import listed
 from invariants.planted.base import load, names
 
-SHOWN = 4
 HEAD = """# Planted bugs
 
-Each file of `invariants/planted/` has the bugs of one module, or of a few. *Events* is the number
-of events, over all sequences, until the bug was first found; seconds are those of one machine.
-*Noticed by* names the check that found it first, and then the other checks that notice the same
-tape when they run alone. *content and asserts* stands for what always runs: the comparison of
-bytes, the core's own asserts, the end of the run. *Shrunk* is the number of entries of the tape
-before and after. The tables are made from the matrix of `hicache mutants`:
+Each file of `invariants/planted/` has the bugs of one module, or of a few. *Found by* names what
+found the bug first: a check, the specification (SPEC and what differs), an assert of the core, the
+comparison of bytes, or the end of the run. *Alone* says who else notices the same tape alone: the
+checks, the specification, or both. *Events* is the number of events, over all sequences, until the
+bug was found. The tables are made from the matrix of `hicache mutants`:
 
-    hicache mutants --kind planted --shrink --json kill.json
+    hicache mutants --kind planted --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
 
-| bug | rows | noticed by | events | seconds | shrunk |
-|---|---|---|---|---|---|"""
+| bug | rows | found by | alone | events |
+|---|---|---|---|---|"""
 FAULTS = """
 ## Exposed by a fault
 
@@ -43,20 +41,10 @@ sequences without faults (`invariants/planted/_exposed.py`). Kinds that expose n
 
 
 def row(found: dict[str, Any]) -> str:
-    rows, small = ", ".join(found["rows"]) or "-", found["shrunk"]
-    sizes = f"{small['before']} to {small['after']}" if small else "-"
-    return (
-        f"| {found['name']} | {rows} | {noticed(found)} | {found['events']} | "
-        f"{found['seconds']:.1f} | {sizes} |"
-    )
-
-
-def noticed(found: dict[str, Any]) -> str:
-    if not found["killed"]:
-        return "**survived**"
-    others = [name for name in found["noticed_by"] if name != found["check"].lower()]
-    more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-    return ", ".join([f"**{found['check']}**", *others[:SHOWN]]) + more
+    rows = ", ".join(found["rows"]) or "-"
+    alone = [name for name in ("checks", "specification") if found[f"by_{name}"]]
+    check = found["check"] if found["killed"] else "**survived**"
+    return f"| {found['name']} | {rows} | {check} | {', '.join(alone) or '-'} | {found['events']} |"
 
 
 def lines(matrix: dict[str, Any]) -> Iterator[str]:

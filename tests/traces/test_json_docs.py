@@ -17,7 +17,7 @@ from traces.cli import main
 from traces.commands import mutants
 from traces.html import reading
 from traces.mutants import fresh_work
-from traces.mutants.planted_work import Others, Row, Small, Trial
+from traces.mutants.planted_work import Row, Small, Trial
 
 from . import test_fidelity as published
 from . import test_store as test_store_command
@@ -249,11 +249,8 @@ def test_fuzz_shrink_and_explain(
 def test_mutants() -> None:
     done = mutants.Done(
         [
-            Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, ("own-d",), small, others)
-            for small, others in (
-                (Small(9, 3, 20, 1.0, True), Others("", 5)),
-                (None, None),
-            )
+            Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, small)
+            for small in (Small(9, 3, 20, 1.0, True), None)
         ],
         [Trial("abort-ends-the-load", "abort", 11, "OWN-D", 1, 9, 0.5)],
     )

@@ -30,7 +30,7 @@ def test_a_wrong_definition_and_a_bug_of_the_core(
     bug = json.loads(out.read_text())
     [one] = bug["mistakes"]
     assert (one["definition"], one["seen_by"], one["logits"]) == (False, "checks", [])
-    assert one["first"]["kind"] == one["checks"]["kind"] == "ANSWERS"
+    assert one["first"]["kind"] == one["checks"]["kind"] == "SPEC Prefetched"
     assert "checks alone 1" in " ".join(capsys.readouterr().out.split())
     compare("hicache prove --planted", [wrong, bug])
 

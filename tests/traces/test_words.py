@@ -102,12 +102,12 @@ def row(name: str, killed: bool) -> Row:
     return Row(name, 11 if killed else 0, "OWN-D", 4, 1, 7, 0.5)
 
 
-def test_planted_bugs_that_no_check_sees_are_named() -> None:
+def test_planted_bugs_that_nothing_sees_are_named() -> None:
     assert planted_report.conclusions([]) == []
     assert planted_report.conclusions([row("slot", True)]) == [
         "1 of 1 planted bug was found.",
-        "The specification alone notices the tapes of 0.",
+        "The specification alone notices the tapes of 0, the checks alone those of 0.",
     ]
     told = planted_report.conclusions([row("slot", True), row("lock", False)])
     assert told[0] == "1 of 2 planted bugs were found."
-    assert told[-1] == "No check sees lock."
+    assert told[-1] == "Nothing sees lock."

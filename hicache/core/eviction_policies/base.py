@@ -1,8 +1,8 @@
 """The interface of an eviction policy: the order in which unlocked copies of a pool are evicted.
 
 An entry of this folder defines `policy()`, which returns a policy. A policy computes its order and
-also declares it as data. The checks derive the declared order from their own books and compare
-every victim with it. Does not keep queues, see `radix/lru`, or evict, see `eviction` and `reclaim`.
+also declares it as data. The specification evicts by the declared order, and every victim must be
+the same. Does not keep queues, see `radix/lru`, or evict, see `eviction` and `reclaim`.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class EvictionPolicy(Protocol):
                  next (the queues rely on this, see radix/lru); no fact in `Facts` ever falls.
 
     If a list of facts cannot express the order, a policy may instead have a method
-    `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
-    check its order. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
+    `reference(facts: Facts)` that returns a tuple of integers. With neither, the specification
+    does not run. With `marks = True`, or one of visits, age and cost in `order`, the core keeps
     these facts for it (`node.marks`). It may also have `second_chance`, a `SecondChance`; its rank
     is then `node.marks.place[component]`.
     """

@@ -1,4 +1,4 @@
-"""The brute-force reference and the remembering executor, on trees and pages written by hand."""
+"""The remembering executor, on trees and pages written by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 from hicache.core.actions import Backup, Copy, Load, Prefill, StateSlots
 from hicache.core.config import Config
 from hicache.core.radix.node import Node, set_pages
-from hicache.core.types import Key, Tier
+from hicache.core.types import Tier
 from invariants.fuzz.content import Content, Held, WrongContent
 from tests.configs import configured
-
-from .reference import expected
 
 ROWS = 8
 
@@ -41,36 +39,6 @@ def tree(settings: Config, *runs: tuple[list[int], str]) -> Any:
         nodes.append(node)
         above, page = node, page + len(tokens)
     return SimpleNamespace(config=settings, nodes=lambda: iter(nodes))
-
-
-def found(view: Any, tokens: list[int], limit: int = 99) -> tuple[int, int, tuple[int, ...]]:
-    return tuple(expected(view, Key.from_tokens(tokens, 1), limit))  # type: ignore[return-value]
-
-
-def test_full_requires_the_whole_path() -> None:
-    view = tree(config("full"), ([1, 2], "D"), ([3, 4], "H"))
-    assert found(view, [1, 2, 3, 4, 5]) == (2, 4, (4,))
-    assert found(view, [1, 2, 3, 9]) == (2, 3, (3,))
-    assert found(view, [1, 2, 3, 4], limit=3) == (2, 3, (3,))
-    assert found(view, [2]) == (0, 0, (0,))
-
-
-def test_a_window_requires_no_gap_before_its_end() -> None:
-    view = tree(config("full,swa", 4), ([1, 2], "D/D"), ([3, 4], "D/-"), ([5, 6, 7], "D/D"))
-    assert found(view, [1, 2, 3, 4, 5, 6, 7]) == (2, 2, (7, 2))
-    longer = tree(config("full,swa", 3), ([1, 2], "D/D"), ([3, 4], "D/-"), ([5, 6, 7], "D/H"))
-    assert found(longer, [1, 2, 3, 4, 5, 6, 7]) == (2, 7, (7, 7))
-
-
-def test_a_state_is_valid_at_its_node_end_only() -> None:
-    view = tree(config("full,mamba"), ([1, 2, 3], "D/D"), ([4], "D/-"))
-    assert found(view, [1, 2, 3, 4]) == (3, 3, (4, 3))
-    assert found(view, [1, 2]) == (0, 0, (2, 0))
-
-
-def test_all_three_components_match_on_any_tier_and_on_device() -> None:
-    view = tree(config("full,swa,mamba", 1), ([1, 2], "D/D/D"), ([3], "D/H/D"), ([4], "H/H/-"))
-    assert found(view, [1, 2, 3, 4]) == (2, 3, (4, 4, 3))
 
 
 def prefill(start: int, end: int, slots: StateSlots, pages: tuple[int, ...]) -> Prefill:
