@@ -6,8 +6,9 @@
                     room, it is deleted
     garbage         not copied: deleted, or demoted if the node is on host already
 
-A leaf is evicted with all its components, whichever of them is wanted. On any other node, and on a
-node with a lock, evicting a component other than the backbone leaves a tombstone.
+A leaf is evicted with all its components, whichever of them is wanted. On any other node, on a node
+with a lock, and on a leaf that is not on host while what is below it is, evicting a component other
+than the backbone leaves a tombstone: what is below needs this prefix.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
 warmer than the prefix above it, because that prefix can be evicted next. A copy to host that no
@@ -144,6 +145,8 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
             return node.parent
     if node.pages[Tier.HOST][BACKBONE] is not None:
         demote(state, cut_tail(state, node, pages))
+    elif index != BACKBONE and node.children:
+        tombstone(state, cut_tail(state, node, pages), Tier.DEVICE, index)
     else:
         delete_tail(state, node, Tier.DEVICE, pages)
     return None

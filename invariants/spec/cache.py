@@ -154,7 +154,7 @@ class Cache:
                 node.priority,
                 node.visits[kind],
                 node.age[kind],
-                cost_of(self.config, self.kinds[kind], node.end),
+                cost_of(self.config, self.kinds[kind], node.cost_end),
                 node.earlier,
                 node.start if kind != FULL else 0,
                 node.place[kind],

@@ -119,8 +119,9 @@ def _is_too_early(cache: Cache, node: Node, tier: Tier, kind: int) -> bool:
 
 def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None:
     """A copy goes: of a leaf as many of its last pages as are wanted, with all kinds; of any other
-    node this kind alone. For a state a leaf goes as a whole. A policy may want copies on host
-    first; what host cannot take is lost."""
+    node this kind alone. For a state a leaf goes as a whole. Where only other kinds are wanted, no
+    prefix goes that something below it on host needs. A policy may want copies on host first; what
+    host cannot take is lost."""
     whole = kind == FULL or _is_free_leaf(cache, node, tier)
     lacking = _to_host_first(cache, node, kind, whole) if tier == DEVICE else []
     whole = whole and (kind == FULL or kind in lacking or not lacking)
@@ -138,6 +139,8 @@ def _evict(cache: Cache, node: Node, tier: Tier, kind: int, wanted: int) -> None
         free_kind(cache, node, tier, kind)
     elif node.has(1 - tier, FULL):
         _leave(cache, node, tier)
+    elif kind != FULL and node.children:
+        free_kind(cache, node, tier, kind)
     else:
         delete(cache, node)
     delete_useless(cache, before)

@@ -123,7 +123,7 @@ def tail(cache: Cache, node: Node, at: int, shorten: bool) -> Node:
     if at and shorten:
         lower = _half(cache, node, node, slice(at, None))
         node.children, node.rows, node.end = [lower], node.rows[:at], node.start + at
-        lower.end = node.end + len(lower.rows)
+        lower.end, lower.cost_end = node.end + len(lower.rows), node.cost_end
         return lower
     if at:
         divide(cache, node, at)

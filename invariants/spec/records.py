@@ -33,6 +33,8 @@ class Node:
         self.namespace = namespace
         self.rows = rows
         self.end: int = len(rows) + (parent.end if parent is not None else 0)
+        # where it ended first: what is evicted from its end makes the rest no cheaper
+        self.cost_end = self.end
         self.children: list[Node] = []
         self.copies: list[list[list[int] | None]] = [[None] * kinds, [None] * kinds]
         self.last_use = [0] * kinds

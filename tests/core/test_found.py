@@ -22,7 +22,7 @@ from hicache.core.events import (
 from hicache.core.radix import boundaries
 from hicache.core.types import Tier
 
-from .rig import PAGE, Rig, hybrid, key, windows
+from .rig import PAGE, Rig, hybrid, key, states, windows
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 
@@ -156,3 +156,18 @@ def lines_run_when_a_window_comes_back(children: int) -> int:
 def test_children_out_of_reach_cost_a_change_nothing() -> None:
     """A change at a node concerns only the children that end within a window of it."""
     assert lines_run_when_a_window_comes_back(2) == lines_run_when_a_window_comes_back(8) > 0
+
+
+def test_a_state_takes_no_prefix_along_that_nodes_on_host_need() -> None:
+    """write_back: host has no room for a state, because a store still reads the one that it has."""
+    rig = states((32, 16), (32, 1), write_policy="write_back", storage=True)
+    rig.run(0, "abcdef")
+    rig.run(1, "abcdefghij")
+    while rig.look("abcdefghijx").device_pages > 6:
+        for backup in rig.feed(EvictWanted(Tier.DEVICE, "full", 4)):
+            if isinstance(backup, Backup):
+                rig.feed(BackupDone(backup.flight))
+    assert rig.look("abcdefghijx").host_pages == 4
+    gone = rig.feed(EvictWanted(Tier.DEVICE, "mamba", 1))
+    assert [(one.component, len(one.pages)) for one in gone] == [("mamba", 1)]
+    assert rig.look("abcdefghijx").host_pages == 10

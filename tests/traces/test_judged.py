@@ -12,9 +12,9 @@ import pytest
 from sim.engine.prefill import Prefills
 from sim.engine.sequence import RequestResult
 from traces.cli import main
-from traces.replaying import modes
 from traces.replaying import timed as replay_timed
 from traces.replaying.account import Account
+from traces.replaying.observing.observers import Observers
 from traces.replaying.run import Latency
 from traces.replaying.tally import Tally
 
@@ -70,7 +70,7 @@ def _hits_of_the_other_tier(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _refusals_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        modes.Observers, "refused", lambda self, backbone: {"no_pages": len(self.tally.evicted)}
+        Observers, "refused", lambda self, backbone: {"no_pages": len(self.tally.evicted)}
     )
 
 

@@ -25,7 +25,7 @@ from sim.world import World
 from traces.formats.base import Paged, Trace
 from traces.replaying import modes
 from traces.replaying.fitting import without
-from traces.replaying.observing.observers import Observers
+from traces.replaying.observing.team import Team
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 from traces.reporting import records
@@ -88,18 +88,18 @@ class Judged:
 @contextmanager
 def _watched(pages: PageHistory) -> Iterator[None]:
     """Gives the observer to the run, whose own observers are made inside of it."""
-    made = Observers.__init__
+    made = Team.__init__
 
     def more(self: Any, *arguments: Any) -> None:
         made(self, *arguments)
-        self.all.append(pages)
+        self.all[0].append(pages)
         pages.now_ns = lambda: self.accounts.now_ns()
 
-    Observers.__init__ = more  # type: ignore[assignment, method-assign]
+    Team.__init__ = more  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        Observers.__init__ = made  # type: ignore[method-assign]
+        Team.__init__ = made  # type: ignore[method-assign]
 
 
 def judge(trace: Trace, given: ReplayOptions, checked: bool = False) -> None:

@@ -1,45 +1,33 @@
-"""The observers of a replay: what counts, what checks, and the figures of each pool that follow.
-
-Does not run a replay (see modes).
-"""
+"""The observers that count for all replicas together, and the figures of each pool that follow."""
 
 from __future__ import annotations
 
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
-from invariants.accounts.accounts import Accounts
 from invariants.books.garbage import garbage_report
 from invariants.books.kinds import KNOWN
-from invariants.watch import Watch
 
 from ..account import Tokens
-from ..following.copies import Copies
-from ..following.history import History
 from ..following.prefetches import Prefetches
 from ..lookups import Lookups
-from ..run import Checks, ComponentUse
+from ..run import ComponentUse
 from ..settings import Settings
 from ..tally import Tally
 
 
 class Observers:
-    """The observers that count, and the checks if they are on."""
+    """See the module."""
 
-    def __init__(self, settings: Settings, ceiling: Tokens, watch: Watch | None) -> None:
+    def __init__(self, settings: Settings, ceiling: Tokens) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
-        self.history: History | None = None
-        self.accounts: Accounts | None = None
         self.prefetches = Prefetches()
-        self.copies: Copies | None = None
         self.all: list[Observer] = [self.tally]
         if settings.storage is not None:
             self.all.append(self.prefetches)
         if len(settings.core.components) > 1:  # for full alone, the account is enough
             self.all.append(self.lookups)
-        if watch:
-            self.all.append(watch)
 
     def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
         """The use of each component. view: of the core at the end, None after an interrupt."""
@@ -69,22 +57,3 @@ class Observers:
             reason if component == backbone else f"{reason} of {component}": count
             for (reason, component), count in self.tally.refused.items()
         }
-
-
-def checks_of(
-    settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: int = 0
-) -> Checks:
-    """How much one core was checked. bytes_, accesses: pages compared, and accesses ordered."""
-    if watch is None:
-        return Checks(settings.check)
-    return Checks(
-        settings.check,
-        watch.operations,
-        watch.incremental,
-        watch.full,
-        watch.violations,
-        bytes_,
-        accesses,
-        watch.specified,
-        watch.unjudged,
-    )

@@ -1,31 +1,29 @@
 """Replays a trace that is read once. The figures are those of a replay that holds its trace.
 
 What needs every request at the end is left out: turns of conversations, histories, single requests.
-Does not define the modes (see hits and sim) or the report.
 """
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.view import CoreView
 from invariants.watch import Watch
+from sim.engine.engine import Engine
 from sim.engine.sequence import RequestResult
-from sim.recorder import Recorder
+from sim.fleet.fleet import Fleet, FleetResult
+from sim.replica import TimedResult
+from sim.world import World
 
 from ...formats._streamed import StreamedPages, StreamedTrace
 from ...terminal.progress import counting, progress
-from ..hits import HitsReplay
-from ..observing.observers import Observers, checks_of
-from ..run import Run, Transfer
+from ..observing.team import Team
+from ..playing import Play, play
+from ..run import Latency, Run
 from ..settings import Settings
-from ..timed import build
 from .parts import Parts, Streaming
 from .sums import Each, Sums
 from .times import Times
@@ -50,105 +48,42 @@ def run(
     pages = StreamedPages(trace, core.page_size, room, not timed, not timed)
     trace.jobs = pages.jobs
     sums = Sums(core.page_size, pages.held, each)
-    observers = Observers(settings, np.zeros(0, dtype=np.int32), watch)
+    parts, times = Parts(), Times()
+    engines: list[Engine] = []
+
+    def begun(world: World | Fleet) -> None:
+        assert isinstance(world, World)
+        engines.append(world.engine)
+        world.told = told
+
+    def told(one: RequestResult) -> None:
+        sums.result = one
+        sums.admit(one.request, one.device_tokens, one.host_tokens, one.storage_tokens)
+        pages.forget(one.request)
+        times.ended(one)
+        parts.ended()
+        if times.due():
+            fold()
+
+    def fold() -> None:
+        for engine in engines:
+            times.fold(engine.gaps, engine.sequences.values())
+
+    def latency(result: TimedResult | FleetResult) -> tuple[Latency, int]:
+        fold()
+        return times.latency(result.makespan_ns), times.preempted
+
+    team = Team(pages, settings, np.zeros(0, dtype=np.int32), watch)
+    played = Play(
+        pages, pages, settings, sums, team, begun=begun, latency=latency, ended=parts.ended
+    )
     shown = progress("replay", trace.total) if trace.total else counting("replay")
-    streamed = Streamed(pages, settings, sums, observers, watch, Parts())
-    with shown as report:
-        result, view = (_timed if timed else _hits)(streamed, report)
-    streaming = result.streaming or Streaming(True, 1, streamed.parts)
+    result = play(played, shown)
+    streaming = Streaming(True, 1, parts)
+    if timed:
+        streaming = Streaming(True, 1, parts, times.exact, times.offered)
     return replace(
         result,
-        components=observers.components(settings, None if result.interrupted else view),
         streaming=replace(streaming, remembered=not pages.ceiling.forgot, group=sums.group),
         wall_s=time.perf_counter() - start,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """What a replay in either mode needs."""
-
-    pages: StreamedPages
-    settings: Settings
-    sums: Sums
-    observers: Observers
-    watch: Watch | None
-    parts: Parts
-
-
-def _hits(streamed: Streamed, report: Callable[[int], None]) -> tuple[Run, CoreView]:
-    settings, observers = streamed.settings, streamed.observers
-    recorder = Recorder(lambda: 0)
-    hits = HitsReplay(
-        streamed.pages,
-        settings.core,
-        streamed.sums,
-        (recorder, *observers.all),
-        wants=settings.wants,
-        ended=streamed.parts.ended,
-    )
-    interrupted = False
-    gc.disable()  # reference counting frees everything; a collection scans the whole tree
-    try:
-        hits.run(report)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        gc.enable()
-    if streamed.watch and not interrupted:
-        streamed.watch.finish(hits.core.view)
-    result = Run(
-        account=streamed.sums,
-        transfers={
-            "d2h": Transfer(settings.bytes_of(observers.tally.backed_up), None),
-            "h2d": Transfer(settings.bytes_of(observers.tally.loaded), None),
-        },
-        lookups=observers.lookups,
-        refused=observers.refused(settings.core.components[0]),
-        checks=checks_of(settings, streamed.watch),
-        digest=recorder.digest(),
-        interrupted=interrupted,
-    )
-    return result, hits.core.view
-
-
-def _timed(streamed: Streamed, report: Callable[[int], None]) -> tuple[Run, CoreView]:
-    settings, observers = streamed.settings, streamed.observers
-    world = build(streamed.pages, settings, observers.all, report)
-    times = Times()
-
-    def told(one: RequestResult) -> None:
-        streamed.sums.result = one
-        streamed.sums.admit(one.request, one.device_tokens, one.host_tokens, one.storage_tokens)
-        streamed.pages.forget(one.request)
-        times.ended(one)
-        streamed.parts.ended()
-        if times.due():
-            times.fold(world.engine.gaps, world.engine.sequences.values())
-
-    world.told = told
-    interrupted = False
-    try:
-        world.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    if streamed.watch and not interrupted:
-        streamed.watch.finish(world.core.view)
-    times.fold(world.engine.gaps, world.engine.sequences.values())
-    timed = world.result()
-    result = Run(
-        account=streamed.sums,
-        transfers={
-            "d2h": Transfer(timed.d2h.bytes, timed.d2h.busy_ns),
-            "h2d": Transfer(timed.h2d.bytes, timed.h2d.busy_ns),
-        },
-        lookups=observers.lookups,
-        refused=observers.refused(settings.core.components[0]),
-        checks=checks_of(settings, streamed.watch, timed.byte_checks, timed.access_checks),
-        digest=timed.digest,
-        latency=times.latency(timed.makespan_ns),
-        preempted=times.preempted,
-        interrupted=interrupted,
-        streaming=Streaming(True, 1, streamed.parts, times.exact, times.offered),
-    )
-    return result, world.core.view

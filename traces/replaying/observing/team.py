@@ -1,11 +1,8 @@
-"""The observers of a replay with several replicas: those that count for all, and those of each.
-
-Does not run a replay (see run).
-"""
+"""The observers of a replay: those that count for all replicas, and those of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,44 +10,52 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
+from invariants.accounts.accounts import Accounts
 from invariants.watch import Watch
 from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
-from ..account import Tokens, ceiling_of
+from ..account import Tokens
+from ..following.copies import Copies
 from ..following.history import NOT_READY, OTHER_REPLICA, History
-from ..observing.observers import Observers
-from ..observing.until import Until
 from ..options import BACKBONE
 from ..run import Checks, ComponentUse
 from ..settings import Settings
 from ..tally import Tally
+from .observers import Observers
+from .until import Until
 
 
 class Team:
-    """The observers of all replicas: some count for all together, others are one for each."""
+    """The observers of all replicas: some count for all together, others are one for each.
+
+    ceiling: see `account`. follow: keep the history of every page, and of a single replica with a
+    clock the time of every copy. until: stop when this request has been served.
+    """
 
     def __init__(
         self,
         whole: Paged,
-        paged: Paged,
         settings: Settings,
-        fleet: FleetOptions,
+        ceiling: Tokens,
         watch: Watch | None,
-        follow: bool,
-        until: int | None,
+        follow: bool = False,
+        until: int | None = None,
     ) -> None:
         timed = settings.mode == "timed"
-        self.ceiling = ceiling_of(paged, whole_prompts=not timed)
-        self.counting = Observers(settings, self.ceiling, None)
+        fleet = settings.fleet or FleetOptions()
+        self.counting = Observers(settings, ceiling)
         self.watches: list[Watch] = []
         self.histories: list[History] = []
-        self.tallies = [Tally() for _ in range(fleet.members)]
+        self.accounts: Accounts | None = None
+        self.copies: Copies | None = None
         self.all: list[list[Observer]] = []
-        pages = -(-self.ceiling // paged.page_size)
+        one = fleet.members == 1
+        self.tallies = [self.counting.tally if one else Tally() for _ in range(fleet.members)]
+        pages = -(-ceiling // settings.core.page_size)
         stored = settings.storage is not None
         for place in range(fleet.members):
-            seen: list[Observer] = [*self.counting.all, self.tallies[place]]
+            seen: list[Observer] = [*self.counting.all, *([] if one else [self.tallies[place]])]
             if watch is not None:
                 own = watch
                 if place:
@@ -61,9 +66,24 @@ class Team:
                 history = History(whole, settings.core.components, pages, not timed, stored)
                 self.histories.append(history)
                 seen.append(history)
+            if one and follow and timed:
+                self.copies = Copies(settings.page_bytes_total, settings.value_bytes)
+                seen.append(self.copies)
             if until is not None and _serves_last(whole, fleet, place, until):
                 seen.append(Until(until))
             self.all.append(seen)
+
+    def count_twice(self, accounts: Accounts) -> None:
+        """Everything is counted a second time, of a single replica."""
+        self.accounts = accounts
+        self.all[0].append(accounts)
+
+    def set_clock(self, now_ns: Callable[[], int]) -> None:
+        for history in self.histories:
+            history.now_ns = now_ns
+        for one in (self.copies, self.accounts):
+            if one is not None:
+                one.now_ns = now_ns
 
     @contextmanager
     def stories(self) -> Iterator[None]:

@@ -1,0 +1,238 @@
+"""Plays a trace on one replica or several, with a clock or without one, and collects what they did.
+
+A single cache is a fleet of one. A trace that is read once differs by its account and by what it
+does when a request has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from hicache.core.view import CoreView
+from hicache.runtime.driver import Observer
+from sim.fleet.desk import Desk, Window
+from sim.fleet.fleet import Fleet, FleetResult, digest_of
+from sim.fleet.options import FleetOptions
+from sim.fleet.routers.base import reads_events
+from sim.recorder import Recorder
+from sim.replica import KV_EVENTS, TimedResult
+from sim.rounds import RoundOptions
+from sim.storage.contents import Contents
+from sim.storage.immediate import ImmediateStore
+from sim.storage.page_bytes import PageBytes
+from sim.world import World
+
+from ..formats.base import Paged
+from . import timed as replay_timed
+from .account import Account
+from .fleet.outcome import with_fleet
+from .following.history import TOO_LARGE, Miss
+from .hits import HitsReplay, HitsStorage
+from .observing.team import Team
+from .observing.until import Served
+from .run import Latency, Run, Transfer
+from .settings import Settings
+from .storage_use import asked_of, use_of_all
+
+HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
+Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What a replay plays.
+
+    whole: the trace with the requests that were left out. contents: what the store has. begun: is
+    called with the simulated world before it runs. latency: of its result, with the number of
+    preemptions; None: from the records of all requests. ended: is called without a clock when a
+    request has been served.
+    """
+
+    whole: Paged
+    paged: Paged
+    settings: Settings
+    account: Account
+    team: Team
+    contents: Contents | None = None
+    rounds: RoundOptions | None = None
+    begun: Callable[[World | Fleet], None] = lambda world: None
+    latency: Callable[[TimedResult | FleetResult], tuple[Latency, int]] | None = None
+    ended: Callable[[], None] | None = None
+
+    @property
+    def fleet(self) -> FleetOptions:
+        return self.settings.fleet or FleetOptions()
+
+
+def play(played: Play, shown: Shown) -> Run:
+    """Plays it to the end, or to Ctrl-C: the result then covers the part that ran."""
+    with played.team.stories():
+        return (_timed if played.settings.mode == "timed" else _hits)(played, shown)
+
+
+def _timed(played: Play, shown: Shown) -> Run:
+    settings, team = played.settings, played.team
+    interrupted = False
+    with shown as report:
+        world = _world(played, report)
+        members = world.members if isinstance(world, Fleet) else [world]
+        team.set_clock(lambda: world.clock.now_ns)
+        for member, history in zip(members, team.histories, strict=False):
+            if member.store is not None:
+                history.asked = asked_of(member.store)
+        played.begun(world)
+        try:
+            world.run()
+        except (KeyboardInterrupt, Served):
+            interrupted = True
+    views = [member.core.view for member in members]
+    if not interrupted:
+        team.finish(views)
+    result = world.result()
+    if played.latency is None:
+        latency = replay_timed.record_result(result, played.account)
+        preempted = sum(request.retractions for request in result.requests)
+    else:
+        latency, preempted = played.latency(result)
+    parts = result.members if isinstance(result, FleetResult) else (result,)
+    stores = [member.store for member in members if member.store is not None]
+    run = replace(
+        _run(played, views, interrupted, result.digest),
+        transfers={
+            "d2h": Transfer(
+                sum(one.d2h.bytes for one in parts), sum(one.d2h.busy_ns for one in parts)
+            ),
+            "h2d": Transfer(
+                sum(one.h2d.bytes for one in parts), sum(one.h2d.busy_ns for one in parts)
+            ),
+        },
+        checks=team.checks(
+            settings,
+            sum(one.byte_checks for one in parts),
+            sum(one.access_checks for one in parts),
+        ),
+        latency=latency,
+        preempted=preempted,
+        storage=use_of_all(settings, team.counting.prefetches, stores, parts),
+        copies=team.copies,
+    )
+    if isinstance(result, TimedResult):
+        return run
+    digests = [one.digest for one in parts]
+    whole, paged, choices = played.whole, played.paged, result.choices
+    return with_fleet(run, whole, paged, played.fleet, team, choices, digests, result)
+
+
+def _world(played: Play, report: Callable[[int], None]) -> World | Fleet:
+    paged, settings, seen = played.paged, played.settings, played.team.all
+    if settings.fleet is not None:
+        return replay_timed.build_fleet(
+            paged, settings, settings.fleet, seen, report, played.contents
+        )
+    world = replay_timed.build(paged, settings, seen[0], report, played.contents, played.rounds)
+    if played.team.accounts is not None:
+        world.sent = played.team.accounts.sent
+    return world
+
+
+def _hits(played: Play, shown: Shown) -> Run:
+    settings, team = played.settings, played.team
+    uncached = settings.uncached.requests
+    if team.histories:
+        team.histories[0].misses |= dict.fromkeys(uncached, Miss(TOO_LARGE, 0))
+    desk = Desk(played.paged, played.fleet.replicas, played.fleet.router, lambda: 0)
+    routed = settings.fleet is not None
+    core = settings.core
+    if routed:
+        core = replace(core, kv_events=reads_events(played.fleet.router.name))
+    recorders = [
+        Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0) for _ in team.all
+    ]
+    stores, replicas = [], []
+    for place, recorder in enumerate(recorders):
+        store = None
+        if played.contents is not None:
+            executor = ImmediateStore(played.contents, core.components, PageBytes(None))
+            store = HitsStorage(executor, team.counting.prefetches)
+            stores.append(executor)
+            if team.histories:
+                team.histories[place].asked = asked_of(executor)
+        window: list[Observer] = [Window(desk, place)] if routed else []
+        replicas.append(
+            HitsReplay(
+                played.paged,
+                core,
+                played.account,
+                (recorder, *window, *team.all[place]),
+                store,
+                played.rounds,
+                uncached,
+                settings.wants,
+                played.ended,
+            )
+        )
+    interrupted = False
+    with shown as report:
+        gc.disable()  # reference counting frees everything; a collection scans the whole tree
+        try:
+            if routed:
+                _route(played.paged, replicas, desk, report)
+            else:
+                replicas[0].run(report)
+        except (KeyboardInterrupt, Served):
+            interrupted = True
+        finally:
+            gc.enable()
+    views = [one.core.view for one in replicas]
+    if not interrupted:
+        team.finish(views)
+    digests = [one.digest() for one in recorders]
+    run = replace(
+        _run(played, views, interrupted, digest_of(digests)),
+        storage=use_of_all(settings, team.counting.prefetches, stores),
+    )
+    if not routed:
+        return run
+    whole, paged = played.whole, played.paged
+    return with_fleet(run, whole, paged, played.fleet, team, desk.choices, digests)
+
+
+def _route(
+    paged: Paged, replicas: Sequence[HitsReplay], desk: Desk, report: Callable[[int], None]
+) -> None:
+    """One request at a time. For the loads that a router counts, the last few are in flight."""
+    in_flight: deque[int] = deque()
+    for done, job in enumerate(paged.jobs):
+        if len(in_flight) == HELD_IN_HITS * len(replicas):
+            desk.ended(in_flight.popleft())
+        replicas[desk.choose(job)].serve(job)
+        in_flight.append(job.index)
+        if not done & 63:
+            report(done)
+    report(len(paged.jobs))
+
+
+def _run(played: Play, views: Sequence[CoreView], interrupted: bool, digest: str) -> Run:
+    """What is read alike with a clock and without one."""
+    settings, team = played.settings, played.team
+    tally = team.counting.tally
+    return Run(
+        account=played.account,
+        transfers={
+            "d2h": Transfer(settings.bytes_of(tally.backed_up), None),
+            "h2d": Transfer(settings.bytes_of(tally.loaded), None),
+        },
+        lookups=team.counting.lookups,
+        refused=team.counting.refused(settings.core.components[0]),
+        checks=team.checks(settings),
+        digest=digest,
+        components=team.components(settings, None if interrupted else views),
+        interrupted=interrupted,
+        history=team.histories[0] if team.histories else None,
+        accounts=team.accounts,
+    )
