@@ -40,10 +40,11 @@ def spelled(text: str) -> Iterator[str]:
 
 
 def keys_of(title: str) -> list[Key]:
-    """The keys of the first table under this heading; a word in capitals is another table."""
+    """The keys of the list under this heading; a word in capitals is the list of that name."""
     found: list[Key] = []
     [_, text] = re.split(rf"\n##+ {re.escape(title)}\n", PAGE.read_text())
-    for row in re.findall(r"^\| (`.+`) \| [^|]*\|$", re.split(r"\n##+ ", text)[0], re.MULTILINE):
+    own = re.split(r"\n##+ ", text)[0]
+    for row in re.findall(r"^- ((?:`[^`]+`(?:, )?)+)(?::|$)", own, re.MULTILINE):
         for one in [one for key in re.findall(r"`([^`]+)`", row) for one in spelled(key)]:
             *above, last = one.replace("[]", ".[]").split(".")
             shared = last.isupper() and last != "NAME"
