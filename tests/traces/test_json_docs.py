@@ -39,13 +39,24 @@ def spelled(text: str) -> Iterator[str]:
         yield "".join(chosen)
 
 
+def keys_of(title: str) -> list[Key]:
+    """The keys of the list under this heading; a word in capitals is the list of that name."""
+    found: list[Key] = []
+    [_, text] = re.split(rf"\n##+ {re.escape(title)}\n", PAGE.read_text())
+    own = re.split(r"\n##+ ", text)[0]
+    for row in re.findall(r"^- ((?:`[^`]+`(?:, )?)+)(?::|$)", own, re.MULTILINE):
+        for one in [one for key in re.findall(r"`([^`]+)`", row) for one in spelled(key)]:
+            *above, last = one.replace("[]", ".[]").split(".")
+            shared = last.isupper() and last != "NAME"
+            found += [(*above, *key) for key in (keys_of(last) if shared else [(last,)])]
+    assert found, title
+    return found
+
+
 def described(section: str) -> set[Key]:
-    """The keys of the first table under this heading."""
-    text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-    keys = re.findall(r"^\| `([^`]+)` \| [^|]*\| [^|]+\|$", text, re.MULTILINE)
-    assert keys, section
-    found = [tuple(one.replace("[]", ".[]").split(".")) for key in keys for one in spelled(key)]
-    assert len(found) == len(set(found)), f"{section}: a key is described twice"
+    found = keys_of(section)
+    twice = {key for key in found if found.count(key) > 1}
+    assert not twice, f"{section}: a key is described twice: {twice}"
     return set(found)
 
 
