@@ -22,6 +22,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 
 SUMMARY = "talk with a model from a local folder; what it has read is not computed again"
+GROUP = "use"
 _CHATTING = "traces.chatting"
 _NONE = "none"
 _STORE_BYTES = 20_000_000_000  # of the default store

@@ -1,6 +1,6 @@
 """`hicache compare`: what changed between replays, and why, from their documents.
 
-Takes documents of `replay`, `host`, `size` and `sweep`, and reports. The first replay is what the
+Takes documents of `replay`, `size` and `sweep`, and reports. The first replay is what the
 others are compared with. Does not replay, or find what changed (see traces/comparing).
 """
 
@@ -28,6 +28,7 @@ from ..terminal.tables import print_sentences
 from ..terminal.text import name as shown
 
 SUMMARY = "say what changed between replays, and why, from their documents"
+GROUP = "plan"
 _MOST_SIDES = 64
 
 

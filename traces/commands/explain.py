@@ -32,6 +32,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
+GROUP = "trust"
 FORMAT, VERSION = "hicache-explain", 1
 
 

@@ -36,18 +36,18 @@ from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all, write_whole
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ._options import add_workers
+from ._options import WorkerOptions
 
 SUMMARY = "predicted times beside published measurements: signed errors, row by row"
+GROUP = "trust"
 _TITLE = "Predicted and published"
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """jobs: None for one process for each core. sample: None for all rows."""
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions):
+    """sample: None for all rows."""
 
     data: str | None
     only: tuple[str, ...]
@@ -61,8 +61,6 @@ class Options(OptionRecord):
     json: str | None
     html: str | None
     output: str | None
-    jobs: int | None
-    executor: str
 
 
 def _grades(text: str) -> tuple[str, ...]:
@@ -124,7 +122,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also print errors by ranks and precision, and those of grade C",
     )
     _add_outputs(parser)
-    add_workers(parser)
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
@@ -206,8 +203,8 @@ def _check_alone(options: Options) -> None:
     for name in ("only", "sample", "keep", "summary", "json", "html", "output"):
         if getattr(options, name):
             raise CallerError(
-                f"--fit: expected no --{name}, found one; --fit writes the constants alone, from "
-                "all rows of their half: leave one of the two out"
+                f"--fit and --{name} do not go together; leave one out: --fit writes the constants "
+                "alone, from all rows of their half"
             )
 
 

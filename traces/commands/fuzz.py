@@ -36,7 +36,7 @@ from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.words import conclusions
 from ..fuzzing.work import Work
 from ..outside import entries
-from ..replaying.options import CHECKS
+from ..replaying.defaults import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
@@ -45,6 +45,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
+GROUP = "trust"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
@@ -222,8 +223,8 @@ def _check(options: Options) -> None:
     if variants and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
         raise CallerError(
-            f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
-            "a twin plays its twin by itself"
+            f"{other} takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
+            "twin plays its twin by itself"
         )
     if options.reach and (options.canary or options.replay or options.plant):
         raise CallerError(
@@ -232,10 +233,10 @@ def _check(options: Options) -> None:
     if options.first and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
         raise CallerError(
-            f"{other}: expected no --first beside it, found it; it ends at the first failure anyway"
+            f"{other} takes no --first; leave it out, since it ends at the first failure anyway"
         )
     if options.canary and options.plant:
-        raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+        raise CallerError("--plant and --canary do not go together; leave one out")
 
 
 def run(options: Options, command: str) -> int:

@@ -21,6 +21,7 @@ from ..terminal.output import write_json, write_whole
 from ..terminal.tables import console, table
 
 SUMMARY = "list the described models: pools, bytes per token and page, shares of ranks, sources"
+GROUP = "look"
 
 # every compression ratio in use divides this page size
 _PAGE_SIZE = 256

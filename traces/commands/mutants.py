@@ -26,6 +26,7 @@ from ..terminal.tables import print_sentences
 from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
+GROUP = "trust"
 KINDS = ("planted", "faults")
 VERSION = 5
 _OPERATIONS = 120

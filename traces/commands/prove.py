@@ -23,7 +23,7 @@ from ..fuzzing.files import Files
 from ..proving import jobs, planted_report, planted_work
 from ..proving.report import document, show
 from ..proving.work import Proved, Proving
-from ..replaying.options import CHECKS
+from ..replaying.defaults import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
@@ -32,6 +32,7 @@ from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
 
 SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
+GROUP = "trust"
 FAMILIES = "invariants.prove.families"
 FOLDER = "prove-failures"
 REQUESTS, PLANTED_REQUESTS = 200, 60
@@ -161,7 +162,7 @@ def run(options: Options, command: str) -> int:
         return _run_planted(options, plant, command)
     if options.seconds is not None and (options.requests or options.passes):
         other = "--requests" if options.requests else "--passes"
-        raise CallerError(f"--seconds: expected no {other} beside it, found both; choose one")
+        raise CallerError(f"--seconds and {other} do not go together; leave one out")
     families = options.family or tuple(
         name for name in models().names() if options.attention in models().attentions(name)
     )
@@ -193,7 +194,7 @@ def _run_planted(options: Options, plant: str, command: str) -> int:
     usual |= {"dtype": DTYPES[0], "attention": ATTENTIONS[0], "output": FOLDER}
     for name, value in usual.items():
         if getattr(options, name) != value:
-            raise CallerError(f"--{name}: expected no --planted beside it, found both; choose one")
+            raise CallerError(f"--{name} and --planted do not go together; leave one out")
     names = [plant.replace("_", "-")] if plant else planted_work.names()
     requests = options.requests or PLANTED_REQUESTS
     listed = [

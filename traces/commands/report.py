@@ -22,6 +22,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "make the HTML report again from its document, or one report of several"
+GROUP = "plan"
 
 
 @dataclass(frozen=True, slots=True)

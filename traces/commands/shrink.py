@@ -46,6 +46,7 @@ from ..terminal.text import name as name_of
 from ..terminal.workers import run_child
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
+GROUP = "trust"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")

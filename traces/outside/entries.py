@@ -64,7 +64,12 @@ def entry(package: str) -> Names:
             said = str(error).removeprefix(f"{registry.kind(package)}: ")
             raise argparse.ArgumentTypeError(said) from None
 
-    return Names(parse, lambda: registry.spellings(package))
+    return Names(parse, lambda: registry.spellings(package), package)
+
+
+def spelled_out(package: str) -> str:
+    """The entries of a folder, for a help text."""
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
 
 
 def find(package: str, text: str) -> str:

@@ -204,10 +204,12 @@ def duration_ns(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A parser of names that can list them. known: the names."""
+    """A parser of names that can list them. known: the names. package: of entries to which users
+    may add their own."""
 
     parse: Callable[[str], str]
     known: Callable[[], Sequence[str]]
+    package: str = ""
 
     def __call__(self, text: str) -> str:
         return self.parse(text)
@@ -215,7 +217,11 @@ class Names:
 
 def entry(package: str, *extra: str) -> Names:
     """Returns a parser of the names in a registry folder, and of `extra` names."""
-    return choice([*extra, *registry.names(package)])
+
+    def known() -> list[str]:
+        return [*extra, *registry.names(package)]
+
+    return Names(lambda text: choice(known())(text), known)
 
 
 def choice(known: Sequence[str]) -> Names:

@@ -18,10 +18,10 @@ from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
 from ..account import Tokens, ceiling_of
+from ..defaults import BACKBONE
 from ..following.history import NOT_READY, OTHER_REPLICA, History
 from ..observing.observers import Observers
 from ..observing.until import Until
-from ..options import BACKBONE
 from ..run import Checks, ComponentUse
 from ..settings import Settings
 from ..tally import Tally
