@@ -14,7 +14,7 @@ from ..executors import base as executors
 from ..formats.base import Trace
 from ..replaying.declared.trace import TraceOptions
 from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions
-from ..terminal.options import OptionRecord, at_least, between, byte_size, entry
+from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, entry
 from ..terminal.rows import Declared, option
 
 _MOST_SIZES = 64
@@ -28,11 +28,7 @@ class PagedTraceOptions(TraceOptions):
     HEADING = TraceOptions.HEADING
 
     page_size: int = option(
-        "tokens per page (default: the trace's block size, or 64)",
-        at_least(1),
-        "TOKENS",
-        default=0,
-        common=True,
+        "tokens per page (default: the trace's block size, or 64)", *TOKENS, default=0, common=True
     )
 
     def page_size_of(self, trace: Trace) -> int:
@@ -48,13 +44,11 @@ class WorkerOptions(OptionRecord):
         "points at once, each in a process (default: one for each core)",
         between(1, 1024),
         "N",
-        common=True,
     )
     executor: str = option(
         lambda: ", ".join(registry.names(executors.EXECUTORS)),
         entry(executors.EXECUTORS),
         default=executors.LOCAL,
-        common=True,
     )
 
 
@@ -81,7 +75,7 @@ def of_replay(without: Iterable[str] = ()) -> list[Declared]:
 
 def of_numa_node(default: str) -> Any:
     """default: what happens without the option, in words."""
-    return option(f"NUMA node of host memory (default: {default})", at_least(0), "N")
+    return option(f"NUMA node of host memory (default: {default})", *COUNT_OR_0)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class RaceOptions(OptionRecord):
         read.name,
         "RECORDING",
     )
-    drop: int | None = option("leave out wait number N (default: none)", read.at_least(0), "N")
+    drop: int | None = option("leave out wait number N (default: none)", *read.COUNT_OR_0)
     hold: Hold | None = option(
         "keep stream h2d, d2h or compute busy for this many microseconds before its item number "
         "ITEM, or before each item (default: the hold that exposes the missing wait)",

@@ -45,7 +45,7 @@ class Options(OptionRecord):
         lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
     output: str = option(
-        "write the profile to this file; - is stdout", read.output, "FILE", short="-o", default="-"
+        "write the profile to this file; - is stdout", *read.OUTPUT, short="-o", default="-"
     )
     model: str = option(
         f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which fits "
@@ -53,7 +53,7 @@ class Options(OptionRecord):
         read.choice(names()),
         default=TINY,
     )
-    page_size: int = option("tokens per page", read.at_least(1), "TOKENS", default=64)
+    page_size: int = option("tokens per page", *read.TOKENS, default=64)
     pages: int = option("number of pages in the largest copy", read.at_least(4), "N", default=512)
     layout: str = option("layout of the host tier", read.name, default="page_first_direct")
     io_backend: str = option("how to copy pages", read.name, default="direct")

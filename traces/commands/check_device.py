@@ -90,8 +90,7 @@ class Options(OptionRecord):
     sets: int = option(
         "number of random page sets over all cases; at least one for each case, component and "
         "direction",
-        read.at_least(1),
-        "N",
+        *read.COUNT,
         default=_SETS,
     )
     sample: float = option("fraction of pages to hash, 0 to 1", _rate, "RATE", default=1.0)
@@ -99,13 +98,12 @@ class Options(OptionRecord):
     shadow: int = option(
         "number of requests of the run with the hazard detector, which is repeated without each of "
         "its stream waits",
-        read.at_least(0),
-        "N",
+        *read.COUNT_OR_0,
         default=_REQUESTS,
     )
     seed: int = option("seed of all random draws", read.at_least(0), default=0)
     json: str | None = option(
-        "also write the results to this file as JSON; - is stdout", read.output, "FILE"
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 

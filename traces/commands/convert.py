@@ -24,8 +24,7 @@ GROUP = "look"
 class Options(TraceOptions):
     output: str = option(
         "write here; a name that ends in .gz or .zst is packed; - is stdout",
-        read.output,
-        "FILE",
+        *read.OUTPUT,
         short="-o",
         required=True,
     )

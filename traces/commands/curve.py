@@ -110,15 +110,11 @@ class Options(PagedTraceOptions):
         excludes="counted",
     )
     steady: bool = option(
-        "count hits of the second half of the requests",
-        default=False,
-        excludes="counted",
+        "count hits of the second half of the requests", default=False, excludes="counted"
     )
     by: str | None = option(f"also divide by {' or '.join(BY)}", read.choice(BY), "PART")
     device_pages: int | None = option(
-        "also the hits of a device of N pages and a host of each capacity",
-        read.at_least(1),
-        "N",
+        "also the hits of a device of N pages and a host of each capacity", *read.COUNT
     )
     model: str | None = option(
         "also say capacities in bytes of this model's cache", read.name, "MODEL"
@@ -126,15 +122,15 @@ class Options(PagedTraceOptions):
     kv_dtype: str | None = option(
         "type of cached keys and values (default: the model's)", read.name, "TYPE"
     )
-    tp: int = option("ranks that share the model", read.at_least(1), "N", default=1)
+    tp: int = option("ranks that share the model", *read.COUNT, default=1)
     semantics: str = option(
         f"{HICACHE}, or {PEER} for figures equal to those of version 0.1.3 of that tool",
         read.choice(SEMANTICS),
         "NAME",
         default=HICACHE,
     )
-    output: str | None = option("draw the curves (SVG) here", read.output, "FILE", short="-o")
-    json: str | None = option("also write the figures; - is stdout", read.output, "FILE")
+    output: str | None = option("draw the curves (SVG) here", *read.OUTPUT, short="-o")
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
 
 
 def run(options: Options, command: str) -> int:

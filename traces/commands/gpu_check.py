@@ -42,29 +42,20 @@ class Options(OptionRecord):
         default=(),
     )
     pages: int = option(
-        "number of page round trips in the SHA-256 check",
-        read.at_least(1),
-        "N",
-        default=_DEFAULTS.pages,
+        "number of page round trips in the SHA-256 check", *read.COUNT, default=_DEFAULTS.pages
     )
     repeats: int = option(
         "number of measurements of each time; the median is used",
-        read.at_least(1),
-        "N",
+        *read.COUNT,
         default=_DEFAULTS.repeats,
     )
     seed: int = option("seed of the random choice of pages", read.at_least(0), default=0)
     output: str = option(
-        "write the report to this file as JSON",
-        read.output,
-        "FILE",
-        short="-o",
-        default="gpu-check.json",
+        "write the report to this file as JSON", *read.OUTPUT, short="-o", default="gpu-check.json"
     )
     markdown: str = option(
         "write the report to this file as a section for docs/gpu.md",
-        read.output,
-        "FILE",
+        *read.OUTPUT,
         default="gpu-check.md",
     )
 

@@ -38,9 +38,7 @@ _MOST_OF_IT = 0.9
 @dataclass(frozen=True)
 class Options(PagedTraceOptions):
     json: str | None = option(
-        "also write the statistics to this file as JSON; - is stdout",
-        read.output,
-        "FILE",
+        "also write the statistics to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 

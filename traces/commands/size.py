@@ -51,15 +51,10 @@ class Options(WorkerOptions, OfReplays):
         named="--host-bytes",
     )
     output: str | None = option(
-        "write the report (HTML) here; with --host-only the picture (SVG)",
-        read.output,
-        "FILE",
-        short="-o",
+        "write the report (HTML) here; with --host-only the picture (SVG)", *read.OUTPUT, short="-o"
     )
     json: str | None = option(
-        "also write the document that the report is drawn from; - is stdout",
-        read.output,
-        "FILE",
+        "also write the document that the report is drawn from; - is stdout", *read.OUTPUT
     )
     budget: int | None = option(
         "replay about as much of the trace as this time has room for, such as 120s; sets --sample, "
@@ -74,9 +69,7 @@ class Options(WorkerOptions, OfReplays):
         "LIST",
     )
     points: str | None = option(
-        "keep each point here when it is done (JSON lines), and do only what is missing",
-        read.name,
-        "FILE",
+        "keep each point here when it is done (JSON lines), and do only what is missing", *read.FILE
     )
     draws: int | None = option(
         "replays of each size, with arrivals that differ a little (seeds from --seed on): how far "

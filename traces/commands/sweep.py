@@ -48,11 +48,10 @@ class Options(WorkerOptions):
     grid: Grid
     output: str | None = option(
         "keep each point here when it is done (JSON lines), and do only what is missing",
-        read.name,
-        "FILE",
+        *read.FILE,
         short="-o",
     )
-    json: str | None = option("also write the figures; - is stdout", read.output, "FILE")
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
     follow: bool = option(
         "also find out why tokens were lost and when bytes moved, for reports (a quarter "
         "more time)",

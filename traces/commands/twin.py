@@ -71,35 +71,33 @@ class Options(RaceOptions, TimesOptions, FormatOptions):
     --race, trace and profile are given."""
 
     trace: str | None = option(
-        "a trace; - reads stdin", read.name, "TRACE", positional=True, optional=True
+        "a trace; - reads stdin", read.name, "TRACE", positional=True, nargs="?"
     )
-    profile: str | None = option("a profile that hicache calibrate wrote", read.name, "FILE")
+    profile: str | None = option("a profile that hicache calibrate wrote", *read.FILE)
     device: str = option(
         lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
     force: bool = option("accept a profile of another device", default=False)
-    limit: int = option(
-        "only the first N requests; 0 is all", read.at_least(0), "N", default=_REQUESTS
-    )
+    limit: int = option("only the first N requests; 0 is all", *read.COUNT_OR_0, default=_REQUESTS)
     model: str | None = option(
         "the model whose pages are moved (default: that of the profile)", read.choice(names())
     )
-    device_pages: int | None = option("device pool", read.at_least(1), "N")
-    host_pages: int | None = option("host pool", read.at_least(0), "N")
+    device_pages: int | None = option("device pool", *read.COUNT)
+    host_pages: int | None = option("host pool", *read.COUNT_OR_0)
     write_policy: str = option(
         lambda: spelled_out(registry.WRITE_POLICIES),
         entry(registry.WRITE_POLICIES),
         "POLICY",
         default="write_through",
     )
-    max_running: int = option("requests running at once", read.at_least(1), "N", default=16)
+    max_running: int = option("requests running at once", *read.COUNT, default=16)
     numa_node: int | None = of_numa_node("that of the profile")
     alone: bool = option("wait for each batch of copies before going on", default=False)
     recording: str | None = option(
-        "write the recording of the device run to this file", read.output, "FILE"
+        "write the recording of the device run to this file", *read.OUTPUT
     )
     json: str | None = option(
-        "also write the results to this file as JSON; - is stdout", read.output, "FILE"
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.contracts import eviction_policies, schedulers, times, write_policies
 
-from ..terminal.options import Names
+from ..terminal.options import Names, OptionRecord
+from ..terminal.rows import option
 
 
 class _Kind(NamedTuple):
@@ -121,18 +123,18 @@ def options() -> list[str]:
     ]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name the user's policies, for commands that play a tape."""
-    for flag, package in (
-        ("--eviction", registry.EVICTION_POLICIES),
-        ("--write-policy", registry.WRITE_POLICIES),
-    ):
-        parser.add_argument(
-            flag,
-            type=entry(package),
-            metavar="path.py:Name",
-            help="a policy of your own that the tape names",
-        )
+@dataclass(frozen=True)
+class PolicyOptions(OptionRecord):
+    """The user's policies, for commands that play a tape."""
+
+    eviction: str | None = option(
+        "a policy of your own that the tape names",
+        entry(registry.EVICTION_POLICIES),
+        "path.py:Name",
+    )
+    write_policy: str | None = option(
+        "a policy of your own that the tape names", entry(registry.WRITE_POLICIES), "path.py:Name"
+    )
 
 
 def files() -> dict[str, str]:

@@ -202,6 +202,15 @@ def duration_ns(text: str) -> int:
     return int(value)
 
 
+# A parser with the name of what it reads, for help: option("...", *COUNT).
+COUNT = at_least(1), "N"
+COUNT_OR_0 = at_least(0), "N"
+TOKENS = at_least(1), "TOKENS"
+TIME = duration_ns, "TIME"
+FILE = name, "FILE"
+OUTPUT = output, "FILE"
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """A parser of names that can list them. known: the names. package: of entries to which users

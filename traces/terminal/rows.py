@@ -25,7 +25,7 @@ class Row:
     help        may be made when it is asked for, if that takes time.
     parse       reads a value; None for a flag.
     short       a letter for it. named: its name, where that is not the field's.
-    positional  a value without a name. optional: it may be missing. several: it may be repeated.
+    positional  a value without a name. nargs: as of argparse. several: it may be repeated.
     no          the help of `--no-NAME`, for a flag that has that, too.
     excludes    options with the same word exclude each other.
     common      one that people use: it is listed first.
@@ -41,11 +41,11 @@ class Row:
 
     help: str | Callable[[], str]
     parse: Callable[[str], Any] | None = None
-    metavar: str | None = None
+    metavar: str | tuple[str, ...] | None = None
     short: str = ""
     named: str = ""
     positional: bool = False
-    optional: bool = False
+    nargs: str | int | None = None
     required: bool = False
     several: bool = False
     no: str = ""
@@ -76,7 +76,7 @@ class Declared:
 def option(
     help: str | Callable[[], str],
     parse: Callable[[str], Any] | None = None,
-    metavar: str | None = None,
+    metavar: str | tuple[str, ...] | None = None,
     *,
     default: Any = None,
     **told: Any,
@@ -92,13 +92,14 @@ def flag(name: str) -> str:
 
 
 def rows(record: type) -> list[Declared]:
-    """The options of a record, in the order of its fields; common ones first."""
+    """The options of a record: common ones first, inherited ones last."""
+    own = vars(record).get("__annotations__", ())
     found = [
         Declared(one.name, one.default, _heading(record, one), one.metadata[_ROW])
         for one in fields(record)
         if _ROW in one.metadata
     ]
-    return sorted(found, key=lambda one: not one.row.common)
+    return sorted(found, key=lambda one: (not one.row.common, one.name not in own))
 
 
 def _heading(record: type, one: Field[Any]) -> str:
@@ -141,7 +142,7 @@ def _arguments(one: Declared) -> Iterator[tuple[list[str], dict[str, Any]]]:
     said = row.help if isinstance(row.help, str) else row.help()
     if row.positional:
         given = {"type": parse, "metavar": row.metavar, "help": said}
-        yield [one.name], {**given, **({"nargs": "?"} if row.optional else {})}
+        yield [one.name], {**given, **({"nargs": row.nargs} if row.nargs else {})}
     elif parse is None:
         given = {"action": "store_true", "dest": one.name, "default": one.default}
         yield names, {**given, "help": said}
@@ -152,4 +153,5 @@ def _arguments(one: Declared) -> Iterator[tuple[list[str], dict[str, Any]]]:
         given |= {"dest": one.name}
         if row.several:
             given |= {"action": "append", "default": list(one.default)}
+        given |= {"nargs": row.nargs} if row.nargs else {}
         yield names, {**given, **({"required": True} if row.required else {})}

@@ -12,7 +12,17 @@ from sim.options import EngineOptions
 
 from ...outside.entries import entry, spelled_out
 from ...terminal import options as read
-from ...terminal.options import OptionRecord, Unbounded, at_least, byte_size, duration_ns, ratio
+from ...terminal.options import (
+    COUNT,
+    COUNT_OR_0,
+    TIME,
+    TOKENS,
+    OptionRecord,
+    Unbounded,
+    at_least,
+    byte_size,
+    ratio,
+)
 from ...terminal.rows import option
 from ..defaults import (
     BACKBONE,
@@ -82,7 +92,7 @@ class HostOptions(OptionRecord):
         common=True,
         excludes="host",
     )
-    host_pages: int | None = option("host pool in pages", at_least(0), "N", excludes="host")
+    host_pages: int | None = option("host pool in pages", *COUNT_OR_0, excludes="host")
 
 
 @dataclass(frozen=True)
@@ -92,15 +102,11 @@ class CacheOptions(OptionRecord):
     HEADING = "cache"
 
     page_size: int | None = option(
-        "tokens per page (default: the model's own, 64 for most)",
-        at_least(1),
-        "TOKENS",
-        common=True,
+        "tokens per page (default: the model's own, 64 for most)", *TOKENS, common=True
     )
     device_tokens: int | None = option(
         "device pool in tokens (default: 90%% of the hardware's memory less the weights)",
-        at_least(1),
-        "N",
+        *COUNT,
         common=True,
         excludes="device",
     )
@@ -140,8 +146,7 @@ class CacheOptions(OptionRecord):
     )
     ttl: int | None = option(
         "copies that were not used for this time go, from device and host, such as 10m",
-        duration_ns,
-        "TIME",
+        *TIME,
         needs=(Need.ALONE,),
     )
     pin: Pins | None = option(
@@ -167,8 +172,7 @@ class CacheOptions(OptionRecord):
     load_groups: int | None = option(
         "layer groups of a load; a pass waits for a group just before it needs it (default: "
         f"{EngineOptions().layer_groups})",
-        at_least(1),
-        "N",
+        *COUNT,
         needs=(Need.TIMED, Need.HOST),
     )
 
@@ -187,28 +191,23 @@ class ComponentOptions(OptionRecord):
         commas=True,
     )
     swa_window: int | None = option(
-        f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)",
-        at_least(1),
-        "TOKENS",
+        f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)", *TOKENS
     )
     swa_tokens: int | None = option(
         "device pool of swa in tokens (default: a window for each running request, one chunk, and "
         f"a window per {PREFIX_TOKENS:,} tokens of full; at most as many as full)",
-        at_least(1),
-        "N",
+        *COUNT,
     )
     mamba_states: int | None = option(
         f"device pool of mamba in states (default: {OWN_STATES} for each running request and one "
         f"per {PREFIX_TOKENS:,} tokens of full)",
-        at_least(1),
-        "N",
+        *COUNT,
     )
     mamba_interval: int | None = option(
         "distance between stored states, a multiple of the page size (default: the model's, "
         "rounded up to pages; one page without a model)",
-        at_least(1),
-        "TOKENS",
+        *TOKENS,
     )
     mamba_states_per_path: int | None = option(
-        "most states kept on one path of the tree; 0 for no limit (default: 0)", at_least(0), "N"
+        "most states kept on one path of the tree; 0 for no limit (default: 0)", *COUNT_OR_0
     )

@@ -16,7 +16,7 @@ from sim.times.base import DEFAULT as DEFAULT_TIMES
 from sim.times.base import Parallelism
 
 from ...outside.entries import entry, spelled_out
-from ...terminal.options import Bandwidth, Names, OptionRecord, at_least, bandwidth, choice
+from ...terminal.options import COUNT, Bandwidth, Names, OptionRecord, bandwidth, choice
 from ...terminal.rows import option
 from ..defaults import HARDWARE, MODEL
 from .needs import Need
@@ -105,25 +105,18 @@ class EngineOptions(TimesOptions):
         file=lambda text: text if measured.is_path(text) else None,
     )
     tp: int = option(
-        "accelerators that share the model",
-        at_least(1),
-        "N",
-        default=1,
-        common=True,
-        in_head=True,
+        "accelerators that share the model", *COUNT, default=1, common=True, in_head=True
     )
     ep: int | None = option(
         "accelerators over which the routed experts are spread whole, a divisor of --tp (default: "
         "1, all share each expert)",
-        at_least(1),
-        "N",
+        *COUNT,
         needs=(Need.TIMED,),
     )
     attention_dp: int | None = option(
         "groups of accelerators that attend to requests of their own, a divisor of --tp (default: "
         "1)",
-        at_least(1),
-        "N",
+        *COUNT,
     )
     engine: str | None = option(
         lambda: (
@@ -153,13 +146,10 @@ class EngineOptions(TimesOptions):
         needs=(Need.TIMED,),
     )
     token_budget: int | None = option(
-        "tokens in one forward pass (default: the engine's)",
-        at_least(1),
-        "N",
-        needs=(Need.PASSES,),
+        "tokens in one forward pass (default: the engine's)", *COUNT, needs=(Need.PASSES,)
     )
     max_running: int | None = option(
-        "requests running at once (default: the engine's)", at_least(1), "N", needs=(Need.TIMED,)
+        "requests running at once (default: the engine's)", *COUNT, needs=(Need.TIMED,)
     )
 
     @property

@@ -9,11 +9,12 @@ from hicache.core import registry
 from sim.fleet.options import FleetOptions as Plain
 
 from ...terminal.options import (
+    COUNT,
+    TIME,
     OptionRecord,
     at_least,
     between,
     byte_size,
-    duration_ns,
     entry,
     ratio,
 )
@@ -69,14 +70,12 @@ class FleetOptions(OptionRecord):
     )
     router_delay: int | None = option(
         "KV events reach the router this much later (default: 0s)",
-        duration_ns,
-        "TIME",
+        *TIME,
         needs=(Need.REPLICAS, Need.TOLD, Need.TIMED),
     )
     router_index_pages: int | None = option(
         f"pages that the router remembers at most (default: {_PLAIN.router.index_pages:,})",
-        at_least(1),
-        "N",
+        *COUNT,
         needs=(Need.REPLICAS, Need.TOLD),
     )
     kv_link: int | None = option(
@@ -88,7 +87,6 @@ class FleetOptions(OptionRecord):
     )
     kv_link_latency: int | None = option(
         f"time of a transfer before its first byte (default: {_PLAIN.link.latency_ns // 1000}us)",
-        duration_ns,
-        "TIME",
+        *TIME,
         needs=(Need.DECODE,),
     )

@@ -10,7 +10,7 @@ from hicache.core import registry
 
 from ...loads.base import LOADS, Arrivals, load
 from ...terminal import options as read
-from ...terminal.options import OptionRecord, at_least, duration_ns, positive_ratio
+from ...terminal.options import COUNT, OptionRecord, duration_ns, positive_ratio
 from ...terminal.rows import option
 from ..load.options import ThinkTime
 from ..load.slo import NAMES as LIMITS
@@ -88,8 +88,7 @@ class LoadOptions(OptionRecord):
     concurrency: int | None = option(
         "a closed loop: N requests are in flight, and the next one of the trace starts when one "
         "ends; arrival times are not read",
-        at_least(1),
-        "N",
+        *COUNT,
         common=True,
         needs=(Need.TIMED,),
     )

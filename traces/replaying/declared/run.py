@@ -9,7 +9,16 @@ from hicache.core import registry
 from invariants.watch import Level
 
 from ...outside.entries import entry
-from ...terminal.options import OptionRecord, at_least, choice, name, output, part, request_number
+from ...terminal.options import (
+    COUNT_OR_0,
+    OUTPUT,
+    OptionRecord,
+    at_least,
+    choice,
+    name,
+    part,
+    request_number,
+)
 from ...terminal.rows import option
 from ..defaults import CHECKS, MODES, Mode
 from .needs import Need
@@ -23,7 +32,7 @@ class ReplayedTrace(LimitOptions):
     HEADING = LimitOptions.HEADING
 
     trace: str | None = option(
-        TRACE_HELP, name, "TRACE", positional=True, optional=True, common=True, file=str
+        TRACE_HELP, name, "TRACE", positional=True, nargs="?", common=True, file=str
     )
     stream: bool = option(
         "read a native trace of segments while it is replayed, in bounded memory; TRACE may then "
@@ -68,8 +77,7 @@ class RunOptions(OptionRecord):
         "seed of what is random: arrivals that are drawn (--spread, --arrivals), and the simulated "
         "device: in how many parts it copies, and how late (at most 5 us) the engine sees the end "
         "of a copy, which changes the digest and hardly ever a printed figure (default: 0)",
-        at_least(0),
-        "N",
+        *COUNT_OR_0,
         needs=(Need.TIMED,),
     )
 
@@ -82,15 +90,13 @@ class OutputOptions(OptionRecord):
 
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout",
-        output,
-        "FILE",
+        *OUTPUT,
         common=True,
         output=True,
     )
     html: str | None = option(
         "also write a report as one HTML file that needs nothing else; - is stdout",
-        output,
-        "FILE",
+        *OUTPUT,
         common=True,
         output=True,
         needs=(Need.HELD,),
@@ -105,8 +111,7 @@ class OutputOptions(OptionRecord):
     )
     requests: str | None = option(
         "also write one line of JSON for each request: hits, why not more, times",
-        output,
-        "FILE",
+        *OUTPUT,
         output=True,
     )
     plot: bool = option(

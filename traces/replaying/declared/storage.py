@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from hicache.core import registry
 from sim.storage.options import StoreOptions
 
-from ...terminal.options import OptionRecord, at_least, byte_size, duration_ns, entry, name
+from ...terminal.options import (
+    TIME,
+    TOKENS,
+    OptionRecord,
+    at_least,
+    byte_size,
+    duration_ns,
+    entry,
+    name,
+)
 from ...terminal.rows import option
 from ..defaults import LIMITS_NS, PREFETCH, PREFETCH_THRESHOLD_TOKENS
 from .needs import Need
@@ -66,8 +75,7 @@ class StorageOptions(OptionRecord):
     storage_latency: int | None = option(
         "simulated time of a real store before the first byte of a batch (default: "
         f"{_LINK.latency_ns // 1000}us)",
-        duration_ns,
-        "TIME",
+        *TIME,
         needs=(Need.TIMED, Need.STORE, Need.LINK),
     )
     prefetch: str | None = option(
@@ -87,8 +95,7 @@ class StorageOptions(OptionRecord):
     )
     prefetch_budget: int | None = option(
         "tokens that may be looked up and fetched at a time (default: the host pool)",
-        at_least(1),
-        "TOKENS",
+        *TOKENS,
         needs=(Need.STORE,),
     )
     prefetch_limit: tuple[int, int] | None = option(

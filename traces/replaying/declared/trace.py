@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...formats._open import FORMATS, open_trace
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
-from ...terminal.options import OptionRecord, at_least, between, entry, name
+from ...terminal.options import COUNT, FILE, OptionRecord, between, entry, name
 from ...terminal.rows import option
 from .needs import Need
 
@@ -35,8 +35,7 @@ class FormatOptions(OptionRecord):
     )
     tokenizer: str | None = option(
         "the tokenizer.json for a trace of text",
-        name,
-        "FILE",
+        *FILE,
         one_value=True,
         needs=(Need.TRACE,),
         file=str,
@@ -50,12 +49,7 @@ class LimitOptions(FormatOptions):
     HEADING = FormatOptions.HEADING
 
     limit: int = option(
-        "only the first N requests (default: all)",
-        at_least(1),
-        "N",
-        default=0,
-        common=True,
-        one_value=True,
+        "only the first N requests (default: all)", *COUNT, default=0, common=True, one_value=True
     )
 
 
