@@ -46,6 +46,7 @@ LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size"
 # Options that bound what would take minutes: the first row whose words are all in the command.
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
+    ({"size", "--host-only"}, ()),
     ({"size"}, ("--limit", "12", "--jobs", "1")),
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "--plant"}, ("--jobs", "1")),
@@ -136,7 +137,8 @@ def shortened(arguments: list[str]) -> list[str]:
     streamed = [at for at, word in enumerate(arguments) if word.startswith("generate:")]
     for at in streamed:
         arguments[at] = arguments[at].replace("=10M", "=100")
-    if arguments[0] not in ("replay", "host") or TRACES.isdisjoint(arguments):
+    views = arguments[0] == "replay" or "--host-only" in arguments
+    if not views or TRACES.isdisjoint(arguments):
         return arguments
     if {"--limit", "--why", "hits"} & {*arguments}:
         return arguments

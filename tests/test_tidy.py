@@ -62,7 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
         *("traces.curves", "traces.formats", "traces.generators", "traces.loads"),
-        "traces.terminal",
+        *("traces.outside", "traces.terminal"),
     ),
     "traces.expected": ("hicache", "sim"),
     "traces.reporting": (

@@ -10,7 +10,8 @@ import argparse
 import errno
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from textwrap import fill
 from typing import cast
 
 from hicache.compiled import finder
@@ -21,6 +22,7 @@ from hicache.version import VERSION
 from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
 from .terminal.parser import Formatter, Parser, option_names
+from .terminal.rows import add_rows, rows
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
@@ -34,8 +36,24 @@ from .terminal.streams import (
 from .terminal.text import command_line, unforged
 
 BAD_INPUT = 2
+_MANY = 40  # options
 CRASH = 10
 _TOP = ("-h", "--help", "--version")
+_WIDTH = 79
+# The groups of commands, and those that are listed first in their group.
+_GROUPS = {
+    "plan": "how much memory, which options",
+    "look": "look into a trace, a replay, a model",
+    "trust": "trust the cache: look for bugs, and for wrong predictions",
+    "use": "use the cache, and look into its stores",
+    "devices": "real devices",
+}
+_FIRST = ("size", "replay", "fuzz")
+# Commands that became an option of another one.
+_GONE = {
+    "host": "hicache size --host-only, which takes the same options",
+    "force": "hicache twin --race RECORDING, which takes the same options",
+}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
@@ -59,7 +77,7 @@ examples:
       --seed 7
   hicache replay trace.jsonl --requests out.jsonl
   hicache replay trace.jsonl --why 7
-  hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
+  hicache size trace.jsonl --host-only --host-bytes 0,256GB,1TB -o picture.svg
   hicache size trace.jsonl --model llama-3.1-70b --tp 8 -o report.html
   hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
@@ -71,7 +89,7 @@ examples:
 
 Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
 also with a B: 512GB.
-`hicache COMMAND --help` lists the options.
+`hicache COMMAND --help` lists the options, `hicache formats` those of traces.
 
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated,
@@ -184,7 +202,14 @@ def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:
 def _loaded(name: str) -> tuple[Command, Parser]:
     command = cast(Command, registry.load(COMMANDS, name))
     parser = Parser(prog=f"hicache {name}", description=command.SUMMARY, formatter_class=Formatter)
-    command.add_options(parser)
+    add_rows(parser, rows(command.Options))
+    more: Callable[[argparse.ArgumentParser], None] | None = getattr(command, "add_options", None)
+    if more is not None:
+        more(parser)
+    actions = parser._actions
+    if len(actions) > _MANY:  # the list below has them all
+        given = [f" [{one.metavar}]" for one in actions if not one.option_strings]
+        parser.usage = f"{parser.prog}{''.join(given)} [option ...]"
     return command, parser
 
 
@@ -193,20 +218,34 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
 
     argparse does both, so the return value is for the type checker alone.
     """
+    if given and given[0] in _GONE:
+        raise CallerError(f"{given[0]}: now a part of another command; use {_GONE[given[0]]}")
     if given and given[0] not in _TOP:
         kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
         raise registry.unknown(kind, given[0], known)
     top = Parser(
         prog="hicache",
+        usage="hicache COMMAND [option ...]",
         description=_ABOUT,
-        epilog=_EXAMPLES,
+        epilog=f"{_commands(names)}\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"hicache {VERSION} ({finder.which()})")
-    commands = top.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True
-    )
-    for name in names:
-        commands.add_parser(name, help=registry.summary(COMMANDS, name))
+    top.add_argument("command", metavar="COMMAND", help=argparse.SUPPRESS)
     command: str = top.parse_args(given[:1]).command
     return command
+
+
+def _commands(names: Sequence[str]) -> str:
+    """The commands and what each does, by what people want."""
+    of_group: dict[str, list[str]] = {group: [] for group in _GROUPS}
+    for name in sorted(names, key=lambda name: (name not in _FIRST, name)):
+        of_group[registry.constant(COMMANDS, name, "GROUP")].append(name)
+    lines = []
+    for group, title in _GROUPS.items():
+        lines.append(f"{title}:")
+        for name in of_group[group]:
+            said = registry.summary(COMMANDS, name)
+            lines.append(fill(f"  {name:<14}{said}", _WIDTH, subsequent_indent=" " * 16))
+        lines.append("")
+    return "\n".join(lines)

@@ -49,7 +49,6 @@ _ELSEWHERE = {
     "float32": "fp32",
 }
 _added: dict[str, dict[str, Any]] = {}  # [package][name]
-_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
 def names(package: str) -> list[str]:
@@ -113,13 +112,18 @@ def blamed(error: Exception) -> str:
 
 
 def summary(package: str, name: str) -> str:
-    """The SUMMARY of an entry, one line in double quotes, read without importing the entry.
+    """The SUMMARY of an entry."""
+    return constant(package, name, "SUMMARY")
+
+
+def constant(package: str, name: str, constant: str) -> str:
+    """A constant of an entry, one line in double quotes, read without importing the entry.
 
     Raises CoreBug if the entry has none."""
     text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
-    found = _SUMMARY.search(text)
+    found = re.search(rf'^{constant} = "(.*)"$', text, re.MULTILINE)
     if found is None:
-        raise CoreBug(f"{package}.{name} has no SUMMARY")
+        raise CoreBug(f"{package}.{name} has no {constant}")
     return found[1]
 
 

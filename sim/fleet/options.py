@@ -14,7 +14,7 @@ INDEX_PAGES = 1 << 22
 @dataclass(frozen=True, slots=True)
 class RouterOptions:
     """name            file in sim/fleet/routers.
-    overlap_weight  how much a token to compute counts against a token that is held (prefix_aware).
+    overlap_weight  how much a token to compute counts against a token that is held (prefix-aware).
     delay_ns        KV events reach the router this much later.
     index_pages     most pages that the router remembers; the least recently used go first.
     """

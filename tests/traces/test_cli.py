@@ -240,14 +240,14 @@ def test_no_line_of_a_traceback_or_a_finding_is_taken_for_one_of_the_command(
         assert "hicache: forged" not in said
 
 
-@pytest.mark.parametrize("command", ["replay", "host"])
+@pytest.mark.parametrize("command", [["replay"], ["size", "--host-only"]])
 def test_an_error_of_a_layer_below_names_the_option(
-    command: str, turns: str, capsys: pytest.CaptureFixture[str]
+    command: list[str], turns: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, turns, "--host-bytes", "1"]) == 2
+    assert main([*command, turns, "--host-bytes", "1"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("hicache: --host-bytes: expected at least one page of full on 1 rank")
-    assert main([command, turns, "--tp", "3"]) == 2
+    assert main([*command, turns, "--tp", "3"]) == 2
     said = capsys.readouterr().err
     assert (
         "--tp: expected a divisor or a multiple of 8 heads, found 3; use 1, 2, 4, 8 or 16" in said
@@ -291,6 +291,8 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
         ([], "the following arguments are required: COMMAND"),
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
+        (["host"], "host: now a part of another command; use hicache size --host-only"),
+        (["force", "x"], "force: now a part of another command; use hicache twin --race"),
         (["base"], "expected one of calibrate, chat, check-device,"),
     ],
 )
@@ -345,7 +347,8 @@ def test_every_example_of_the_help_that_replays_a_trace_runs(
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
-    examples = [line.split() for line in lines if re.match(" *hicache (replay|host) trace", line)]
+    wanted = " *hicache (replay trace|.* --host-only)"
+    examples = [line.split() for line in lines if re.match(wanted, line)]
     assert len(examples) == 8
     for example in examples:
         assert main(example[1:]) == 0, example

@@ -142,7 +142,7 @@ def test_more_than_two_are_compared_with_the_first(folder: Path, compared: Any) 
 def test_host_and_sweep_documents(folder: Path, tmp_path: Path, compared: Any) -> None:
     tree, out = str(folder / "tree.jsonl"), folder / "host.json"
     sizes = ["--host-bytes", "0,0.3GB", "--device-pages", "60", "--jobs", "1"]
-    assert main(["host", tree, *sizes, "--json", str(out)]) == 0
+    assert main(["size", "--host-only", tree, *sizes, "--json", str(out)]) == 0
     found, _ = compared("host.json")
     assert [one["label"] for one in found["sides"]] == ["host 0 GB", "host 0.3 GB"]
     assert "Only host_bytes differs" in found["conclusions"][0]["sentences"][-1]

@@ -52,9 +52,9 @@ def test_where_much_was_lost_the_advice_is_a_sweep_and_no_first_step(tmp_path: P
     assert "The device served 14.3 % of the prompt tokens; there is no host memory." in text
     assert "512 tokens (14.3 %) had been seen before and were evicted" in text
     assert "Try" not in text
-    assert "`hicache host` replays the trace with several sizes" in text
+    assert "`hicache size --host-only` replays the trace with several sizes" in text
     enough = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", "--host-ratio", "0")
-    assert "hicache host" not in enough
+    assert "--host-only" not in enough
 
 
 def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
@@ -331,10 +331,10 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
     assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
 
 
-@pytest.mark.parametrize("command", [["replay", "--check", "off"], ["host", "--host-bytes", "0"]])
+@pytest.mark.parametrize("command", ["replay --check off", "size --host-only --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(
-    command: list[str],
+    command: str,
     screen: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -344,13 +344,13 @@ def test_a_person_at_a_terminal_reads_each_warning_once(
     path = write(tmp_path / "trace.jsonl", *records)
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: screen)
-    assert main([command[0], str(path), *command[1:]]) == 0
+    assert main([*command.split(), str(path)]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("The requests arrive within") == 1
     assert printed.out.count("The requests arrive within") == (not screen)
 
 
-@pytest.mark.parametrize("command", ["replay", "inspect", "host", "force"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "size", "explain"])
 def test_a_name_that_is_empty_is_refused_as_such(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -397,7 +397,7 @@ def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
     assert "No cache can hit more than 87.500 % of the prompt tokens; the rest is new." in text
     assert "An LRU cache of 32,768 tokens hits 87.500 %" in text
     assert "half of its size does not" in text
-    assert f"hicache host '{path}'" in text
+    assert f"hicache size --host-only '{path}'" in text
     assert (found["schema"], found["complete"], found["warnings"]) == (1, True, [])
     assert text in " ".join(capsys.readouterr().out.split())
     path = write(tmp_path / "new.jsonl", mooncake([1]), mooncake([2]))

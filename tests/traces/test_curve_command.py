@@ -93,7 +93,7 @@ def test_a_trace_in_which_nothing_repeats(
         (["--first", "3", "--steady"], "not allowed with"),
         (["--by", "tenant"], "expected a trace that names the tenant of its requests"),
         (["--by", "session"], "expected a trace that names the session of its requests"),
-        (["--kv-dtype", "fp8"], "--kv-dtype: expected --model with it"),
+        (["--kv-dtype", "fp8"], "--kv-dtype needs --model"),
         (["--page-size", "100"], "expected a page size that divides its 512-token blocks"),
         (["-o", "curve.png"], "expected a name that ends in .svg, found curve.png"),
     ],

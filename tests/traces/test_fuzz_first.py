@@ -54,7 +54,7 @@ def test_first_beside_what_has_one_failure_only_is_refused(
     other: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fuzz", "--first", *other]) == 2
-    assert f"{other[0]}: expected no --first beside it" in capsys.readouterr().err
+    assert f"{other[0]} takes no --first" in capsys.readouterr().err
 
 
 def endless(seed: int) -> Result:

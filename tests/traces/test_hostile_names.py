@@ -93,7 +93,8 @@ def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_name_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     twice = [mooncake([1, 2, 3]), mooncake([1, 2, 3])]
     path = str(write(Path("\x1b[2J\u202e\nhicache: forged\n"), *twice))
-    for command in (["replay"], ["replay", "--why", "1"], ["inspect"], ["host", "--jobs", "1"]):
+    host = ["size", "--host-only", "--jobs", "1"]
+    for command in (["replay"], ["replay", "--why", "1"], ["inspect"], host):
         assert ran(capsys, command[0], path, *command[1:]) == 0
 
 
@@ -161,7 +162,7 @@ def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
         Path("tape.py").write_text(f"TAPE = {text!r}\n")
         assert ran(capsys, "explain", "tape.py") == 2
     Path("recording.jsonl").write_text(json.dumps({"hicache_recording": bad}) + "\n")
-    assert ran(capsys, "force", "recording.jsonl") == 2
+    assert ran(capsys, "twin", "--race", "recording.jsonl", "--drop", "0") == 2
 
 
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
@@ -191,7 +192,7 @@ def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
             ("models", f"{missing}.json"),
             ("explain", missing),
             ("shrink", missing),
-            ("force", missing),
+            ("twin", "--race", missing, "--drop", "0"),
             ("inspect", FILE, "--json", f"{missing}/out"),
             ("generate", "multiturn", "-o", f"{missing}/out"),
             ("fuzz", "-o", f"{FILE}/out"),

@@ -148,10 +148,10 @@ def test_host_and_inspect(folder: Path) -> None:
     slow = [str(folder / "blocks.jsonl"), "--speed", "9000", *sizes]
     exclusive = ["--write-policy", "write_back", "--exclusive"]
     documents = [
-        written(folder, "host", *slow),
-        written(folder, "host", turns, *sizes, *exclusive, "--mode", "hits"),
+        written(folder, "size", "--host-only", *slow),
+        written(folder, "size", "--host-only", turns, *sizes, *exclusive, "--mode", "hits"),
     ]
-    compare("hicache host", documents)
+    compare("hicache size --host-only", documents)
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])

@@ -124,7 +124,7 @@ def test_ranks_that_cannot_have_the_bug_are_refused(
 
 def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*HUNT, "--canary", "--plant", BUG]) == 2
-    assert "beside --canary" in capsys.readouterr().err
+    assert "--plant and --canary do not go together" in capsys.readouterr().err
 
 
 def test_every_failure_ends_with_its_replay_command() -> None:

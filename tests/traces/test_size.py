@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from fractions import Fraction
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traces.cli import main
+from traces.cli import main, parse
 from traces.commands import size as command
 from traces.curves.distances import Curve, lru_curve
 from traces.formats._open import open_trace
@@ -60,9 +59,9 @@ def size(*words: str, code: int = 0) -> dict[str, Any]:
 
 
 def options(*words: str) -> ReplayOptions:
-    parser = argparse.ArgumentParser()
-    command.add_options(parser)
-    return command.Options.read(parser.parse_args(words)).replay
+    _, found = parse(["size", *words])
+    assert isinstance(found, command.Options)
+    return found.replay
 
 
 def curve_of(trace: Trace) -> Curve:
@@ -251,8 +250,8 @@ def test_storage_is_behind_small_sizes(trace: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mode", "hits"], "--mode: expected timed"),
-        (["--sample", "0.5", "--budget", "9s"], "--budget: expected no --sample beside it"),
+        (["--mode", "hits"], "--mode hits: a size is judged by its times"),
+        (["--sample", "0.5", "--budget", "9s"], "--budget and --sample do not go together"),
         (["--sample", "1.5"], "--sample: expected at most 1"),
         (["--device-pages", "1"], "trace.jsonl:"),
         (["-o", "a.html", "--points", "a.html"], "--points: expected another file"),

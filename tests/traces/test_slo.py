@@ -115,7 +115,7 @@ def test_host_says_what_each_size_does_to_goodput(
     records = [mooncake([n % 5, 10 + n], 900, timestamp=30 * n) for n in range(40)]
     path, out = str(write(tmp_path / "trace.jsonl", *records)), str(tmp_path / "out.json")
     given = ["--slo", "ttft=30ms", "--device-tokens", "2K", "--json", out, "--check", "off"]
-    assert main(["host", path, "--host-bytes", "0,1GB", *given]) == 0
+    assert main(["size", "--host-only", path, "--host-bytes", "0,1GB", *given]) == 0
     found = json.loads(Path(out).read_text())
     assert "Goodput is" in " ".join(found["conclusions"])
     assert main(["replay", path, "--host-bytes", "1GB", *given]) == 0

@@ -151,11 +151,11 @@ def test_a_twin_tells_its_story(
     assert told.endswith(f"replay: hicache {' '.join(command)}\n")
 
 
-def test_force_says_what_plays_a_tape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_race_says_what_plays_a_tape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     swarm = draw_swarm(2, weights_of(OPS))
     path = tmp_path / "t.jsonl"
     tapes.write(path, play.generate(swarm, OPS, 2, 5, "off").tape)
-    said = fails(capsys, "force", str(path), "--drop", "0")
+    said = fails(capsys, "twin", "--race", str(path), "--drop", "0")
     assert "found a tape of hicache fuzz" in said
     assert "hicache fuzz --replay, with --device cpu for real memory" in said
 

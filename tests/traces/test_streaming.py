@@ -18,20 +18,25 @@ from hicache.core.radix import lru
 from sim.device import marks
 from tests.traces import rig
 from traces import cli
-from traces.commands import replay as command
 from traces.formats import _streamed
 from traces.formats._native_segments import Request
 from traces.formats._streamed import Ceiling, HashedStreams, Held
+from traces.replaying.options import ReplayOptions
 from traces.replaying.run import spread
 from traces.replaying.settings import resolve
 from traces.replaying.streaming import opening, parts, sketch, sums
 from traces.replaying.streaming import run as streaming
-from traces.terminal.parser import Parser
 
 TREE = "depth=3,fanout=20,segment-tokens=128,output-tokens=32,rate=40,follow-percent=20"
 SMALL = ("--model", "tiny", "--device-tokens", "4K", "--page-size", "16", "--check", "off")
 NOT_HELD = {"command", "turns", "turns_from", "streaming", "wall_s"}
 NOT_STREAMED = {"line", "hit_ended_by", "evicted_for_request", "evicted_at_ns"}
+
+
+def _options(*words: str) -> ReplayOptions:
+    found = cli.parse(["replay", *words])[1]
+    assert isinstance(found, ReplayOptions)
+    return found
 
 
 def replayed(folder: Path, *words: str) -> dict[str, Any]:
@@ -108,10 +113,8 @@ def memory(requests: int, mode: str) -> int:
     """Bytes allocated at most by a replay of so many requests, beside what one of ten takes."""
     given = f"generate:random-tree:requests={requests},depth=1,fanout=20,segment-tokens=64,"
     given += "output-tokens=8,rate=40,follow-percent=0"
-    parser = Parser()
-    command.add_options(parser)
     words = [given, "--mode", mode, *SMALL, "--device-tokens", "640", "--host-ratio", "0"]
-    options = command.Options.read(parser.parse_args(words))
+    options = _options(*words)
     trace = opening.opened(options)
     settings, _ = resolve(options, trace.sample)
     gc.collect()
@@ -266,13 +269,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
         opening.opened(_options(str(path), "--stream"))
 
 
-def _options(*words: str) -> command.Options:
-    parser = Parser()
-    command.add_options(parser)
-    return command.Options.read(parser.parse_args(words))
-
-
-@pytest.mark.parametrize("command", ["size", "sweep", "host"])
+@pytest.mark.parametrize("command", ["size", "sweep"])
 @pytest.mark.parametrize("words", [["--stream"], ["generate:random-tree"]])
 def test_other_commands_hold_their_trace(
     command: str, words: list[str], capsys: pytest.CaptureFixture[str]

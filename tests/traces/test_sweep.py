@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import fcntl
 import json
@@ -19,8 +18,9 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from traces.cli import main
-from traces.commands import _grid_options, replay
+from traces.cli import main, parse
+from traces.commands import _grid_options
+from traces.replaying.options import OPTIONS
 from traces.sweeping import identity, work
 from traces.sweeping.outcome import Outcome, best, front, ordered
 from traces.terminal.options import Names
@@ -352,9 +352,7 @@ def test_a_key_changes_with_the_trace_the_code_and_every_option(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def options(*words: str) -> Any:
-        parser = argparse.ArgumentParser()
-        replay.add_options(parser)
-        return replay.Options.read(parser.parse_args(["t", *words]))
+        return parse(["replay", "t", *words])[1]
 
     plain = identity.key_of(options("--host-ratio", "2"), "a")
     assert identity.key_of(options("--host-ratio", "2.0", "--json", "x"), "a") == plain
@@ -408,7 +406,7 @@ def test_a_folder_is_the_files_that_are_read_of_it() -> None:
     assert identity.trace_digest("some") != before
 
 
-@pytest.mark.parametrize("command", ["sweep", "size", "host"])
+@pytest.mark.parametrize("command", ["sweep", "size"])
 def test_a_second_eviction_order_is_refused(
     command: str, turns: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -426,17 +424,12 @@ def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:
 def test_the_options_with_commas_in_a_value_are_those_that_must_be_repeated() -> None:
     """An option of `hicache replay` takes a list here; where its one value may have a comma, the
     rule has to say so."""
-    parser = argparse.ArgumentParser()
-    replay.add_options(parser)
     commas = {
-        action.dest
-        for action in parser._actions
-        if action.option_strings
-        and not isinstance(action.type, Names)
-        and re.search(r"LIST|,", str(action.metavar))
+        one.name
+        for one in OPTIONS
+        if not isinstance(one.row.parse, Names) and re.search(r"LIST|,", str(one.row.metavar))
     }
-    assert commas <= {*_grid_options.WITH_COMMAS}
-    assert {*_grid_options.WITH_COMMAS} <= {action.dest for action in parser._actions}
+    assert commas <= {*_grid_options.WITH_COMMAS} <= {one.name for one in OPTIONS}
 
 
 def outcome(label: str, **figures: Any) -> Outcome:

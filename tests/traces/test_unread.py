@@ -170,7 +170,11 @@ def settled(trace: str, arguments: list[str]) -> tuple[Settings, object]:
 
 def what_runs(settings: Settings) -> list[Any]:
     """Everything of the settings that the run or its report reads, but how it was asked for."""
-    named = [one.name for one in fields(settings) if one.name not in ("pools", "page_size_given")]
+    named = [
+        one.name
+        for one in fields(settings)
+        if one.name not in ("pools", "page_size_given", "given")
+    ]
     return [getattr(settings, name) for name in named] + [settings.pools.device_rules]
 
 

@@ -1,144 +1,86 @@
-"""Options that several commands have: the trace that they read, the NUMA node of host memory, and
-where points are replayed."""
+"""Options that several commands have: a trace and its pages, the NUMA node of host memory, where
+points are replayed, and those of a replay whose host memory or grid the command chooses."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from hicache.core import registry
-from sim.times.base import DEFAULT as DEFAULT_TIMES
 
 from ..executors import base as executors
-from ..formats._open import FORMATS, described, open_trace
-from ..formats.base import MAX_BLOCK_TOKENS, Trace
-from ..outside.entries import entry
-from ..terminal import options as read
+from ..formats.base import Trace
+from ..replaying.declared.trace import TraceOptions
+from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions
+from ..terminal.options import COUNT_OR_0, TOKENS, OptionRecord, between, byte_size, entry
+from ..terminal.rows import Declared, option
 
 _MOST_SIZES = 64
+_PAGE_SIZE = 64
 
 
-def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
-    """The trace, its format (None: detected) and how much of it is read. optional: whether the
-    command can do without one."""
-    add = parser.add_argument
-    add(
-        "trace",
-        nargs="?" if optional else None,
-        type=read.name,
-        metavar="TRACE",
-        help="a file, plain, gzip or zstd, or a folder of files; - reads stdin",
-    )
-    add_format(parser)
-    add(
-        "--limit",
-        type=read.at_least(1),
-        default=0,
-        metavar="N",
-        help="only the first N requests (default: all)",
+@dataclass(frozen=True)
+class PagedTraceOptions(TraceOptions):
+    """A trace that is cut into pages. page_size: 0 if not given."""
+
+    HEADING = TraceOptions.HEADING
+
+    page_size: int = option(
+        "tokens per page (default: the trace's block size, or 64)", *TOKENS, default=0, common=True
     )
 
-
-def known_entries(package: str) -> str:
-    """The entries of a folder, for a help text."""
-    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
+    def page_size_of(self, trace: Trace) -> int:
+        return self.page_size or trace.block_size or _PAGE_SIZE
 
 
-def add_times(parser: argparse._ActionsContainer, default: str | None = None) -> None:
-    """The time model. default: what the record holds where none is given."""
-    parser.add_argument(
-        "--times",
-        type=entry(registry.TIMES),
-        default=default,
-        metavar="NAME",
-        help=f"time model of forward passes: {known_entries(registry.TIMES)} (default: "
-        f"{DEFAULT_TIMES})",
+@dataclass(frozen=True)
+class WorkerOptions(OptionRecord):
+    """How points are replayed: in how many processes, and where. jobs: None for one process for
+    each core."""
+
+    jobs: int | None = option(
+        "points at once, each in a process (default: one for each core)",
+        between(1, 1024),
+        "N",
     )
-
-
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """How a trace is read, where its file does not say it."""
-    add = parser.add_argument
-    add(
-        "--format",
-        type=read.entry(FORMATS, "auto"),
-        help=f"{described()} (default: auto, by the first line)",
-    )
-    add(
-        "--block-size",
-        type=read.between(1, MAX_BLOCK_TOKENS),
-        metavar="TOKENS",
-        help="tokens of a block of the trace's ids (default: what the file or its format says)",
-    )
-    add(
-        "--tokenizer",
-        type=read.name,
-        metavar="FILE",
-        help="the tokenizer.json for a trace of text",
-    )
-
-
-class TraceOptions(Protocol):
-    """The options of `add_trace`, in the record of a command."""
-
-    @property
-    def trace(self) -> str | None: ...
-
-    @property
-    def format(self) -> str | None: ...
-
-    @property
-    def block_size(self) -> int | None: ...
-
-    @property
-    def tokenizer(self) -> str | None: ...
-
-    @property
-    def limit(self) -> int: ...
-
-
-def opened(options: TraceOptions) -> Trace:
-    """The trace that the options name."""
-    assert options.trace is not None
-    return open_trace(
-        options.trace,
-        options.format or "auto",
-        options.limit,
-        options.block_size,
-        options.tokenizer,
-    )
-
-
-def add_numa_node(parser: argparse.ArgumentParser, default: str) -> None:
-    """default: what happens without the option, in words."""
-    parser.add_argument(
-        "--numa-node",
-        type=read.at_least(0),
-        default=None,
-        metavar="N",
-        help=f"NUMA node of host memory (default: {default})",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How points are replayed: in how many processes, and where."""
-    parser.add_argument(
-        "--jobs",
-        type=read.between(1, 1024),
-        metavar="N",
-        help="points at once, each in a process (default: one for each core)",
-    )
-    parser.add_argument(
-        "--executor",
-        type=read.entry(executors.EXECUTORS),
+    executor: str = option(
+        lambda: ", ".join(registry.names(executors.EXECUTORS)),
+        entry(executors.EXECUTORS),
         default=executors.LOCAL,
-        help=", ".join(registry.names(executors.EXECUTORS)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfReplays(OptionRecord):
+    """The options of a command that replays several times, and those of a replay.
+
+    replay: without those that the command has itself, or does not take.
+    """
+
+    replay: ReplayOptions
+
+    @classmethod
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        given = dict(vars(namespace))
+        names = [one.name for one in fields(cls) if one.name != "replay"]
+        return cls(**{name: given.pop(name) for name in names}, replay=ReplayOptions(**given))
+
+
+def of_replay(without: Iterable[str] = ()) -> list[Declared]:
+    """The options of a replay that a command with several replays takes."""
+    return [one for one in OPTIONS if one.name not in (*OUTPUTS, *without)]
+
+
+def of_numa_node(default: str) -> Any:
+    """default: what happens without the option, in words."""
+    return option(f"NUMA node of host memory (default: {default})", *COUNT_OR_0)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
     """A list of sizes of memory, ascending, each once."""
-    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
+    sizes = sorted({byte_size(part.strip()) for part in text.split(",")})
     if len(sizes) > _MOST_SIZES:
         raise argparse.ArgumentTypeError(
             f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"

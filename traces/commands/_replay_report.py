@@ -1,11 +1,10 @@
-"""The options of `hicache replay` for its report: the HTML file and the plots on the terminal.
+"""The HTML report of `hicache replay`: a document with one variant.
 
-Makes the document of a report with one variant. Does not draw; see traces/html and traces/plots.
+Does not draw; see traces/html.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from ..html.render import render
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..reporting.outputs import File
-from ..terminal import options as read
 
 # What a verdict has that only several replays show.
 _NOTHING_COMPARED: dict[str, Any] = {
@@ -27,21 +25,6 @@ _NOTHING_COMPARED: dict[str, Any] = {
     "best": None,
     "break_even": None,
 }
-
-
-def add_report(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--html",
-        type=read.output,
-        metavar="FILE",
-        help="also write a report as one HTML file that needs nothing else; - is stdout",
-    )
-    add(
-        "--plot",
-        action="store_true",
-        help="also draw times to first token, and tokens over time, on the terminal",
-    )
 
 
 def limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:

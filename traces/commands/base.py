@@ -1,13 +1,13 @@
 """The interface of commands: each command is one file in this folder, found by its name.
 
-A command has SUMMARY (one line; `hicache --help` reads it without importing the file), `Options` (a
-frozen record of its options), `add_options(parser)` and `run(options, command)`. Does not contain
+A command has SUMMARY and GROUP (one line each; `hicache --help` reads them without importing the
+file), `Options` (a frozen record, whose fields are its options, see terminal/rows) and
+`run(options, command)`. What is no field with a row, `add_options(parser)` adds. Does not contain
 any command.
 """
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Protocol
 
 from ..terminal.options import OptionRecord
@@ -19,10 +19,8 @@ class Command(Protocol):
     """A module of this folder."""
 
     SUMMARY: str
+    GROUP: str
     Options: type[OptionRecord]
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Adds every option with its default and its help."""
 
     def run(self, options: Any, command: str) -> int:
         """Runs the command and returns its exit code.

@@ -7,7 +7,6 @@ sim/hardware/measured).
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -29,67 +28,38 @@ from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
-from ._options import add_numa_node
+from ._options import of_numa_node
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
+GROUP = "devices"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
     """date: today if None."""
 
-    device: str
-    output: str
-    model: str
-    page_size: int
-    pages: int
-    layout: str
-    io_backend: str
-    numa_node: int | None
-    repeats: int
-    date: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    kinds = registry.names(PROBES)
-    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add(
-        "-o",
-        "--output",
-        type=read.output,
-        default="-",
-        metavar="FILE",
-        help="write the profile to this file; - is stdout",
+    device: str = option(
+        lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
-    add(
-        "--model",
-        type=read.choice(names()),
+    output: str = option(
+        "write the profile to this file; - is stdout", *read.OUTPUT, short="-o", default="-"
+    )
+    model: str = option(
+        f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which fits "
+        "any machine; measure the model that will be served)",
+        read.choice(names()),
         default=TINY,
-        help=f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which "
-        "fits any machine; measure the model that will be served)",
     )
-    add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
-    add(
-        "--pages",
-        type=read.at_least(4),
-        default=512,
-        metavar="N",
-        help="number of pages in the largest copy",
-    )
-    add("--layout", default="page_first_direct", help="layout of the host tier")
-    add("--io-backend", default="direct", help="how to copy pages")
-    add_numa_node(parser, "wherever the system puts it")
-    add(
-        "--repeats",
-        type=read.at_least(3),
-        default=41,
-        metavar="N",
-        help="number of copies of each size",
-    )
-    add("--date", default=None, help="date of the measurement (default: today)")
+    page_size: int = option("tokens per page", *read.TOKENS, default=64)
+    pages: int = option("number of pages in the largest copy", read.at_least(4), "N", default=512)
+    layout: str = option("layout of the host tier", read.name, default="page_first_direct")
+    io_backend: str = option("how to copy pages", read.name, default="direct")
+    numa_node: int | None = of_numa_node("wherever the system puts it")
+    repeats: int = option("number of copies of each size", read.at_least(3), "N", default=41)
+    date: str | None = option("date of the measurement (default: today)", read.name)
 
 
 def run(options: Options, command: str) -> int:

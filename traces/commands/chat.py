@@ -5,7 +5,6 @@ Does not load or run the model; see traces/chatting.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ from hicache.version import VERSION
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
+from ..terminal.rows import option
 
 SUMMARY = "talk with a model from a local folder; what it has read is not computed again"
+GROUP = "use"
 _CHATTING = "traces.chatting"
 _NONE = "none"
 _STORE_BYTES = 20_000_000_000  # of the default store
@@ -29,63 +30,34 @@ _DTYPES = ("auto", "fp32", "bf16", "fp16")
 _ATTENTIONS = ("auto", "eager", "sdpa")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    folder: str
-    once: str | None
-    device_tokens: int
-    host_tokens: int
-    storage: str | None
-    max_new_tokens: int
-    dtype: str
-    attention: str
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "folder",
-        type=read.name,
-        metavar="MODEL_FOLDER",
-        help="a folder with a model of transformers: config.json, a tokenizer and *.safetensors",
+    folder: str = option(
+        "a folder with a model of transformers: config.json, a tokenizer and *.safetensors",
+        read.name,
+        "MODEL_FOLDER",
+        positional=True,
     )
-    add("--once", metavar="TEXT", help="ask this, print the answer and end")
-    add(
-        "--device-tokens",
-        type=read.at_least(1),
-        default=8192,
-        metavar="N",
-        help="tokens that are kept where the model is",
+    once: str | None = option("ask this, print the answer and end", str, "TEXT")
+    device_tokens: int = option(
+        "tokens that are kept where the model is", *read.COUNT, default=8192
     )
-    add(
-        "--host-tokens",
-        type=read.at_least(0),
-        default=65536,
-        metavar="N",
-        help="tokens that host memory has room for",
+    host_tokens: int = option(
+        "tokens that host memory has room for", *read.COUNT_OR_0, default=65536
     )
-    add(
-        "--storage",
-        metavar="ADDRESS",
-        help="store that outlives the program, such as file:DIR, or none (default: a folder of at "
+    storage: str | None = option(
+        "store that outlives the program, such as file:DIR, or none (default: a folder of at "
         "most 20 GB below the user's cache folder)",
+        str,
+        "ADDRESS",
     )
-    add(
-        "--max-new-tokens",
-        type=read.at_least(1),
-        default=256,
-        metavar="N",
-        help="the longest answer",
-    )
-    add("--dtype", type=read.choice(_DTYPES), default="auto", help=", ".join(_DTYPES))
-    add("--attention", type=read.choice(_ATTENTIONS), default="auto", help=", ".join(_ATTENTIONS))
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write what each answer took to this file as JSON; - is stdout, and answers then "
+    max_new_tokens: int = option("the longest answer", *read.COUNT, default=256)
+    dtype: str = option(", ".join(_DTYPES), read.choice(_DTYPES), default="auto")
+    attention: str = option(", ".join(_ATTENTIONS), read.choice(_ATTENTIONS), default="auto")
+    json: str | None = option(
+        "also write what each answer took to this file as JSON; - is stdout, and answers then "
         "go to stderr",
+        *read.OUTPUT,
     )
 
 

@@ -38,10 +38,12 @@ from ..terminal import tables
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
-from ._options import add_numa_node
+from ._options import of_numa_node
 
 SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
+GROUP = "devices"
 _NAMED = 5
 _SETS = 10_000
 _REQUESTS = 30
@@ -63,59 +65,45 @@ class Refusal(NamedTuple):
         return bool(self.said) and self.names in self.said and "\n" not in self.said
 
 
-@dataclass(frozen=True, slots=True)
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise argparse.ArgumentTypeError(f"expected a rate from 0 to 1, found {text!r}")
+    return rate
+
+
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    device: str
-    model: tuple[str, ...]
-    sets: int
-    sample: float
-    numa_node: int | None
-    shadow: int
-    seed: int
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    kinds = registry.names(PROBES)
-    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a model, or a JSON file with one; may be repeated (default: all models)",
+    device: str = option(
+        lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
-    add(
-        "--sets",
-        type=read.at_least(1),
+    model: tuple[str, ...] = option(
+        "a model, or a JSON file with one; may be repeated (default: all models)",
+        str,
+        "NAME",
+        several=True,
+        default=(),
+    )
+    sets: int = option(
+        "number of random page sets over all cases; at least one for each case, component and "
+        "direction",
+        *read.COUNT,
         default=_SETS,
-        metavar="N",
-        help="number of random page sets over all cases; at least one for each case, component "
-        "and direction",
     )
-    add(
-        "--sample",
-        type=_rate,
-        default=1.0,
-        metavar="RATE",
-        help="fraction of pages to hash, 0 to 1",
-    )
-    add_numa_node(parser, "wherever the system puts it")
-    add(
-        "--shadow",
-        type=read.at_least(0),
+    sample: float = option("fraction of pages to hash, 0 to 1", _rate, "RATE", default=1.0)
+    numa_node: int | None = of_numa_node("wherever the system puts it")
+    shadow: int = option(
+        "number of requests of the run with the hazard detector, which is repeated without each of "
+        "its stream waits",
+        *read.COUNT_OR_0,
         default=_REQUESTS,
-        metavar="N",
-        help="number of requests of the run with the hazard detector, which is repeated without "
-        "each of its stream waits",
     )
-    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
+    seed: int = option("seed of all random draws", read.at_least(0), default=0)
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 
@@ -187,16 +175,6 @@ def _shadows(
 
 def _add(done: Callable[[int], object], before: int, count: int) -> None:
     done(before + count)
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate <= 1:
-        raise argparse.ArgumentTypeError(f"expected a rate from 0 to 1, found {text!r}")
-    return rate
 
 
 def _refusals(

@@ -1,12 +1,11 @@
 """`hicache compare`: what changed between replays, and why, from their documents.
 
-Takes documents of `replay`, `host`, `size` and `sweep`, and reports. The first replay is what the
+Takes documents of `replay`, `size` and `sweep`, and reports. The first replay is what the
 others are compared with. Does not replay, or find what changed (see traces/comparing).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,42 +22,35 @@ from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_sentences
 from ..terminal.text import name as shown
 
 SUMMARY = "say what changed between replays, and why, from their documents"
+GROUP = "plan"
 _MOST_SIDES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    documents: tuple[str, ...]
-    requests: tuple[str, ...] | None
-    json: str | None
-    html: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "documents",
+    documents: tuple[str, ...] = option(
+        "JSON of replay, size or sweep, or a report; the first replay in them is what the "
+        "others are compared with",
+        read.name,
+        "DOCUMENT",
+        positional=True,
         nargs="+",
-        type=read.name,
-        metavar="DOCUMENT",
-        help="JSON of replay, host, size or sweep, or a report; the first replay in them is what "
-        "the others are compared with",
     )
-    add(
-        "--requests",
-        nargs=2,
-        type=read.name,
-        metavar=("A", "B"),
-        help="the files of `hicache replay --requests` of both replays: also show the requests "
+    requests: tuple[str, ...] | None = option(
+        "the files of `hicache replay --requests` of both replays: also show the requests "
         "that changed most",
+        read.name,
+        ("A", "B"),
+        nargs=2,
     )
-    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
-    add("--html", type=read.output, metavar="FILE", help="also write an HTML page; - is stdout")
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
+    html: str | None = option("also write an HTML page; - is stdout", *read.OUTPUT)
 
 
 def run(options: Options, command: str) -> int:

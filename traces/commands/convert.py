@@ -5,42 +5,28 @@ Does not read or write a format; see traces/formats.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 from ..formats._converting import native_texts
 from ..formats._rows import About
+from ..replaying.declared.trace import TraceOptions
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import counting
+from ..terminal.rows import option
 from ..terminal.streams import print_error
-from ._options import add_trace
 
 SUMMARY = "write a trace of any supported format in the native one"
+GROUP = "look"
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """limit: 0 for all. format, block_size: None if not given."""
-
-    trace: str
-    format: str | None
-    block_size: int | None
-    tokenizer: str | None
-    limit: int
-    output: str
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_trace(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=read.output,
+@dataclass(frozen=True)
+class Options(TraceOptions):
+    output: str = option(
+        "write here; a name that ends in .gz or .zst is packed; - is stdout",
+        *read.OUTPUT,
+        short="-o",
         required=True,
-        metavar="FILE",
-        help="write here; a name that ends in .gz or .zst is packed; - is stdout",
     )
 
 

@@ -22,15 +22,15 @@ from ..formats.base import Trace
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 from ._curve_report import picture, print_curves, sentences
-from ._options import add_trace, opened
+from ._options import PagedTraceOptions
 
 SUMMARY = "print the hit rate against capacity: exact LRU, other policies and the optimum"
-_PAGE_SIZE = 64
+GROUP = "plan"
 _MOST_CAPACITIES = 1000
 
 
@@ -59,86 +59,78 @@ class Capacity:
         return pages
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """limit, page_size: 0 if not given. policies, capacities: None if not given."""
-
-    trace: str
-    format: str | None
-    block_size: int | None
-    tokenizer: str | None
-    limit: int
-    page_size: int
-    policies: tuple[str, ...] | None
-    capacities: tuple[Capacity, ...] | Literal["all"] | None
-    first: int
-    steady: bool
-    by: str | None
-    device_pages: int | None
-    model: str | None
-    kv_dtype: str | None
-    tp: int
-    semantics: str
-    output: str | None
-    json: str | None
+def _policies(text: str) -> tuple[str, ...]:
+    known = curves.policies()
+    if text == ALL:
+        return tuple(known[1:])
+    choose = read.choice(known)
+    return tuple(dict.fromkeys(choose(part.strip()) for part in text.split(",")))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_trace(parser)
-    add = parser.add_argument
-    add(
-        "--page-size",
-        type=read.at_least(1),
+def _capacities(text: str) -> tuple[Capacity, ...] | Literal["all"]:
+    if text == ALL:
+        return ALL
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > _MOST_CAPACITIES:
+        raise argparse.ArgumentTypeError(
+            f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}"
+        )
+    return tuple(_capacity(part) for part in parts)
+
+
+def _capacity(text: str) -> Capacity:
+    is_bytes = read.is_size(text)
+    return Capacity(read.byte_size(text) if is_bytes else read.size(text), is_bytes, text)
+
+
+@dataclass(frozen=True)
+class Options(PagedTraceOptions):
+    """policies, capacities: None if not given."""
+
+    policies: tuple[str, ...] | None = option(
+        lambda: (
+            f"beside lru, some of {', '.join(curves.policies()[1:])}, or all; what is not lru, "
+            "optimum or bound is replayed once for each capacity (default: optimum,bound; none "
+            "with --capacities all)"
+        ),
+        _policies,
+        "LIST",
+    )
+    capacities: tuple[Capacity, ...] | Literal["all"] | None = option(
+        "in pages (1409,22550), or in bytes (64GB,1TB) with --model; all: every capacity at which "
+        "the LRU curve bends (default: two for each doubling)",
+        _capacities,
+        "LIST",
+    )
+    first: int = option(
+        "count hits from request N on; earlier ones only warm the cache (default: 0)",
+        read.at_least(0, read.request_number),
+        "N",
         default=0,
-        metavar="TOKENS",
-        help="tokens per page (default: the trace's block size, or 64)",
+        excludes="counted",
     )
-    add(
-        "--policies",
-        type=_policies,
-        metavar="LIST",
-        help=f"beside lru, some of {', '.join(curves.policies()[1:])}, or all; what is not lru, "
-        "optimum or bound is replayed once for each capacity (default: optimum,bound; none with "
-        "--capacities all)",
+    steady: bool = option(
+        "count hits of the second half of the requests", default=False, excludes="counted"
     )
-    add(
-        "--capacities",
-        type=_capacities,
-        metavar="LIST",
-        help="in pages (1409,22550), or in bytes (64GB,1TB) with --model; all: every capacity at "
-        "which the LRU curve bends (default: two for each doubling)",
+    by: str | None = option(f"also divide by {' or '.join(BY)}", read.choice(BY), "PART")
+    device_pages: int | None = option(
+        "also the hits of a device of N pages and a host of each capacity", *read.COUNT
     )
-    counted = parser.add_mutually_exclusive_group()
-    counted.add_argument(
-        "--first",
-        type=read.at_least(0, read.request_number),
-        default=0,
-        metavar="N",
-        help="count hits from request N on; earlier ones only warm the cache (default: 0)",
+    model: str | None = option(
+        "also say capacities in bytes of this model's cache", read.name, "MODEL"
     )
-    counted.add_argument(
-        "--steady", action="store_true", help="count hits of the second half of the requests"
+    kv_dtype: str | None = option(
+        "type of cached keys and values (default: the model's)", read.name, "TYPE"
     )
-    add("--by", type=read.choice(BY), metavar="PART", help="also divide by " + " or ".join(BY))
-    add(
-        "--device-pages",
-        type=read.at_least(1),
-        metavar="N",
-        help="also the hits of a device of N pages and a host of each capacity",
-    )
-    add("--model", metavar="MODEL", help="also say capacities in bytes of this model's cache")
-    add("--kv-dtype", metavar="TYPE", help="type of cached keys and values (default: the model's)")
-    add("--tp", type=read.at_least(1), default=1, metavar="N", help="ranks that share the model")
-    add(
-        "--semantics",
-        type=read.choice(SEMANTICS),
+    tp: int = option("ranks that share the model", *read.COUNT, default=1)
+    semantics: str = option(
+        f"{HICACHE}, or {PEER} for figures equal to those of version 0.1.3 of that tool",
+        read.choice(SEMANTICS),
+        "NAME",
         default=HICACHE,
-        metavar="NAME",
-        help=f"{HICACHE}, or {PEER} for figures equal to those of version 0.1.3 of that tool "
-        f"(default: {HICACHE})",
     )
-    add("-o", "--output", type=read.output, metavar="FILE", help="draw the curves (SVG) here")
-    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
+    output: str | None = option("draw the curves (SVG) here", *read.OUTPUT, short="-o")
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
 
 
 def run(options: Options, command: str) -> int:
@@ -149,8 +141,8 @@ def run(options: Options, command: str) -> int:
     )
     check_picture(options.output)
     bytes_per_token = _bytes_per_token(options)
-    trace = opened(options)
-    page_size = options.page_size or trace.block_size or _PAGE_SIZE
+    trace = options.opened()
+    page_size = options.page_size_of(trace)
     wanted = _wanted(options, trace, page_size, bytes_per_token)
     found = curves_of(trace, trace.paged(page_size), wanted)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
@@ -194,33 +186,9 @@ def _bytes_per_token(options: Options) -> int | None:
     if options.model is None:
         if options.kv_dtype is not None or options.tp != 1:
             name = "--tp" if options.kv_dtype is None else "--kv-dtype"
-            raise CallerError(f"{name}: expected --model with it, found none; name a model")
+            raise CallerError(f"{name} needs --model; name a model")
         return None
     model = models.get(options.model)
     if options.kv_dtype is not None:
         model = models.cached_as(model, options.kv_dtype)
     return model.bytes_per_token(options.tp) * options.tp
-
-
-def _policies(text: str) -> tuple[str, ...]:
-    known = curves.policies()
-    if text == ALL:
-        return tuple(known[1:])
-    choose = read.choice(known)
-    return tuple(dict.fromkeys(choose(part.strip()) for part in text.split(",")))
-
-
-def _capacities(text: str) -> tuple[Capacity, ...] | Literal["all"]:
-    if text == ALL:
-        return ALL
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) > _MOST_CAPACITIES:
-        raise argparse.ArgumentTypeError(
-            f"expected at most {_MOST_CAPACITIES} capacities, found {len(parts)}"
-        )
-    return tuple(_capacity(part) for part in parts)
-
-
-def _capacity(text: str) -> Capacity:
-    is_bytes = read.is_size(text)
-    return Capacity(read.byte_size(text) if is_bytes else read.size(text), is_bytes, text)

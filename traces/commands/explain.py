@@ -7,7 +7,6 @@ explaining/report and explaining/timeline).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 
@@ -26,59 +25,41 @@ from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
+GROUP = "trust"
 FORMAT, VERSION = "hicache-explain", 1
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    tape: str
-    page: int | None
-    node: int | None
-    request: int | None
-    flight: int | None
-    component: str | None
-    plant: str | None
-    eviction: str | None
-    write_policy: str | None
-    trace: str | None
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "tape",
-        type=read.name,
-        metavar="TAPE",
-        help="a tape of `hicache fuzz`, or a test that `hicache shrink` exported",
+@dataclass(frozen=True)
+class Options(entries.PolicyOptions):
+    page: int | None = option(
+        "show this page (default: those that the failure names)", *read.COUNT_OR_0
     )
-    for kind in ("page", "node", "request", "flight"):
-        add(
-            f"--{kind}",
-            type=read.at_least(0),
-            metavar="N",
-            help=f"show this {kind} (default: those that the failure names)",
-        )
-    add("--component", metavar="NAME", help="show the pools of this component, or its --page")
-    planting.add_option(parser, "the bug in the tape's notes")
-    entries.add_options(parser)
-    add(
-        "--trace",
-        type=read.output,
-        metavar="FILE",
-        help="write a timeline for ui.perfetto.dev to this file",
+    node: int | None = option(
+        "show this node (default: those that the failure names)", *read.COUNT_OR_0
     )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the result to this file as JSON; - is stdout",
+    request: int | None = option(
+        "show this request (default: those that the failure names)", *read.COUNT_OR_0
+    )
+    flight: int | None = option(
+        "show this flight (default: those that the failure names)", *read.COUNT_OR_0
+    )
+    tape: str = option(
+        "a tape of `hicache fuzz`, or a test that `hicache shrink` exported",
+        read.name,
+        "TAPE",
+        positional=True,
+    )
+    component: str | None = option("show the pools of this component, or its --page", str, "NAME")
+    trace: str | None = option("write a timeline for ui.perfetto.dev to this file", *read.OUTPUT)
+    plant: str | None = planting.bug("the bug in the tape's notes")
+    json: str | None = option(
+        "also write the result to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 

@@ -36,33 +36,14 @@ from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all, write_whole
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ._options import add_workers
+from ._options import WorkerOptions
 
 SUMMARY = "predicted times beside published measurements: signed errors, row by row"
+GROUP = "trust"
 _TITLE = "Predicted and published"
-
-
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """jobs: None for one process for each core. sample: None for all rows."""
-
-    data: str | None
-    only: tuple[str, ...]
-    grade: tuple[str, ...]
-    sample: int | None
-    times: tuple[str, ...]
-    full: bool
-    fit: str | None
-    keep: str | None
-    summary: str | None
-    json: str | None
-    html: str | None
-    output: str | None
-    jobs: int | None
-    executor: str
 
 
 def _grades(text: str) -> tuple[str, ...]:
@@ -81,82 +62,62 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    known = ", ".join(registry.spellings(registry.TIMES))
-    add(
-        "--data",
-        type=read.name,
-        metavar="FOLDER",
-        help=f"a folder with {FILE}, or such a file (default: {DATA}, else ../shared/published)",
+@dataclass(frozen=True)
+class Options(WorkerOptions):
+    """sample: None for all rows."""
+
+    data: str | None = option(
+        f"a folder with {FILE}, or such a file (default: {DATA}, else ../shared/published)",
+        read.name,
+        "FOLDER",
     )
-    add(
-        "--only",
-        type=_words,
-        default=(),
-        metavar="WORDS",
-        help="only rows that match all of these, separated by commas: a kind, GPU, model, engine, "
+    only: tuple[str, ...] = option(
+        "only rows that match all of these, separated by commas: a kind, GPU, model, engine, "
         "engine@version, a part of an id, or a pattern of ids with * and ?",
+        _words,
+        "WORDS",
+        default=(),
     )
-    add(
-        "--grade",
-        type=_grades,
+    grade: tuple[str, ...] = option(
+        "grades of rows (default: A,B); those of C are shown apart and not judged",
+        _grades,
+        "GRADES",
         default=("A", "B"),
-        metavar="GRADES",
-        help="grades of rows (default: A,B); those of C are shown apart and not judged",
     )
-    add(
-        "--sample",
-        type=read.at_least(1),
-        metavar="N",
-        help="about N rows, some of every GPU, model, engine and kind, for a quick look",
+    sample: int | None = option(
+        "about N rows, some of every GPU, model, engine and kind, for a quick look", *read.COUNT
     )
-    add(
-        "--times",
-        type=_models,
+    times: tuple[str, ...] = option(
+        lambda: (
+            "time models, separated by commas, side by side: "
+            f"{', '.join(registry.spellings(registry.TIMES))} (default: {DEFAULT})"
+        ),
+        _models,
+        "NAMES",
         default=(DEFAULT,),
-        metavar="NAMES",
-        help=f"time models, separated by commas, side by side: {known} (default: {DEFAULT})",
     )
-    add(
-        "--full",
-        action="store_true",
-        help="also print errors by ranks and precision, and those of grade C",
+    full: bool = option(
+        "also print errors by ranks and precision, and those of grade C", default=False
     )
-    _add_outputs(parser)
-    add_workers(parser)
-
-
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--fit",
-        type=read.output,
-        metavar="FILE",
-        help="fit the constants on the half to fit and write them here, and do nothing else; "
+    fit: str | None = option(
+        "fit the constants on the half to fit and write them here, and do nothing else; "
         "sim/fitted/fitted.json is the file that is read",
+        *read.OUTPUT,
     )
-    add(
-        "--keep",
-        type=read.name,
-        metavar="FILE",
-        help="keep each row here when it is done (JSON lines), and do only what is missing",
+    keep: str | None = option(
+        "keep each row here when it is done (JSON lines), and do only what is missing", *read.FILE
     )
-    add(
-        "--summary",
-        type=read.output,
-        metavar="FILE",
-        help="also write the errors of the judged half, from which reports say which error to "
+    summary: str | None = option(
+        "also write the errors of the judged half, from which reports say which error to "
         "expect (traces/expected/judged.json)",
+        *read.OUTPUT,
     )
-    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
-    add("--html", type=read.output, metavar="FILE", help="also write a page with charts")
-    add(
-        "-o",
-        "--output",
-        type=read.output,
-        metavar="FILE",
-        help="also write the picture (SVG): predicted against published, bands of 10 and 25 %%",
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
+    html: str | None = option("also write a page with charts", *read.OUTPUT)
+    output: str | None = option(
+        "also write the picture (SVG): predicted against published, bands of 10 and 25 %%",
+        *read.OUTPUT,
+        short="-o",
     )
 
 
@@ -206,8 +167,8 @@ def _check_alone(options: Options) -> None:
     for name in ("only", "sample", "keep", "summary", "json", "html", "output"):
         if getattr(options, name):
             raise CallerError(
-                f"--fit: expected no --{name}, found one; --fit writes the constants alone, from "
-                "all rows of their half: leave one of the two out"
+                f"--fit and --{name} do not go together; leave one out: --fit writes the constants "
+                "alone, from all rows of their half"
             )
 
 

@@ -7,7 +7,6 @@ fuzzing/report).
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -36,179 +35,113 @@ from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.words import conclusions
 from ..fuzzing.work import Work
 from ..outside import entries
-from ..replaying.options import CHECKS
+from ..replaying.defaults import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
+from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
+GROUP = "trust"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
 FOLDER = "fuzz-failures"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
     """seconds, seed, jobs: None means the default that the help describes."""
 
-    seconds: int | None
-    sequences: int | None
-    operations: int
-    seed: int | None
-    components: tuple[str, ...]
-    write_policy: str | None
-    eviction: str | None
-    ranks: int
-    check: Level
-    against: str
-    jobs: int | None
-    executor: str
-    twice: int
-    output: str
-    json: str | None
-    plant: str | None
-    rates: str | None
-    reach: bool
-    replay: str | None
-    canary: bool
-    device: str | None
-    twins: bool
-    fail_each_transfer: bool
-    first: bool
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--seconds",
-        type=read.at_least(1),
-        metavar="S",
-        help=f"stop after this many seconds (default: {SECONDS}; none with --sequences)",
+    seconds: int | None = option(
+        f"stop after this many seconds (default: {SECONDS}; none with --sequences)",
+        read.at_least(1),
+        "S",
     )
-    add("--sequences", type=read.at_least(1), metavar="N", help="stop after N sequences")
-    add(
-        "--operations",
-        type=read.between(1, MOST_OPERATIONS),
+    sequences: int | None = option("stop after N sequences", *read.COUNT)
+    operations: int = option(
+        f"operations in a sequence, at most {MOST_OPERATIONS}",
+        read.between(1, MOST_OPERATIONS),
+        "N",
         default=120,
-        metavar="N",
-        help=f"operations in a sequence, at most {MOST_OPERATIONS}",
     )
-    add(
-        "--seed",
-        type=read.at_least(0),
-        help="seed of the first sequence; each further one has the next seed (default: from the "
-        "commit)",
+    seed: int | None = option(
+        "seed of the first sequence; each further one has the next seed (default: from the commit)",
+        read.at_least(0),
     )
-    add(
-        "--components",
-        type=option_values.components,
+    components: tuple[str, ...] = option(
+        "components, such as full,swa (default: drawn)",
+        option_values.components,
+        "LIST",
         default=(),
-        metavar="LIST",
-        help="components, such as full,swa (default: drawn)",
     )
-    for flag, package in (
-        ("--write-policy", registry.WRITE_POLICIES),
-        ("--eviction", registry.EVICTION_POLICIES),
-    ):
-        known = ", ".join(registry.spellings(package))
-        help_ = f"{known}, or path.py:Name (default: drawn)"
-        add(flag, type=entries.entry(package), metavar="POLICY", help=help_)
-    add(
-        "--ranks",
-        type=option_values.ranks,
-        default=0,
-        metavar="N",
-        help=f"number of ranks, 1 to {MOST_RANKS} (default: drawn)",
+    write_policy: str | None = option(
+        lambda: f"{entries.spelled_out(registry.WRITE_POLICIES)} (default: drawn)",
+        entries.entry(registry.WRITE_POLICIES),
+        "POLICY",
     )
-    add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
-    add(
-        "--jobs",
-        type=read.at_least(1),
-        metavar="N",
-        help="worker processes (default: one for each core)",
+    eviction: str | None = option(
+        lambda: f"{entries.spelled_out(registry.EVICTION_POLICIES)} (default: drawn)",
+        entries.entry(registry.EVICTION_POLICIES),
+        "POLICY",
     )
-    add(
-        "--executor",
-        type=read.entry(executors.EXECUTORS),
+    ranks: int = option(
+        f"number of ranks, 1 to {MOST_RANKS} (default: drawn)", option_values.ranks, "N", default=0
+    )
+    check: Level = option(", ".join(CHECKS), read.choice(CHECKS), default="every")
+    jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
+    executor: str = option(
+        ", ".join(registry.names(executors.EXECUTORS)),
+        read.entry(executors.EXECUTORS),
         default=executors.LOCAL,
-        help=", ".join(registry.names(executors.EXECUTORS)),
     )
-    add(
-        "--twice",
-        type=option_values.percent,
+    twice: int = option(
+        "percentage of sequences that run again in a process with another hash seed",
+        option_values.percent,
+        "PERCENT",
         default=10,
-        metavar="PERCENT",
-        help="percentage of sequences that run again in a process with another hash seed",
     )
-    _add_names(parser)
-
-
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name what is compared, a file or a planted bug."""
-    add = parser.add_argument
-    add(
-        "--against",
-        type=read.choice(AGAINST),
+    against: str = option(
+        "what every outcome is compared with: spec, the executable specification, or none",
+        read.choice(AGAINST),
         default=SPEC,
-        help="what every outcome is compared with: spec, the executable specification, or none",
     )
-    add(
-        "--device",
-        type=read.choice(REAL),
-        metavar="NAME",
-        help=f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
+    device: str | None = option(
+        f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
+        read.choice(REAL),
+        "NAME",
     )
-    add(
-        "--twins",
-        action="store_true",
-        help="also play each sequence under other settings, and compare the contents",
+    twins: bool = option(
+        "also play each sequence under other settings, and compare the contents", default=False
     )
-    add(
-        "--fail-each-transfer",
-        action="store_true",
-        help="also play each sequence with its first transfer failing, its second, and so on",
+    fail_each_transfer: bool = option(
+        "also play each sequence with its first transfer failing, its second, and so on",
+        default=False,
     )
-    add(
-        "-o",
-        "--output",
-        type=read.name,
+    output: str = option(
+        "folder for the tape and the text of each failure",
+        read.name,
+        "FOLDER",
+        short="-o",
         default=FOLDER,
-        metavar="FOLDER",
-        help="folder for the tape and the text of each failure",
     )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
-    planting.add_option(parser, "none; with --replay, the bug in the tape's notes")
-    add(
-        "--rates",
-        type=read.output,
-        metavar="FILE",
-        help="write how often each state was reached (rates.json)",
-    )
-    add(
-        "--reach",
-        action="store_true",
-        help="count how often each guard of the core and of the specification would have decided "
+    plant: str | None = planting.bug("none; with --replay, the bug in the tape's notes")
+    rates: str | None = option("write how often each state was reached (rates.json)", *read.OUTPUT)
+    reach: bool = option(
+        "count how often each guard of the core and of the specification would have decided "
         "otherwise, were it a little different; no other check than the specification",
+        default=False,
     )
-    add("--first", action="store_true", help="stop at the first failure")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--replay",
-        type=read.name,
-        metavar="FILE",
-        help="play this tape and nothing else",
-    )
-    group.add_argument(
-        "--canary", action="store_true", help="plant a bug; exit code 0 if it is found, 19 if not"
+    first: bool = option("stop at the first failure", default=False)
+    replay: str | None = option("play this tape and nothing else", *read.FILE, excludes="group")
+    canary: bool = option(
+        "plant a bug; exit code 0 if it is found, 19 if not", excludes="group", default=False
     )
 
 
@@ -222,8 +155,8 @@ def _check(options: Options) -> None:
     if variants and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
         raise CallerError(
-            f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
-            "a twin plays its twin by itself"
+            f"{other} takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
+            "twin plays its twin by itself"
         )
     if options.reach and (options.canary or options.replay or options.plant):
         raise CallerError(
@@ -232,10 +165,10 @@ def _check(options: Options) -> None:
     if options.first and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
         raise CallerError(
-            f"{other}: expected no --first beside it, found it; it ends at the first failure anyway"
+            f"{other} takes no --first; leave it out, since it ends at the first failure anyway"
         )
     if options.canary and options.plant:
-        raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+        raise CallerError("--plant and --canary do not go together; leave one out")
 
 
 def run(options: Options, command: str) -> int:

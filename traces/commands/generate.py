@@ -29,6 +29,7 @@ _LARGE_BYTES = 1 << 30  # a trace above is announced
 _REPORT_EVERY = 1000
 
 SUMMARY = "write a synthetic trace in the native format"
+GROUP = "look"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ GPU.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import re
@@ -24,64 +23,40 @@ from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
+from ..terminal.rows import option
 
 CHECKS = "traces.devices.gpu_checks"
 SUMMARY = "run all checks that need a GPU, and write one report"
+GROUP = "devices"
 FAILED = 1
 _DEFAULTS = Settings()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    only: tuple[str, ...]
-    pages: int
-    repeats: int
-    seed: int
-    output: str
-    markdown: str
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `hicache gpu-check`."""
-    add = parser.add_argument
-    names = registry.names(CHECKS)
-    add(
-        "--only",
-        type=read.choice(names),
-        action="append",
-        default=[],
-        metavar="CHECK",
-        help=f"run this check alone; may be repeated ({', '.join(names)})",
+    only: tuple[str, ...] = option(
+        lambda: f"run this check alone; may be repeated ({', '.join(registry.names(CHECKS))})",
+        read.entry(CHECKS),
+        "CHECK",
+        several=True,
+        default=(),
     )
-    add(
-        "--pages",
-        type=read.at_least(1),
-        default=_DEFAULTS.pages,
-        metavar="N",
-        help="number of page round trips in the SHA-256 check",
+    pages: int = option(
+        "number of page round trips in the SHA-256 check", *read.COUNT, default=_DEFAULTS.pages
     )
-    add(
-        "--repeats",
-        type=read.at_least(1),
+    repeats: int = option(
+        "number of measurements of each time; the median is used",
+        *read.COUNT,
         default=_DEFAULTS.repeats,
-        metavar="N",
-        help="number of measurements of each time; the median is used",
     )
-    add("--seed", type=read.at_least(0), default=0, help="seed of the random choice of pages")
-    add(
-        "-o",
-        "--output",
-        type=read.output,
-        default="gpu-check.json",
-        metavar="FILE",
-        help="write the report to this file as JSON",
+    seed: int = option("seed of the random choice of pages", read.at_least(0), default=0)
+    output: str = option(
+        "write the report to this file as JSON", *read.OUTPUT, short="-o", default="gpu-check.json"
     )
-    add(
-        "--markdown",
-        type=read.output,
+    markdown: str = option(
+        "write the report to this file as a section for docs/gpu.md",
+        *read.OUTPUT,
         default="gpu-check.md",
-        metavar="FILE",
-        help="write the report to this file as a section for docs/gpu.md",
     )
 
 

@@ -6,7 +6,6 @@ cache that it is compared with.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -22,55 +21,31 @@ from ..replaying.account import ceiling_of
 from ..reporting import timestamps
 from ..reporting.head import head
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name
-from ._options import add_trace, opened
+from ._options import PagedTraceOptions
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
-_PAGE_SIZE = 64
+GROUP = "look"
 _BAR = 30
 _POINTS = 12
 _MOST_OF_IT = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """limit, page_size: 0 if not given."""
-
-    trace: str
-    format: str | None
-    block_size: int | None
-    tokenizer: str | None
-    limit: int
-    page_size: int
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_trace(parser)
-    add = parser.add_argument
-    add(
-        "--page-size",
-        type=read.at_least(1),
-        default=0,
-        metavar="TOKENS",
-        help="tokens per page (default: the trace's block size, or 64)",
-    )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the statistics to this file as JSON; - is stdout",
+@dataclass(frozen=True)
+class Options(PagedTraceOptions):
+    json: str | None = option(
+        "also write the statistics to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 
 def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace, "tokenizer": options.tokenizer}, json=options.json)
-    trace = opened(options)
-    inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
+    trace = options.opened()
+    inspection = inspect(trace, options.page_size_of(trace))
     out = sys.stderr if options.json == "-" else sys.stdout
     warnings = [*trace.notes, *timestamps.warnings(trace.jobs, Fraction(1))]
     told = conclusions(inspection)
@@ -199,8 +174,8 @@ def conclusions(result: Inspection) -> list[str]:
             f"tenths of that or more{half}."
         )
     told.append(
-        f"Try {command_line(['hicache', 'host', result.path])}, which says what this is in "
-        "gigabytes of a model, and what it does to the time to first token."
+        f"Try {command_line(['hicache', 'size', '--host-only', result.path])}, which says what "
+        "this is in gigabytes of a model, and what it does to the time to first token."
     )
     return told
 

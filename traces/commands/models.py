@@ -6,7 +6,6 @@ figure; all come from the descriptions in hicache/models.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ from hicache.models import ModelDescription, PoolDescription
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import write_json, write_whole
+from ..terminal.rows import option
 from ..terminal.tables import console, table
 
 SUMMARY = "list the described models: pools, bytes per token and page, shares of ranks, sources"
+GROUP = "look"
 
 # every compression ratio in use divides this page size
 _PAGE_SIZE = 256
@@ -65,43 +66,21 @@ class Row:
     needed: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    names: tuple[str, ...]
-    json: bool
-    markdown: bool
-    tp: int
-    pp: int
-    page_size: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "names",
+    names: tuple[str, ...] = option(
+        "models, or JSON files that describe models (default: all)",
+        str,
+        "NAME",
+        positional=True,
         nargs="*",
-        metavar="NAME",
-        help="models, or JSON files that describe models (default: all)",
+        default=(),
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON document")
-    form.add_argument("--markdown", action="store_true", help="print the page docs/models.md")
-    positive = read.at_least(1)
-    add(
-        "--tp",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="number of ranks that share each layer",
-    )
-    add(
-        "--pp",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="number of pipeline stages that share the layers",
-    )
-    add("--page-size", type=positive, default=_PAGE_SIZE, metavar="TOKENS", help="tokens per page")
+    json: bool = option("print one JSON document", excludes="form", default=False)
+    markdown: bool = option("print the page docs/models.md", excludes="form", default=False)
+    tp: int = option("number of ranks that share each layer", *read.COUNT, default=1)
+    pp: int = option("number of pipeline stages that share the layers", *read.COUNT, default=1)
+    page_size: int = option("tokens per page", *read.TOKENS, default=_PAGE_SIZE)
 
 
 def run(options: Options, command: str) -> int:

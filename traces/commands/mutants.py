@@ -5,7 +5,6 @@ Exit codes: 0 if every bug was killed that is not on a reviewed list, 17 if one 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from dataclasses import dataclass
@@ -21,11 +20,13 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
+GROUP = "trust"
 KINDS = ("planted", "faults")
 VERSION = 6
 _OPERATIONS = 120
@@ -36,88 +37,42 @@ _SEED_BYTES = 4
 _MOST_FRESH = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    kind: str | None
-    only: str | None
-    fresh: int
-    seed: int | None
-    events: int
-    budget: int | None
-    shrink: bool
-    calm: int
-    jobs: int | None
-    json: str | None
-    record: bool
-    list: bool
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--kind",
-        type=read.choice(KINDS),
-        help="planted bugs, or kinds of faults (default: both)",
+    kind: str | None = option(
+        "planted bugs, or kinds of faults (default: both)", read.choice(KINDS)
     )
-    add(
-        "--only",
-        type=read.name,
-        metavar="NAME",
-        help="one bug, or all whose names begin so",
-    )
-    add(
-        "--fresh",
-        type=read.between(0, _MOST_FRESH),
-        default=0,
-        metavar="N",
-        help="draw N new bugs instead, and estimate the share that is found; --only is then the "
+    only: str | None = option("one bug, or all whose names begin so", read.name, "NAME")
+    fresh: int = option(
+        "draw N new bugs instead, and estimate the share that is found; --only is then the "
         "number of one",
+        read.between(0, _MOST_FRESH),
+        "N",
+        default=0,
     )
-    add("--seed", type=read.at_least(0), help="seed of the drawn bugs (default: a new one)")
-    add(
-        "--events",
-        type=read.at_least(1),
-        default=_EVENTS,
-        metavar="N",
-        help="events after which a planted bug has survived",
+    seed: int | None = option("seed of the drawn bugs (default: a new one)", read.at_least(0))
+    events: int = option(
+        "events after which a planted bug has survived", *read.COUNT, default=_EVENTS
     )
-    add(
-        "--budget",
-        type=read.at_least(1),
-        metavar="S",
-        help=f"time of one core for each drawn bug that survives (default: {_BUDGET_S})",
+    budget: int | None = option(
+        f"time of one core for each drawn bug that survives (default: {_BUDGET_S})",
+        read.at_least(1),
+        "S",
     )
-    _add_outputs(parser)
-
-
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    """Adds the options about tapes, processes and what is written."""
-    add = parser.add_argument
-    add(
-        "--shrink",
-        action="store_true",
-        help="shrink the tape of each planted bug, and report its size",
+    shrink: bool = option("shrink the tape of each planted bug, and report its size", default=False)
+    calm: int = option(
+        "sequences without faults in which a bug that a fault exposes must not be found",
+        *read.COUNT,
+        default=_CALM,
     )
-    calm = "sequences without faults in which a bug that a fault exposes must not be found"
-    add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
-    add(
-        "--jobs",
-        type=read.at_least(1),
-        metavar="N",
-        help="worker processes (default: one for each core)",
+    jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
+    json: str | None = option(
+        "also write the kill matrix to this file as JSON; - is stdout", *read.OUTPUT
     )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the kill matrix to this file as JSON; - is stdout",
+    record: bool = option(
+        "write the recorded tapes again, with the current decisions", default=False
     )
-    add(
-        "--record",
-        action="store_true",
-        help="write the recorded tapes again, with the current decisions",
-    )
-    add("--list", action="store_true", help="print the names and do nothing else")
+    list: bool = option("print the names and do nothing else", default=False)
 
 
 def run(options: Options, command: str) -> int:

@@ -23,40 +23,22 @@ from ..fuzzing.files import Files
 from ..proving import jobs, planted_report, planted_work
 from ..proving.report import document, show
 from ..proving.work import Proved, Proving
-from ..replaying.options import CHECKS
+from ..replaying.defaults import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
 
 SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
+GROUP = "trust"
 FAMILIES = "invariants.prove.families"
 FOLDER = "prove-failures"
 REQUESTS, PLANTED_REQUESTS = 200, 60
 DTYPES = ("fp32", "bf16", "fp16")
 ATTENTIONS = ("eager", "sdpa")
-
-
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """requests, passes, seconds: None if not given."""
-
-    family: tuple[str, ...]
-    requests: int | None
-    passes: int | None
-    seed: int
-    faults: bool
-    seconds: int | None
-    dtype: str
-    attention: str
-    check: Level
-    jobs: int | None
-    plant: str | None
-    planted: bool
-    json: str | None
-    output: str
 
 
 def _families(text: str) -> tuple[str, ...]:
@@ -70,85 +52,49 @@ def _families(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--family",
-        type=_families,
-        default=(),
-        metavar="LIST",
-        help=f"families of models: {', '.join(registry.names(FAMILIES))} (default: all "
+@dataclass(frozen=True)
+class Options(OptionRecord):
+    """requests, passes, seconds: None if not given."""
+
+    family: tuple[str, ...] = option(
+        f"families of models: {', '.join(registry.names(FAMILIES))} (default: all "
         "that have this attention)",
+        _families,
+        "LIST",
+        default=(),
     )
-    add(
-        "--requests",
-        type=read.at_least(1),
-        metavar="N",
-        help=f"stop when so many requests of each family had a pass (default: {REQUESTS}; none "
+    requests: int | None = option(
+        f"stop when so many requests of each family had a pass (default: {REQUESTS}; none "
         "with --seconds)",
+        *read.COUNT,
     )
-    add(
-        "--passes",
-        type=read.at_least(1),
-        metavar="N",
-        help="and when so many passes of each family were compared",
+    passes: int | None = option("and when so many passes of each family were compared", *read.COUNT)
+    seed: int = option("seed of the first sequence (default: 1)", read.at_least(0), default=1)
+    faults: bool = option("let copies, passes and the storage fail", default=False)
+    seconds: int | None = option(
+        "stop after this many seconds, divided among the families", read.at_least(1), "S"
     )
-    add("--seed", type=read.at_least(0), default=1, help="seed of the first sequence (default: 1)")
-    add("--faults", action="store_true", help="let copies, passes and the storage fail")
-    add(
-        "--seconds",
-        type=read.at_least(1),
-        metavar="S",
-        help="stop after this many seconds, divided among the families",
+    dtype: str = option(", ".join(DTYPES), read.choice(DTYPES), default=DTYPES[0])
+    attention: str = option(", ".join(ATTENTIONS), read.choice(ATTENTIONS), default=ATTENTIONS[0])
+    check: Level = option(
+        "checks beside the logits: " + ", ".join(CHECKS), read.choice(CHECKS), default="every"
     )
-    add("--dtype", type=read.choice(DTYPES), default=DTYPES[0], help=", ".join(DTYPES))
-    add(
-        "--attention",
-        type=read.choice(ATTENTIONS),
-        default=ATTENTIONS[0],
-        help=", ".join(ATTENTIONS),
-    )
-    add(
-        "--check",
-        type=read.choice(CHECKS),
-        default="every",
-        help="checks beside the logits: " + ", ".join(CHECKS),
-    )
-    add(
-        "--jobs",
-        type=read.at_least(1),
-        metavar="N",
-        help="worker processes (default: one for each core)",
-    )
-    _add_planted(parser)
-    _add_outputs(parser)
-
-
-def _add_planted(parser: argparse.ArgumentParser) -> None:
-    planting.add_option(parser, "none")
-    parser.add_argument(
-        "--planted",
-        action="store_true",
-        help="plant each mistake in turn, or that of --plant: which do logits see, and which only "
+    jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
+    planted: bool = option(
+        "plant each mistake in turn, or that of --plant: which do logits see, and which only "
         f"the checks? (--requests of each; default: {PLANTED_REQUESTS})",
+        default=False,
     )
-
-
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
+    plant: str | None = planting.bug("none")
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
-    add(
-        "-o",
-        "--output",
-        type=read.name,
+    output: str = option(
+        "folder for the tape and the text of each failure",
+        read.name,
+        "FOLDER",
+        short="-o",
         default=FOLDER,
-        metavar="FOLDER",
-        help="folder for the tape and the text of each failure",
     )
 
 
@@ -161,7 +107,7 @@ def run(options: Options, command: str) -> int:
         return _run_planted(options, plant, command)
     if options.seconds is not None and (options.requests or options.passes):
         other = "--requests" if options.requests else "--passes"
-        raise CallerError(f"--seconds: expected no {other} beside it, found both; choose one")
+        raise CallerError(f"--seconds and {other} do not go together; leave one out")
     families = options.family or tuple(
         name for name in models().names() if options.attention in models().attentions(name)
     )
@@ -193,7 +139,7 @@ def _run_planted(options: Options, plant: str, command: str) -> int:
     usual |= {"dtype": DTYPES[0], "attention": ATTENTIONS[0], "output": FOLDER}
     for name, value in usual.items():
         if getattr(options, name) != value:
-            raise CallerError(f"--{name}: expected no --planted beside it, found both; choose one")
+            raise CallerError(f"--{name} and --planted do not go together; leave one out")
     names = [plant.replace("_", "-")] if plant else planted_work.names()
     requests = options.requests or PLANTED_REQUESTS
     listed = [

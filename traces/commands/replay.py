@@ -1,26 +1,22 @@
 """`hicache replay`: replays a trace in either mode and prints the report.
 
-Contains the options of the run (those of cache, components and engine are in _replay_sizes), and
-connects trace, settings and checks. Does not run a mode (see replaying/modes), choose sizes that
-were not given (see replaying/settings and replaying/pools), or define the report (see
-reporting/report).
+Connects trace, settings and checks. Does not declare options (see replaying/declared), run a mode
+(see replaying/modes), choose sizes that were not given (see replaying/settings and
+replaying/pools), or define the report (see reporting/report).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from dataclasses import replace
 from typing import TextIO
 
-from hicache.core import registry
 from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.sequence import RequestResult
 
 from ..html.collecting import collect
-from ..outside.entries import entry
 from ..plots.charts import print_variants
 from ..replaying import modes
 from ..replaying.account import Row
@@ -35,53 +31,14 @@ from ..replaying.streaming.run import run as streamed
 from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
 from ..reporting.records import line_of_streamed
 from ..reporting.report import print_story
-from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
-from ._replay_fleet import add_fleet
-from ._replay_load import add_load
-from ._replay_report import add_report, html_file, limits
-from ._replay_sizes import add_host, add_run, add_sizes
-from ._replay_storage import add_storage
+from ._replay_report import html_file, limits
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
+GROUP = "look"
 COMPILED = True
 Options = ReplayOptions
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, "sampled; every for the built-in workload")
-    add = parser.add_argument
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
-    )
-    add(
-        "--requests",
-        type=read.output,
-        metavar="FILE",
-        help="also write one line of JSON for each request: hits, why not more, times",
-    )
-    add_report(parser)
-    add(
-        "--why",
-        type=read.at_least(0, read.request_number),
-        metavar="N",
-        help="only say why request N hit what it hit, and what it waited for; the first is 0",
-    )
-    add(
-        "--compare-eviction",
-        type=entry(registry.EVICTION_POLICIES),
-        metavar="POLICY",
-        help="replay again with this eviction order, without checks, and print both hit rates",
-    )
-    add_host(parser)
-    add_sizes(parser)
-    add_storage(parser)
-    add_fleet(parser)
-    add_load(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:

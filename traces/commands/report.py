@@ -6,7 +6,6 @@ Reads reports as JSON, or as HTML files, which have their document inside. Does 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 
@@ -18,34 +17,27 @@ from ..plots.charts import print_curve, print_variants
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "make the HTML report again from its document, or one report of several"
+GROUP = "plan"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options(OptionRecord):
-    reports: tuple[str, ...]
-    output: str | None
-    json: str | None
-    title: str | None
-    plot: bool
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "reports",
+    reports: tuple[str, ...] = option(
+        "a report, as JSON or HTML; of several, the variants stand side by side",
+        read.name,
+        "REPORT",
+        positional=True,
         nargs="+",
-        type=read.name,
-        metavar="REPORT",
-        help="a report, as JSON or HTML; of several, the variants stand side by side",
     )
-    add("-o", "--output", type=read.output, metavar="FILE", help="write the HTML file here")
-    add("--json", type=read.output, metavar="FILE", help="write the document; - is stdout")
-    add("--title", type=read.name, metavar="TEXT", help="the title (default: that of the first)")
-    add("--plot", action="store_true", help="draw the charts on the terminal")
+    output: str | None = option("write the HTML file here", *read.OUTPUT, short="-o")
+    json: str | None = option("write the document; - is stdout", *read.OUTPUT)
+    title: str | None = option("the title (default: that of the first)", read.name, "TEXT")
+    plot: bool = option("draw the charts on the terminal", default=False)
 
 
 def run(options: Options, command: str) -> int:

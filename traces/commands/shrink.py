@@ -6,7 +6,6 @@ or write the test's code (see invariants/fuzz/tapes/export).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -31,7 +30,6 @@ from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
 from ..terminal.leftovers import temporary_folder
-from ..terminal.options import OptionRecord
 from ..terminal.output import (
     as_json,
     check_folder,
@@ -39,6 +37,7 @@ from ..terminal.output import (
     write_all,
     write_json,
 )
+from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED, deferred
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import command_line
@@ -46,6 +45,7 @@ from ..terminal.text import name as name_of
 from ..terminal.workers import run_child
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
+GROUP = "trust"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")
@@ -59,60 +59,26 @@ class Unsteady(AssertionError):
     exit_code = NONDETERMINISM
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    tape: str
-    output: str
-    export: str | None
-    plant: str | None
-    eviction: str | None
-    write_policy: str | None
-    plays: int
-    as_is: bool
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "tape",
-        type=read.name,
-        metavar="TAPE",
-        help="a failing tape of `hicache fuzz`",
+@dataclass(frozen=True)
+class Options(entries.PolicyOptions):
+    tape: str = option("a failing tape of `hicache fuzz`", read.name, "TAPE", positional=True)
+    output: str = option(
+        "write the small tape to this file; - is stdout", *read.OUTPUT, short="-o", default="-"
     )
-    add(
-        "-o",
-        "--output",
-        type=read.output,
-        default="-",
-        metavar="FILE",
-        help="write the small tape to this file; - is stdout",
+    export: str | None = option(
+        "also write it as a pytest file to this folder (tests/regress)", read.name, "FOLDER"
     )
-    add(
-        "--export",
-        type=read.name,
-        metavar="FOLDER",
-        help="also write it as a pytest file to this folder (tests/regress)",
-    )
-    planting.add_option(parser, "the bug in the tape's notes")
-    entries.add_options(parser)
-    add(
-        "--plays",
-        type=read.at_least(1),
+    plays: int = option(
+        "stop after this many plays, with the smallest tape so far",
+        *read.COUNT,
         default=shrinker.MOST_PLAYS,
-        metavar="N",
-        help="stop after this many plays, with the smallest tape so far",
     )
-    add(
-        "--as-is",
-        action="store_true",
-        help="only play the tape; print its failure and end with its exit code",
+    as_is: bool = option(
+        "only play the tape; print its failure and end with its exit code", default=False
     )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the result to this file as JSON; - is stdout",
+    plant: str | None = planting.bug("the bug in the tape's notes")
+    json: str | None = option(
+        "also write the result to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 

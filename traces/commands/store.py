@@ -13,6 +13,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.parser import Formatter
 
 SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
+GROUP = "use"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,39 +30,43 @@ from ..sweeping.outcome import Outcome, front, outcome_of
 from ..sweeping.sweep_table import best_document, conclusions, print_outcomes, tell_lines
 from ..sweeping.work import PointWork, Task, opened_once
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import write_json
+from ..terminal.rows import flag, option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, print_sentences
 from ..terminal.text import name as shown_name
 from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
-from ._options import add_workers
+from ._options import WorkerOptions
 
 SUMMARY = "replay a trace at every point of a grid of options, resumable, on all cores"
+GROUP = "plan"
 COMPILED = True
-_OWN = ("output", "json", "jobs", "executor", "follow")
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """jobs: None for one process for each core."""
-
-    output: str | None
-    json: str | None
-    jobs: int | None
-    executor: str
-    follow: bool
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions):
     grid: Grid
+    output: str | None = option(
+        "keep each point here when it is done (JSON lines), and do only what is missing",
+        *read.FILE,
+        short="-o",
+    )
+    json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
+    follow: bool = option(
+        "also find out why tokens were lost and when bytes moved, for reports (a quarter "
+        "more time)",
+        default=False,
+    )
 
     @classmethod
     def read(cls, namespace: argparse.Namespace) -> Self:
         given = dict(vars(namespace))
-        own = {name: given.pop(name) for name in _OWN}
-        return cls(**own, grid=grid_of(given))
+        grid = grid_of(given)
+        return cls(grid=grid, **given)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    several = ", ".join(f"--{name.replace('_', '-')}" for name in WITH_COMMAS)
+    several = ", ".join(map(flag, WITH_COMMAS))
     parser.epilog = (
         "Every option of hicache replay with a value takes several here, separated by commas: "
         f"--host-ratio 0,1,2. {ALL} stands for every name that an option knows: --write-policy "
@@ -70,23 +74,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "commas."
     )
     add_grid(parser)
-    add = parser.add_argument
-    add(
-        "-o",
-        "--output",
-        type=read.name,
-        metavar="FILE",
-        help="keep each point here when it is done (JSON lines), and do only what is missing",
-    )
-    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
-    add_workers(parser)
-
-    add(
-        "--follow",
-        action="store_true",
-        help="also find out why tokens were lost and when bytes moved, for reports (a quarter more "
-        "time)",
-    )
 
 
 def run(options: Options, command: str) -> int:

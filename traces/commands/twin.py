@@ -11,7 +11,6 @@ devices/recording_on_sim).
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -44,123 +43,87 @@ from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.tiny import names
 from ..devices.twin_report import compare, conclusions, print_twin
+from ..formats._open import open_trace
 from ..outside import entries
-from ..outside.entries import entry
+from ..outside.entries import entry, spelled_out
+from ..replaying.declared.engine import TimesOptions
+from ..replaying.declared.trace import FormatOptions
 from ..replaying.story import story_on_error
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
+from ..terminal.rows import option, rows
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
-from ._options import add_format, add_numa_node, add_times, opened
+from ._options import of_numa_node
+from ._race import RaceOptions, force
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
 
 SUMMARY = "run a trace on a device and on the simulator, and compare them"
+GROUP = "devices"
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """model, device_pages, host_pages: None means the value of the profile or the trace."""
+@dataclass(frozen=True)
+class Options(RaceOptions, TimesOptions, FormatOptions):
+    """model, device_pages, host_pages: None means the value of the profile or the trace. Without
+    --race, trace and profile are given."""
 
-    trace: str
-    format: str | None
-    block_size: int | None
-    tokenizer: str | None
-    device: str
-    profile: str
-    force: bool
-    limit: int
-    model: str | None
-    device_pages: int | None
-    host_pages: int | None
-    write_policy: str
-    max_running: int
-    times: str
-    numa_node: int | None
-    alone: bool
-    recording: str | None
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    kinds = registry.names(PROBES)
-    add("trace", type=read.name, metavar="TRACE", help="a trace; - reads stdin")
-    add_format(parser)
-    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add(
-        "--profile",
-        required=True,
-        type=read.name,
-        metavar="FILE",
-        help="a profile that hicache calibrate wrote",
+    trace: str | None = option(
+        "a trace; - reads stdin", read.name, "TRACE", positional=True, nargs="?"
     )
-    add("--force", action="store_true", help="accept a profile of another device")
-    add(
-        "--limit",
-        type=read.at_least(0),
-        default=_REQUESTS,
-        metavar="N",
-        help="only the first N requests; 0 is all",
+    profile: str | None = option("a profile that hicache calibrate wrote", *read.FILE)
+    device: str = option(
+        lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
-    add(
-        "--model",
-        type=read.choice(names()),
-        default=None,
-        help="the model whose pages are moved (default: that of the profile)",
+    force: bool = option("accept a profile of another device", default=False)
+    limit: int = option("only the first N requests; 0 is all", *read.COUNT_OR_0, default=_REQUESTS)
+    model: str | None = option(
+        "the model whose pages are moved (default: that of the profile)", read.choice(names())
     )
-    add("--device-pages", type=read.at_least(1), default=None, metavar="N", help="device pool")
-    add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
-    add(
-        "--write-policy",
-        type=entry(registry.WRITE_POLICIES),
+    device_pages: int | None = option("device pool", *read.COUNT)
+    host_pages: int | None = option("host pool", *read.COUNT_OR_0)
+    write_policy: str = option(
+        lambda: spelled_out(registry.WRITE_POLICIES),
+        entry(registry.WRITE_POLICIES),
+        "POLICY",
         default="write_through",
-        metavar="POLICY",
-        help=f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
-    add(
-        "--max-running",
-        type=read.at_least(1),
-        default=16,
-        metavar="N",
-        help="requests running at once",
+    max_running: int = option("requests running at once", *read.COUNT, default=16)
+    numa_node: int | None = of_numa_node("that of the profile")
+    alone: bool = option("wait for each batch of copies before going on", default=False)
+    recording: str | None = option(
+        "write the recording of the device run to this file", *read.OUTPUT
     )
-    add_times(parser, DEFAULT_TIMES)
-    add_numa_node(parser, "that of the profile")
-    add("--alone", action="store_true", help="wait for each batch of copies before going on")
-    add(
-        "--recording",
-        type=read.output,
-        default=None,
-        metavar="FILE",
-        help="write the recording of the device run to this file",
-    )
-    add(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
 
 
 def run(options: Options, command: str) -> int:
     """Returns 0. Raises an error with an exit code if decisions, bytes or order are wrong."""
+    _check_read(options)
+    if options.race is not None:
+        return force(options, options.device, options.model, command)
     _check_files(options)
     out = sys.stderr if options.json == "-" else sys.stdout
+    assert options.profile is not None
     calibration = hardware.read(options.profile)
     probe = probes.load(options.device)
     machine = probe.machine()
     check_machine(calibration, options.device, machine, options.force)
-    trace = opened(options)
+    assert options.trace is not None
+    how = options.format or "auto", options.limit, options.block_size, options.tokenizer
+    trace = open_trace(options.trace, *how)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
     lines: list[str] = []
     engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
     profile = hardware.of(calibration)
-    service = Service(workload, config, geometry.model, profile, engine, options.times)
+    service = Service(
+        workload, config, geometry.model, profile, engine, options.times or DEFAULT_TIMES
+    )
     made_by: dict[str, object] = {
         "device": options.device,
         "command": command,
@@ -205,6 +168,22 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, document | {"conclusions": told})
     return 0
+
+
+def _check_read(options: Options) -> None:
+    """Raises CallerError for what is missing, and for an option that the run would not read."""
+    if options.race is None and (options.trace is None or options.profile is None):
+        missing = "TRACE" if options.trace is None else "--profile"
+        raise CallerError(f"the following arguments are required: {missing}")
+    own = {one.name for one in rows(RaceOptions)}
+    for one in rows(Options):
+        if getattr(options, one.name) == one.default or one.name in ("device", "model"):
+            continue
+        if options.race is None and one.name in own:
+            raise CallerError(f"{one.flag}: needs --race; give that as well, or leave it out")
+        if options.race is not None and one.name not in own:
+            name = "TRACE" if one.row.positional else one.flag
+            raise CallerError(f"{name}: not read with --race; leave one of them out")
 
 
 def _check_files(options: Options) -> None:

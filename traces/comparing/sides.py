@@ -1,6 +1,6 @@
 """What is compared: each replay of a document as one side, with the same figures under one name.
 
-Reads the documents of `replay`, `host` and `size`, reports (JSON or HTML) and the lines of a sweep.
+Reads the documents of `replay` and `size`, reports (JSON or HTML) and the lines of a sweep.
 A figure that a document does not have is None. Does not say what changed; see changes.
 """
 
@@ -18,7 +18,7 @@ from ..html.reading import EXPECTED, SWEEP, checked, document_text, objects
 from ..html.shapes import Maybe, Named, Number, fit, shown
 
 SCHEMA = 1
-WHAT = "document of hicache replay, host, size or sweep, or a report"
+WHAT = "document of hicache replay, size or sweep, or a report"
 
 _SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
 _LATENCY = dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)
@@ -176,7 +176,7 @@ def _of_replay(path: str, head: Mapping[str, Any], point: object) -> Side:
 
 
 def _of_points(path: str, head: Mapping[str, Any]) -> list[Side]:
-    """The sizes of `hicache host`, or points that are whole documents."""
+    """The sizes of `hicache size --host-only`, or points that are whole documents."""
     points = head["points"]
     if points and isinstance(points[0], dict) and "whole" in points[0]:
         return [_of_replay(path, head, point) for point in points]

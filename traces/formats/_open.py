@@ -167,9 +167,3 @@ def _sourced(
 def _fields(lines: Lines) -> str:
     """The names on the first line. Raises CallerError if it is no JSON object."""
     return shorten(", ".join(list(lines.first)[:5])) or "no fields"
-
-
-def described() -> str:
-    """All formats with their summaries, for the help of a command."""
-    names = registry.names(FORMATS)
-    return "; ".join(f"{name}: {registry.summary(FORMATS, name)}" for name in names)

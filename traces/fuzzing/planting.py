@@ -6,9 +6,9 @@ bugs.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.executors import REPLIES, models
@@ -16,11 +16,14 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
 from invariants.prove.definitions import base as definitions
 
+from ..terminal.rows import option
+
 NOTE = "plant"
 
 
-def add_option(parser: ArgumentParser, default: str) -> None:
-    parser.add_argument("--plant", metavar="NAME", help=f"plant this bug (default: {default})")
+def bug(default: str) -> Any:
+    """The option that names a planted bug. default: what happens without it, in words."""
+    return option(f"plant this bug (default: {default})", str, "NAME")
 
 
 @contextmanager

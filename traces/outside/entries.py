@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.contracts import eviction_policies, schedulers, times, write_policies
 
-from ..terminal.options import Names
+from ..terminal.options import Names, OptionRecord
+from ..terminal.rows import option
 
 
 class _Kind(NamedTuple):
@@ -64,7 +66,12 @@ def entry(package: str) -> Names:
             said = str(error).removeprefix(f"{registry.kind(package)}: ")
             raise argparse.ArgumentTypeError(said) from None
 
-    return Names(parse, lambda: registry.spellings(package))
+    return Names(parse, lambda: registry.spellings(package), package)
+
+
+def spelled_out(package: str) -> str:
+    """The entries of a folder, for a help text."""
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
 
 
 def find(package: str, text: str) -> str:
@@ -116,18 +123,18 @@ def options() -> list[str]:
     ]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name the user's policies, for commands that play a tape."""
-    for flag, package in (
-        ("--eviction", registry.EVICTION_POLICIES),
-        ("--write-policy", registry.WRITE_POLICIES),
-    ):
-        parser.add_argument(
-            flag,
-            type=entry(package),
-            metavar="path.py:Name",
-            help="a policy of your own that the tape names",
-        )
+@dataclass(frozen=True)
+class PolicyOptions(OptionRecord):
+    """The user's policies, for commands that play a tape."""
+
+    eviction: str | None = option(
+        "a policy of your own that the tape names",
+        entry(registry.EVICTION_POLICIES),
+        "path.py:Name",
+    )
+    write_policy: str | None = option(
+        "a policy of your own that the tape names", entry(registry.WRITE_POLICIES), "path.py:Name"
+    )
 
 
 def files() -> dict[str, str]:

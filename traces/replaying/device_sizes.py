@@ -23,12 +23,11 @@ from sim.times.base import rank_weight_bytes
 
 from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
-from .options import BACKBONE, HARDWARE, ReplayOptions
+from .defaults import BACKBONE, HARDWARE, OWN_STATES, PREFIX_TOKENS
+from .options import ReplayOptions
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
 HBM_SHARE = Fraction(9, 10)
-OWN_STATES = 3
-PREFIX_TOKENS = 4096
 _WINDOW = "a window in whole pages and what is computed between two boundaries"
 
 

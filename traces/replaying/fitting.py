@@ -20,7 +20,7 @@ from sim.workload import Job
 from ..formats._jobs import Jobs
 from ..formats._with_jobs import PagesWithJobs
 from ..formats.base import Paged, Trace
-from .options import BACKBONE, HARDWARE
+from .defaults import BACKBONE, HARDWARE
 from .ways import Holding
 
 

@@ -24,12 +24,12 @@ from sim.options import EngineOptions
 
 from ..formats.base import Trace
 from ..terminal.options import UNBOUNDED
+from .defaults import BACKBONE, COMPONENTS, MODEL, STAND_IN_WINDOW, WRITE_POLICY, Mode
 from .device_sizes import DeviceSizes, Plan, Short, option_of
-from .options import BACKBONE, COMPONENTS, MODEL, WRITE_POLICY, Mode, ReplayOptions
+from .options import ReplayOptions
 from .unread import Unread, check_components
 
 HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
-STAND_IN_WINDOW = 1024  # for a model without a window
 # The books of a page take about 30 bytes of this machine's memory, and more with checks.
 MOST_PAGES = 1 << 26
 _BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -35,6 +36,7 @@ from sim.wants import NO_WANTS, WantOptions
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
 from . import pools
+from .defaults import HARDWARE, LOAD_THRESHOLD, PREFETCH_THRESHOLD_TOKENS, WRITE_POLICY, Mode
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
 from .fleet.settings import as_options as fleet_as_options
@@ -42,14 +44,7 @@ from .fleet.settings import resolve as resolve_fleet
 from .load.options import LoadSettings, settings_of
 from .load.slo import Slo
 from .load.trace import LoadedTrace
-from .options import (
-    HARDWARE,
-    LOAD_THRESHOLD,
-    PREFETCH_THRESHOLD_TOKENS,
-    WRITE_POLICY,
-    Mode,
-    ReplayOptions,
-)
+from .options import ReplayOptions
 from .pools import Pools
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
@@ -64,7 +59,8 @@ class Settings:
 
     skipped: the requests that were left out. uncached: those that are computed without the cache,
     because the device cannot hold them. storage: None without one. flushed: the tiers that are
-    emptied between rounds. fleet: None for one replica without a router.
+    emptied between rounds. fleet: None for one replica without a router. given: what the head of a
+    document has as it was given.
     """
 
     mode: Mode
@@ -90,6 +86,7 @@ class Settings:
     load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
+    given: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def tp(self) -> int:
@@ -162,14 +159,13 @@ class Settings:
         """Every resolved option, by its name on the command line."""
         core, engine = self.core, self.engine
         return {
-            "mode": self.mode,
+            **self.given,
             "model": self.model.name,
             "weight_dtype": self.model.weight_dtype,
             "weight_bytes_per_rank": self.weight_bytes,
             "weight_bytes_total": self.model.weight_bytes,
             "kv_dtype": self.model.kv_dtype,
             "hardware": self.hardware.name,
-            "tp": self.tp,
             "ep": self.parallelism.ep,
             "attention_dp": self.parallelism.attention_dp,
             "engine": engine.profile.label,
@@ -199,7 +195,6 @@ class Settings:
             "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
-            "slo": str(self.slo) if self.slo else None,
             **self.load.as_options(),
             **self._of_storage(),
             **(fleet_as_options(self.fleet) if self.fleet is not None else {}),
@@ -308,6 +303,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         load=settings_of(options),
         fleet=resolve_fleet(options, sizes.components),
         wants=wants,
+        given=options.head,
     )
     return settings, paged
 

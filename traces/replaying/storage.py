@@ -31,13 +31,9 @@ from ..formats.base import Trace
 from ..terminal import options as read
 from ..terminal.streams import print_error
 from .builtin import builtin_digest
+from .defaults import LIMITS_NS, PREFETCH
 from .options import ReplayOptions
-
-SIMULATED = "sim"
-POLICY = "wait_complete"
-# SGLang's for its policy `timeout`: 1 s, and 0.25 s for 1,024 tokens. `wait_complete` has no limit
-# there; here it has one, so that a store that hangs costs a request no more than that.
-LIMITS_NS = {"timeout": (1_000_000_000, 244_140), "wait_complete": (10_000_000_000, 2_441_406)}
+from .unread import SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,6 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
     scheme, _, rest = options.storage.partition(":")
     is_simulated = scheme == SIMULATED
     if is_simulated:
-        _refuse_link(options)
         store = _simulated(rest, options.seed or 0)
     else:
         if parse(options.storage).scheme not in schemes():  # raises for what is no address
@@ -129,7 +124,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
                 f"what the first one stored, found {options.storage}; leave either out"
             )
     store = replace(store, size_bytes=options.storage_size or 0)
-    policy = (options.prefetch or POLICY).replace("-", "_")
+    policy = (options.prefetch or PREFETCH).replace("-", "_")
     workload = "" if is_simulated else _workload(options, trace)
     limit = _limit(options, policy)
     return StorageSettings(options.storage, is_simulated, store, policy, limit, workload)
@@ -154,22 +149,8 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
 
 def _limit(options: ReplayOptions, policy: str) -> PrefetchLimit | None:
     if policy not in LIMITS_NS:
-        if options.prefetch_limit is not None:
-            raise CallerError(
-                f"--prefetch-limit: expected a policy that waits, {' or '.join(LIMITS_NS)}, found "
-                f"{policy}; name one with --prefetch, or leave the limit out"
-            )
         return None
     return PrefetchLimit(*(options.prefetch_limit or LIMITS_NS[policy]))
-
-
-def _refuse_link(options: ReplayOptions) -> None:
-    for name in ("storage_bandwidth", "storage_latency"):
-        if getattr(options, name) is not None:
-            raise CallerError(
-                f"--{name.replace('_', '-')}: expected a real store, found {options.storage}; "
-                "write it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
-            )
 
 
 def _simulated(text: str, seed: int) -> StoreOptions:

@@ -1,20 +1,30 @@
 """Options that a run would not read: each is refused in one line that says what would read it.
 
-Only options that were given count, so their defaults are None in the record. Does not choose any
-value; see settings and pools.
+An option's row names what it needs; here is when a run has that. Only options that were given
+count, so their defaults are None in the record. Does not choose any value; see settings and pools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
+from sim.fleet.options import RouterOptions
+from sim.fleet.routers.base import reads_events
 
 from ..loads.base import RECORDED
 from ..terminal.options import UNBOUNDED
-from .options import COMPONENTS, ReplayOptions
+from ..terminal.rows import flag
+from .declared.needs import Need
+from .defaults import COMPONENTS, LIMITS_NS, PREFETCH
+from .options import OPTIONS, ReplayOptions, that_need
+
+SIMULATED = "sim"
+WEIGHTED = "prefix_aware"
+# what a run must have: a point of a sweep without it is not the same with the option left out
+_HARD = (Need.ALONE, Need.LINK)
+_FLEET = ("replicas", "prefill_replicas", "decode_replicas")
 
 
 class Unread(CallerError):
@@ -25,33 +35,9 @@ class Unread(CallerError):
         self.field = field
 
 
-_TIMED = (
-    *(
-        "seed",
-        "speed",
-        "spread",
-        "host_bandwidth",
-        "load_groups",
-        "scheduler",
-        "max_running",
-        "times",
-        "engine",
-        "ep",
-    ),
-    *("slo", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
-)
-_ARRIVALS = ("arrivals", "request_rate", "spread")
-_STORAGE = (
-    *("storage_size", "storage_bandwidth", "storage_latency", "prefetch", "prefetch_threshold"),
-    *("prefetch_budget", "prefetch_limit"),
-)
-_STORAGE_TIMED = ("storage_bandwidth", "storage_latency", "prefetch_limit")
-_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
-
-
 def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
     """Raises CallerError for an option of a component that the run does not have."""
-    names = [field.name for field in fields(options)]
+    names = [one.name for one in OPTIONS]
     for component in COMPONENTS:
         own = [name for name in names if name.startswith(f"{component}_")]
         used = _given(options, own)
@@ -65,51 +51,72 @@ def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
 
 def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool) -> None:
     """Raises CallerError for an option that was given and that no part of the run reads."""
-    for names, need, found, do in _unread(options, components, has_host):
-        used = _given(options, names)
-        if used:
-            name = _written(options, used[0])
-            said = f"{name}: expected {need}, found {found}; {do}, or leave it out"
-            raise Unread(said, used[0])
+    for need, expected, found, do in _missing(options, components, has_host):
+        for name in _given(options, that_need(need)):
+            said = f"{_written(options, name)}: expected {expected}, found {found}; {do}, or leave "
+            if need in _HARD:
+                raise CallerError(f"{said}it out")
+            raise Unread(f"{said}it out", name)
 
 
-def _unread(
+def _missing(
     options: ReplayOptions, components: Sequence[str], has_host: bool
-) -> Iterator[tuple[Sequence[str], str, str, str]]:
-    """Yields (options that are not read, what would read them, what there is, what to do)."""
+) -> Iterator[tuple[Need, str, str, str]]:
+    """Yields what the run does not have, in words, what it has instead, and what to do."""
     if options.trace is None:
-        yield ("format", "block_size", "tokenizer", "sample"), "a TRACE to read", "none", "name one"
+        yield Need.TRACE, "a TRACE to read", "none", "name one"
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
-        yield _TIMED, "--mode timed", no_clock, "use --mode timed"
-        yield _STORAGE_TIMED, "--mode timed", no_clock, "use --mode timed"
+        yield Need.TIMED, "--mode timed", no_clock, "use --mode timed"
         if not _sizes_window(options, components):
-            yield ("token_budget",), "--mode timed", no_clock, "use --mode timed"
+            yield Need.PASSES, "--mode timed", no_clock, "use --mode timed"
         if options.device_pages == UNBOUNDED:
             use = "give a size of the device"
-            yield ("hardware",), "--mode timed or a device of its size", "neither", use
+            yield Need.SIZED, "--mode timed or a device of its size", "neither", use
     if not has_host:
-        use = "give --host-ratio, --host-pages or --host-bytes"
-        yield _HOST, "a host pool", "none", use
-        yield ("storage", "flush_host_every_round"), "a host pool", "none", use
+        yield Need.HOST, "a host pool", "none", "give --host-ratio, --host-pages or --host-bytes"
     if options.concurrency:
         closed = "--concurrency, with which arrival times are not read"
-        yield _ARRIVALS, "arrivals at their times", closed, "leave out --concurrency"
-        flushed = ("flush_host_every_round", "flush_device_every_round")
-        yield flushed, "rounds that nothing else delays", "--concurrency", "leave that out"
+        yield Need.ARRIVALS, "arrivals at their times", closed, "leave out --concurrency"
+        yield Need.ROUNDS, "rounds that nothing else delays", "--concurrency", "leave that out"
     if options.request_rate is not None:
-        yield ("speed",), "one rate", "--request-rate", "give that alone"
+        yield Need.RATE, "one rate", "--request-rate", "give that alone"
     if options.arrivals is not None and options.arrivals.name != RECORDED:
-        yield ("spread",), "the times of the trace", f"--arrivals {options.arrivals}", "name none"
+        model = f"--arrivals {options.arrivals}"
+        yield Need.RECORDED, "the times of the trace", model, "name none"
     if options.eviction != "cost_aware":
-        yield (
-            ("recompute_cost",),
-            "--eviction cost_aware",
-            options.eviction,
-            "use that eviction order",
-        )
+        use = "use that eviction order"
+        yield Need.COST_AWARE, "--eviction cost_aware", options.eviction, use
+    yield from _missing_of_storage(options)
+    yield from _missing_of_fleet(options)
+
+
+def _missing_of_storage(options: ReplayOptions) -> Iterator[tuple[Need, str, str, str]]:
     if options.storage is None:
-        yield _STORAGE, "a store", "none", "name one with --storage"
+        yield Need.STORE, "a store", "none", "name one with --storage"
+    elif options.storage.partition(":")[0] == SIMULATED:
+        use = "write it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
+        yield Need.LINK, "a real store", options.storage, use
+    policy = (options.prefetch or PREFETCH).replace("-", "_")
+    if policy not in LIMITS_NS:
+        waits = f"a policy that waits, {' or '.join(LIMITS_NS)}"
+        yield Need.WAITING, waits, policy, "name one with --prefetch"
+
+
+def _missing_of_fleet(options: ReplayOptions) -> Iterator[tuple[Need, str, str, str]]:
+    divided = options.prefill_replicas is not None or options.decode_replicas is not None
+    if divided or options.replicas is not None:
+        router = options.router or RouterOptions().name.replace("_", "-")
+        yield Need.ALONE, "one replica", "several", "leave out the replicas"
+        if router.replace("-", "_") != WEIGHTED:
+            yield Need.WEIGHED, "--router prefix-aware", router, "use it"
+        if not reads_events(router):
+            yield Need.TOLD, "a router that reads KV events", router, "give --router prefix-aware"
+    else:
+        yield Need.REPLICAS, "replicas to choose from", "one", "give --replicas"
+    if not divided:
+        use = "give --prefill-replicas and --decode-replicas"
+        yield Need.DECODE, "decode replicas", "none", use
 
 
 def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:
@@ -129,8 +136,3 @@ def _given(options: ReplayOptions, names: Sequence[str]) -> list[str]:
 def _written(options: ReplayOptions, name: str) -> str:
     """The option as the user wrote it: one that says no has `no` before it."""
     return flag(f"no_{name}" if getattr(options, name) is False else name)
-
-
-def flag(name: str) -> str:
-    """The option as the user writes it."""
-    return f"--{name.replace('_', '-')}"

@@ -14,8 +14,9 @@ from hicache.core.errors import CallerError
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
+from .defaults import HARDWARE
 from .device_sizes import DeviceSizes, Plan, memory_of
-from .options import HARDWARE, ReplayOptions
+from .options import ReplayOptions
 from .pools import Pools, model_of
 
 _SMALL_KV = "fp8"

@@ -35,8 +35,8 @@ def host_memory(options: ReplayOptions, settings: Settings, run: Run, share: Sha
             return ""
         if lost >= _MUCH:
             return (
-                "More host memory keeps more of them: `hicache host` replays the trace with "
-                "several sizes and finds how much is enough."
+                "More host memory keeps more of them: `hicache size --host-only` replays the trace "
+                "with several sizes and finds how much is enough."
             )
         if ratio:
             # with less, most host pages are copies of the device's

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO, TypeAlias
 
-from hicache import models
 from hicache.core.errors import CallerError
-from sim import engine_profiles as engines
-from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
@@ -46,20 +43,7 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
         raise CallerError(
             f"{names[1]}: expected a file, since {names[0]} has stdout, found -; name one"
         )
-    model = options.model if options.model and models.is_path(options.model) else None
-    profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    engine = options.engine if options.engine and engines.is_path(options.engine) else None
-    check_outputs(
-        {
-            "trace": options.trace,
-            "tokenizer": options.tokenizer,
-            "model": model,
-            "hardware": profile,
-            "engine": engine,
-            **entries.files(),
-        },
-        **outputs,
-    )
+    check_outputs({**options.files, **entries.files()}, **outputs)
 
 
 def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:

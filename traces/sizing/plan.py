@@ -23,8 +23,10 @@ from typing import Any
 from hicache.core import registry
 
 from ..curves.distances import Curve
+from ..replaying.declared.needs import Need
+from ..replaying.defaults import WRITE_POLICY
 from ..replaying.load.slo import Slo
-from ..replaying.options import WRITE_POLICY, ReplayOptions
+from ..replaying.options import ReplayOptions, that_need
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
@@ -33,11 +35,8 @@ NEARLY_ALL = Fraction(19, 20)  # of the hits of an unbounded cache
 MOST = 0.9  # of what host memory adds
 LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
 Named = tuple[str, Point]
-_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
-_STORAGE = (
-    *("storage", "storage_size", "storage_bandwidth", "storage_latency", "prefetch"),
-    *("prefetch_threshold", "prefetch_budget", "prefetch_limit"),
-)
+_STORAGE = ("storage", *that_need(Need.STORE))
+_HOST = tuple(name for name in that_need(Need.HOST) if name != "storage")
 
 
 @dataclass(frozen=True, slots=True)

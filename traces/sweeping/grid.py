@@ -18,12 +18,12 @@ from hicache.core.errors import CallerError
 from hicache.version import VERSION
 
 from ..formats.base import Trace
-from ..replaying.options import ReplayOptions
+from ..replaying.options import ReplayOptions, plain
 from ..replaying.settings import resolve
-from ..replaying.storage import SIMULATED
-from ..replaying.unread import Unread, flag
+from ..replaying.unread import SIMULATED, Unread
+from ..terminal.rows import flag
 from ..terminal.text import command_line
-from .identity import canonical, decisions, key_of, plain, trace_digest
+from .identity import canonical, decisions, key_of, trace_digest
 from .work import Task
 
 MOST_POINTS = 10_000

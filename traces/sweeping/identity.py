@@ -9,26 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import fields
-from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from hicache import models
-from hicache.core import registry
 from hicache.core.errors import CallerError
-from sim import engine_profiles
-from sim.hardware import measured
 
 from ..formats._open import files_of
 from ..outside import entries
 from ..replaying.builtin import NAME as BUILTIN
-from ..replaying.options import ReplayOptions
+from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, plain
 
-# what a replay prints and writes, which changes no result
-_NOT_OF_A_POINT = ("trace", "json", "requests", "why", "html", "plot")
 _DECIDING = (
     *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
     *("traces.loads", "traces.replaying", "traces.reporting"),
@@ -86,36 +77,15 @@ def canonical(options: ReplayOptions) -> dict[str, object]:
     """The options that were given, as JSON values. Equal values are equal, however they were
     typed."""
     return {
-        field.name: plain(getattr(options, field.name))
-        for field in fields(options)
-        if field.name not in _NOT_OF_A_POINT and getattr(options, field.name) is not None
+        one.name: plain(getattr(options, one.name))
+        for one in OPTIONS
+        if one.name not in ("trace", *OUTPUTS) and getattr(options, one.name) is not None
     }
-
-
-def plain(value: Any) -> object:
-    """A value of an option as a JSON value."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else str(value)
-    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 def _contents(options: ReplayOptions) -> dict[str, str]:
     """The digests of files that options name: tokenizers, models, measured hardware, engines
     and policies of the user."""
-    paths = [options.tokenizer] if options.tokenizer else []
-    if options.model and models.is_path(options.model):
-        paths.append(options.model)
-    if options.hardware and measured.is_path(options.hardware):
-        paths.append(options.hardware)
-    if options.engine and engine_profiles.is_path(options.engine):
-        paths.append(options.engine)
-    for package in registry.OPEN:
-        for name in (options.eviction, options.write_policy, options.scheduler, options.times):
-            source = entries.source_of(package, name) if name else None
-            if source is not None:
-                paths.append(source)
-    return {path: trace_digest(path) for path in sorted({*paths})}
+    sources = [entries.source_of(package, name) for package, name in options.entries]
+    named = [path for name, path in options.files.items() if name != "trace"]
+    return {path: trace_digest(path) for path in sorted({*named, *filter(None, sources)})}

@@ -17,16 +17,14 @@ from invariants.watch import SPECIFIED_PAGES, Watch
 from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying import modes
-from ..replaying.options import ReplayOptions
+from ..replaying.declared.needs import Need
+from ..replaying.options import ReplayOptions, that_need
 from ..replaying.run import Spread, spread
 from ..replaying.settings import Settings, resolve
 from ..reporting.conclusions import saved_s
 from ..reporting.error_bars import expected_of
 from ..reporting.overload import load_of
 from ..reporting.slo import goodput
-
-# what only a host pool reads
-_OF_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def with_host(options: ReplayOptions, host_bytes: int) -> ReplayOptions:
     options = replace(options, host_ratio=None, host_pages=None)
     if host_bytes:
         return replace(options, host_bytes=host_bytes)
-    nothing = dict.fromkeys(_OF_HOST)
+    nothing = dict.fromkeys(that_need(Need.HOST))
     return replace(options, host_bytes=None, host_ratio=Fraction(0), exclusive=False, **nothing)  # type: ignore[arg-type]
 
 

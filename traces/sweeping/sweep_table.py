@@ -10,11 +10,11 @@ from typing import TextIO
 
 from ..deciding.chance import span
 from ..expected.words import together
+from ..replaying.options import plain
 from ..reporting.amounts import gigabytes
 from ..terminal.streams import print_error
 from ..terminal.tables import console, percent, table
 from .grid import Axis
-from .identity import plain
 from .outcome import Outcome, best, front, ordered
 
 MOST_ROWS = 60

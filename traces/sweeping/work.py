@@ -20,6 +20,8 @@ from ..html.collecting import collect
 from ..outside import entries
 from ..replaying import modes
 from ..replaying.builtin import as_recorded
+from ..replaying.declared.run import ReplayedTrace
+from ..replaying.load.options import LoadOptions
 from ..replaying.load.trace import loaded
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
@@ -27,16 +29,14 @@ from ..replaying.story import story_on_error
 from ..reporting.head import head
 from ..reporting.overload import load_of
 from ..reporting.results import document, load_document
+from ..terminal.rows import rows
 from .board import Board
 from .identity import decisions, trace_digest
 
 KIND = "point"
 # the options that decide which requests there are, and when they arrive
-_READ = ("trace", "format", "limit", "block_size", "tokenizer", "sample")
-_LOADED = (
-    *("mode", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "seed"),
-    "spread",
-)
+_READ = tuple(one.name for one in rows(ReplayedTrace))
+_LOADED = tuple(name for name in vars(LoadOptions) if not name.startswith("_"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,12 +202,23 @@ def duration_ns(text: str) -> int:
     return int(value)
 
 
+# A parser with the name of what it reads, for help: option("...", *COUNT).
+COUNT = at_least(1), "N"
+COUNT_OR_0 = at_least(0), "N"
+TOKENS = at_least(1), "TOKENS"
+TIME = duration_ns, "TIME"
+FILE = name, "FILE"
+OUTPUT = output, "FILE"
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A parser of names that can list them. known: the names."""
+    """A parser of names that can list them. known: the names. package: of entries to which users
+    may add their own."""
 
     parse: Callable[[str], str]
     known: Callable[[], Sequence[str]]
+    package: str = ""
 
     def __call__(self, text: str) -> str:
         return self.parse(text)
@@ -215,7 +226,11 @@ class Names:
 
 def entry(package: str, *extra: str) -> Names:
     """Returns a parser of the names in a registry folder, and of `extra` names."""
-    return choice([*extra, *registry.names(package)])
+
+    def known() -> list[str]:
+        return [*extra, *registry.names(package)]
+
+    return Names(lambda text: choice(known())(text), known)
 
 
 def choice(known: Sequence[str]) -> Names:

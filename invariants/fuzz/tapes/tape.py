@@ -186,7 +186,7 @@ def _check_head(head: dict[str, Any], name: str) -> None:
     """Raises CallerError unless the head is a tape of this version with known fields."""
     if recording_format.HEADER in head:
         raise CallerError(
-            f"{name}: {_WANTED}, found a recording of hicache twin; give it to hicache force"
+            f"{name}: {_WANTED}, found a recording of hicache twin; give it to hicache twin --race"
         )
     if head.get("tape") != FORMAT:
         names = ", ".join(list(head)[:4])

@@ -1,6 +1,6 @@
 """Checks that a stream held by a spin kernel ends after the other stream, both ways.
 
-`hicache force` relies on this order to repeat a failure of the simulator on a device.
+`hicache twin --race` relies on this order to repeat a failure of the simulator on a device.
 """
 
 from __future__ import annotations

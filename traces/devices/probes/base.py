@@ -1,7 +1,7 @@
 """The interface of probes, which create, describe and measure one kind of device.
 
 A probe is one file in this folder, with the name of its device. Used by calibrate, check-device,
-force and twin. Does not measure through the device; see traces/devices/copy_bench, which is the
+and twin. Does not measure through the device; see traces/devices/copy_bench, which is the
 same for all devices.
 """
 

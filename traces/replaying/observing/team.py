@@ -16,9 +16,9 @@ from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
 from ..account import Tokens
+from ..defaults import BACKBONE
 from ..following.copies import Copies
 from ..following.history import NOT_READY, OTHER_REPLICA, History
-from ..options import BACKBONE
 from ..run import Checks, ComponentUse
 from ..settings import Settings
 from ..tally import Tally

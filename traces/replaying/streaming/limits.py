@@ -5,20 +5,14 @@ from __future__ import annotations
 from hicache.core.errors import CallerError
 
 from ...terminal.options import UNBOUNDED
-from ..options import ReplayOptions
-from ..unread import flag
-
-_WHOLE = (
-    *("html", "plot", "why", "compare_eviction", "sample", "skip_too_large"),
-    *("exclusive", "pin", "storage", "flush_host_every_round", "flush_device_every_round"),
-    *("replicas", "prefill_replicas", "decode_replicas", "slo", "arrivals", "request_rate"),
-    *("spread", "closed_loop", "think_time"),
-)
+from ...terminal.rows import flag
+from ..declared.needs import Need
+from ..options import ReplayOptions, that_need
 
 
 def check(options: ReplayOptions) -> None:
     """Raises CallerError for an option that needs the whole trace, or each request at the end."""
-    for name in _WHOLE:
+    for name in that_need(Need.HELD):
         if getattr(options, name):
             raise CallerError(
                 f"{flag(name)}: expected a trace that is held, found one that is read once "

@@ -114,33 +114,33 @@ def test_a_negative_hold_time_is_refused() -> None:
 @pytest.fixture(scope="module")
 def kept(profile: Path, trace: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A recording as the twin's command keeps it."""
-    path = str(tmp_path_factory.mktemp("force") / "run.recording")
+    path = str(tmp_path_factory.mktemp("race") / "run.recording")
     assert main(["twin", str(trace), "--profile", str(profile), "--recording", path]) == 0
     return path
 
 
 def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert main(["force", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
+    assert main(["twin", "--race", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "wait 0 left out: write behind compute"
     assert "on stream write is not ordered after the write" in told[1]
     assert "compute held 20,000 us before each item" in told[2]
     assert ": 0 of " not in told[2]
     assert "every wait in place: 0 of " in told[-1]
-    assert main(["force", kept, "--hold", "d2h:0=1000"]) == 0
+    assert main(["twin", "--race", kept, "--hold", "d2h:0=1000"]) == 0
     assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
 
 
-def test_force_refuses_a_tape_and_explain_refuses_a_recording(
+def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
     kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tape = str(tmp_path / "tape.jsonl")
     tapes.write(Path(tape), tapes.Tape(Config(page_size=4, device_pages=(8,), host_pages=(8,)), ()))
     capsys.readouterr()
-    told = fails(capsys, "force", tape, "--drop", "0")
+    told = fails(capsys, "twin", "--race", tape, "--drop", "0")
     assert "found a tape of hicache fuzz; give it to hicache fuzz --replay" in told
-    assert "found a recording of hicache twin; give it to hicache force" in fails(
+    assert "found a recording of hicache twin; give it to hicache twin --race" in fails(
         capsys, "explain", kept
     )
 
@@ -148,7 +148,10 @@ def test_force_refuses_a_tape_and_explain_refuses_a_recording(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "expected --drop, --hold or both, found neither"),
+        ([], "--race: needs --drop, --hold or both"),
+        (["--drop", "0", "--alone"], "--alone: not read with --race"),
+        (["--drop", "0", "--limit", "3"], "--limit: not read with --race"),
+        (["trace.jsonl", "--drop", "0"], "TRACE: not read with --race"),
         (["--drop", "99999"], "--drop: expected a wait from 0 to "),
         (["--hold", "h3d=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
         (["--hold", "h2d:=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
@@ -162,4 +165,4 @@ def test_bad_input_is_one_line(
     kept: str, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert expected in fails(capsys, "force", kept, *arguments)
+    assert expected in fails(capsys, "twin", "--race", kept, *arguments)

@@ -1,4 +1,4 @@
-"""`hicache host`: its points are those of `hicache replay`; its words and picture follow them."""
+"""`hicache size --host-only`: its points are those of a replay; words and picture follow them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from traces.cli import main, parse
-from traces.commands.host import Options
+from traces.commands.size import Options
 from traces.formats.base import Trace
 from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
+from traces.sizing import host_only
 from traces.sweeping import pool, words
 from traces.sweeping.enough import recommended
 from traces.sweeping.picture import print_points
@@ -29,6 +30,7 @@ from .rig import mooncake, write
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = ["--device-pages", "100"]
+HOST = ["size", "--host-only"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def shown(path: Path, *arguments: str) -> dict[str, Any]:
     out = path / "out.json"
-    assert main(["host", *arguments, "--json", str(out)]) == 0
+    assert main([*HOST, *arguments, "--json", str(out)]) == 0
     found: dict[str, Any] = json.loads(out.read_text())
     return found
 
@@ -101,7 +103,7 @@ def test_the_files_that_were_written_are_named_with_the_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = ["host", turns, *SMALL, "--host-bytes", "0,3.2GB", "--jobs", "1"]
+    given = [*HOST, turns, *SMALL, "--host-bytes", "0,3.2GB", "--jobs", "1"]
     assert main([*given, "-o", "a.svg", "--json", "b.json"]) == 0
     assert capsys.readouterr().out.endswith("\nwrote a.svg, b.json\n")
     assert main([*given, "-o", "-", "--json", "b.json"]) == 0
@@ -148,7 +150,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(
     monkeypatch.setattr(pool, "measure", once)
     out, picture = tmp_path / "out.json", tmp_path / "p.svg"
     files = ["--json", str(out), "-o", str(picture)]
-    assert main(["host", turns, *SMALL, "--host-bytes", "0,1GB,2GB", "--jobs", "1", *files]) == 130
+    assert main([*HOST, turns, *SMALL, "--host-bytes", "0,1GB,2GB", "--jobs", "1", *files]) == 130
     found = json.loads(out.read_text())
     assert found["complete"] is False
     assert [point["host_bytes"] for point in found["points"]] == [0]
@@ -168,6 +170,11 @@ def test_ctrl_c_keeps_the_points_that_are_done(
         (["-o", "pic.png"], "--output: expected a name that ends in .svg, found pic.png"),
         (["--device-pages", "1", "--jobs", "2"], "give --device-pages 10"),
         (["--jobs", "0"], "expected 1 to 1024"),
+        (["--draws", "2"], "--draws: --host-only replays each size once"),
+        (["--points", "p.jsonl"], "--points: --host-only replays each size once"),
+        (["--executor", "ray"], "--executor: --host-only replays each size once"),
+        (["--storage", "sim:"], "--storage: --host-only compares sizes of host memory alone"),
+        (["--replicas", "2"], "--replicas: --host-only compares sizes of host memory alone"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -181,7 +188,7 @@ def test_options_that_cannot_be(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "trace.jsonl", mooncake([1], output_length=100))
     try:
-        code = main(["host", "trace.jsonl", *options])
+        code = main([*HOST, "trace.jsonl", *options])
     except SystemExit as end:
         code = int(str(end.code))
     assert code == 2
@@ -215,7 +222,7 @@ def sentence(*points: Point, turns: str) -> str:
 
 
 def resolved(turns: str) -> tuple[Trace, Settings]:
-    _, record = parse(["host", turns])
+    _, record = parse([*HOST, turns])
     assert isinstance(record, Options)
     replay, trace = opened(record.replay)
     return trace, resolve(with_host(replay, 10**9), trace)[0]
@@ -286,9 +293,7 @@ def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
     sizes = [point["host_bytes"] for point in found["points"]]
     assert sizes[-1] <= 128 * 10**9
     assert sizes[0] / 1e9 < found["recommended_host_bytes"] / 1e9 < sizes[-1] / 1e9
-    _, named = parse(["host", "some.jsonl"])
-    assert isinstance(named, Options)
-    assert named.sizes[-1] == 10**12
+    assert host_only.SIZES[-1] == 10**12
 
 
 @pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])

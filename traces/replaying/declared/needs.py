@@ -1,0 +1,30 @@
+"""What reads an option: an option that needs what a run does not have is refused.
+
+Only names; replaying/unread says when each is there, and what to do where it is not.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Need(Enum):
+    HELD = auto()  # the whole trace, or each request at the end
+    TRACE = auto()  # a trace that was named
+    TIMED = auto()  # a clock
+    PASSES = auto()  # a clock, or a window pool that is as large as a pass
+    SIZED = auto()  # a clock, or a device of the hardware's size
+    HOST = auto()  # host memory
+    ARRIVALS = auto()  # requests that arrive at their times
+    ROUNDS = auto()  # rounds that nothing else delays
+    RATE = auto()  # no other rate
+    RECORDED = auto()  # no model of arrivals
+    COST_AWARE = auto()  # that eviction order
+    STORE = auto()  # storage
+    LINK = auto()  # storage whose times are simulated beside it
+    WAITING = auto()  # a policy that waits for storage
+    ALONE = auto()  # one replica
+    REPLICAS = auto()  # a router
+    WEIGHED = auto()  # a router that weighs tokens
+    TOLD = auto()  # a router that hears of pages
+    DECODE = auto()  # replicas that only decode

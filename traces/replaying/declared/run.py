@@ -1,0 +1,129 @@
+"""The options of a replay that say what is replayed, how, and what is written of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hicache.core import registry
+from invariants.watch import Level
+
+from ...outside.entries import entry
+from ...terminal.options import (
+    COUNT_OR_0,
+    OUTPUT,
+    OptionRecord,
+    at_least,
+    choice,
+    name,
+    part,
+    request_number,
+)
+from ...terminal.rows import option
+from ..defaults import CHECKS, MODES, Mode
+from .needs import Need
+from .trace import TRACE_HELP, LimitOptions
+
+
+@dataclass(frozen=True)
+class ReplayedTrace(LimitOptions):
+    """The trace of a replay; None for the built-in one."""
+
+    HEADING = LimitOptions.HEADING
+
+    trace: str | None = option(
+        TRACE_HELP, name, "TRACE", positional=True, nargs="?", common=True, file=str
+    )
+    stream: bool = option(
+        "read a native trace of segments while it is replayed, in bounded memory; TRACE may then "
+        "be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M (hicache "
+        "replay alone)",
+        default=False,
+    )
+    sample: Fraction | None = option(
+        "only this part of the trace, such as 0.25: whole sessions and groups with a common "
+        "prefix, chosen by a hash; sizes and load are not scaled (default: 1)",
+        part,
+        "PART",
+        common=True,
+        needs=(Need.HELD, Need.TRACE),
+    )
+
+
+@dataclass(frozen=True)
+class RunOptions(OptionRecord):
+    HEADING = "the run"
+
+    mode: Mode = option(
+        "timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
+        choice(MODES),
+        default="timed",
+        common=True,
+        in_head=True,
+    )
+    check: Level | None = option(
+        "check invariants after every operation, at intervals (sampled), or not (off) (default: "
+        "sampled; every for the built-in workload; off where several replays are compared)",
+        choice(CHECKS),
+        common=True,
+        one_value=True,
+    )
+    skip_too_large: bool = option(
+        "leave out requests that the device cannot hold, and count them",
+        default=False,
+        needs=(Need.HELD,),
+    )
+    seed: int | None = option(
+        "seed of what is random: arrivals that are drawn (--spread, --arrivals), and the simulated "
+        "device: in how many parts it copies, and how late (at most 5 us) the engine sees the end "
+        "of a copy, which changes the digest and hardly ever a printed figure (default: 0)",
+        *COUNT_OR_0,
+        needs=(Need.TIMED,),
+    )
+
+
+@dataclass(frozen=True)
+class OutputOptions(OptionRecord):
+    """What `hicache replay` prints and writes; no option of a point of a sweep."""
+
+    HEADING = "what is printed and written"
+
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout",
+        *OUTPUT,
+        common=True,
+        output=True,
+    )
+    html: str | None = option(
+        "also write a report as one HTML file that needs nothing else; - is stdout",
+        *OUTPUT,
+        common=True,
+        output=True,
+        needs=(Need.HELD,),
+    )
+    why: int | None = option(
+        "only say why request N hit what it hit, and what it waited for; the first is 0",
+        at_least(0, request_number),
+        "N",
+        common=True,
+        output=True,
+        needs=(Need.HELD,),
+    )
+    requests: str | None = option(
+        "also write one line of JSON for each request: hits, why not more, times",
+        *OUTPUT,
+        output=True,
+    )
+    plot: bool = option(
+        "also draw times to first token, and tokens over time, on the terminal",
+        default=False,
+        output=True,
+        needs=(Need.HELD,),
+    )
+    compare_eviction: str | None = option(
+        "replay again with this eviction order, without checks, and print both hit rates",
+        entry(registry.EVICTION_POLICIES),
+        "POLICY",
+        output=True,
+        needs=(Need.HELD,),
+    )
