@@ -14,8 +14,9 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
+from .sampling import ALL, SAMPLE, of_this_commit
 
-LONG = ("test_every_command_in_a_block_runs", "test_the_same_runs_pass_without_a_bug")
+LONG = "test_every_command_in_a_block_runs"
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
@@ -25,10 +26,16 @@ hypothesis.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
+    parser.addoption("--all", action="store_true", help="run every case of tests that sample them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says in one line that the files of tests have no room, before hundreds of tests say it."""
+    """Chooses the cases of the tests that sample them, for all processes. Says in one line that the
+    files of tests have no room, before hundreds of tests say it."""
+    if config.getoption("--all"):
+        os.environ[SAMPLE] = ALL
+    elif SAMPLE not in os.environ:
+        os.environ[SAMPLE] = of_this_commit()
     folder = os.environ.get("TMPDIR", "/tmp")
     if hasattr(config, "workerinput") or not os.path.isdir(folder):
         return
@@ -50,6 +57,8 @@ def pytest_terminal_summary(
 ) -> None:
     said = LeftOut.of(terminalreporter.stats.get("skipped", [])).lines()
     terminalreporter.write_line("\n".join(said))
+    if terminalreporter.stats.get("failed") and os.environ[SAMPLE] != ALL:
+        terminalreporter.write_line(f"The same cases again: {SAMPLE}={os.environ[SAMPLE]}")
     if file := config.getoption("--left-out"):
         Path(file).write_text("\n".join(said) + "\n")
 

@@ -30,6 +30,7 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.core.types import Key, Tier
+from tests.sampling import sample
 
 PROBE = 1_000_000
 NO_LOADS = 1 << 30
@@ -168,15 +169,15 @@ def play(pair: Pair, steps: int) -> Iterator[list[list[int]]]:
 
 @pytest.mark.parametrize("write_policy", ["write_through", "write_through_selective", "write_back"])
 def test_host_tier_changes_no_answer_and_no_device_hit(write_policy: str) -> None:
-    waits = 0
-    for seed in range(150):
+    waits, seeds = 0, sample(range(150), 30)
+    for seed in seeds:
         pair = Pair(seed, write_policy)
         for prompts in play(pair, 60):
             for tokens in prompts:
                 alone, tiered = pair.device_pages(tokens)
                 assert alone == tiered, (seed, tokens)
         waits += pair.waits
-    assert waits > 20, "the draws must make the core wait for copies"
+    assert waits > len(seeds) / 8, "the draws must make the core wait for copies"
 
 
 def test_a_flush_during_an_exchange_takes_its_promise_back() -> None:

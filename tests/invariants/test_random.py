@@ -26,6 +26,7 @@ from invariants.planted.base import planted
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
 from tests.patience import PATIENCE_S
+from tests.sampling import sample
 
 from .life import WEIGHTS, Life
 from .matches import Matches, WrongMatch
@@ -68,8 +69,8 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("names", SETS)
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
-    compared = 0
-    for seed in SEEDS:
+    compared, seeds = 0, sample(SEEDS, 3)
+    for seed in seeds:
         watch = Matches(f"seed {seed}")
         life = Life(swarm_of(seed, names, policy), seed, watch)
         life.run(ENTRIES)
@@ -78,7 +79,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert watch.full >= life.hand.events // AUDIT_EVERY
         assert watch.violations == 0
         compared += watch.compared
-    assert compared > 20 * len(SEEDS)
+    assert compared > 20 * len(seeds)
 
 
 @pytest.mark.parametrize("bug", ["match-ignores-host", "device-match-checks-backbone-only"])
