@@ -17,6 +17,7 @@ from .left_out import LeftOut
 from .sampling import ALL, SAMPLE, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
+CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
@@ -50,6 +51,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest go first, so that every core has work until the end."""
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test may take so much time of the processor; how busy the machine is does not matter."""
+
+    def too_long(number: int, frame: object) -> None:
+        pytest.fail(f"more than {CPU_S:.0f} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def pytest_terminal_summary(
