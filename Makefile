@@ -17,7 +17,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
-	@echo "make fuzz        60 s of drawn sequences on every core, and a planted bug that must be found"
+	@echo "make fuzz        30 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
@@ -52,10 +52,10 @@ test-all: $(VENV)/.full
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
-	$(BIN)/hicache fuzz
+	$(BIN)/hicache fuzz --seconds 30
 
 prove: $(VENV)/.full
-	$(BIN)/hicache prove --requests 60 --faults
+	$(BIN)/hicache prove --requests 20 --faults
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
