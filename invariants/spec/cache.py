@@ -68,9 +68,6 @@ class Cache:
         """The nodes from the top down to this one."""
         return [*self.down_to(node.parent), node] if node.parent is not None else []
 
-    def in_tree(self, node: Node) -> bool:
-        return node.parent is not None and node in node.parent.children
-
     # -- pages
 
     def capacity(self, tier: int, kind: int) -> int:

@@ -64,7 +64,7 @@ def copy_to_host(cache: Cache, wanted: Wanted, frees: dict[int, int]) -> bool:
         cache.available(HOST, kind, above) - eviction.kept_for_exchanges(cache, kind)
         for kind in kinds
     ]
-    while wanted and any(_pages(wanted, kind) > max(0, rooms[kind]) for kind in kinds):
+    while any(_pages(wanted, kind) > max(0, rooms[kind]) for kind in kinds):
         wanted = wanted[:-1]
     if not wanted:
         return False

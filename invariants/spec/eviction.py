@@ -58,7 +58,7 @@ def free_pages(cache: Cache, tier: Tier, kind: int, count: int) -> None:
         copied = (flight.frees.get(kind, 0) for flight in cache.flights.values())
         return goal - cache.free(tier, kind) - (sum(copied) if tier == DEVICE else 0)
 
-    while count > 0 and still_wanted() > 0:
+    while still_wanted() > 0:
         node = next_to_go(cache, tier, kind)
         if node is None or _is_too_early(cache, node, tier, kind):
             return

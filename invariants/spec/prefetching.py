@@ -89,13 +89,13 @@ def waiters(cache: Cache, flight: StorageFlight) -> list[Request]:
 
 def must_wait(cache: Cache, request: Request) -> bool:
     """A request that is to be admitted waits for its prefetch, by policy, or goes without it."""
-    flight = request.prefetch
-    waits = flight is not None and WAITS[cache.config.prefetch_policy]
-    if flight is not None and waits:
-        say_refused(cache, "fetching", 0, 0, request.number, after=flight.number)
-    elif flight is not None:
+    if request.prefetch is None:
+        return False
+    if not WAITS[cache.config.prefetch_policy]:
         goes_without(cache, request)
-    return waits
+        return False
+    say_refused(cache, "fetching", 0, 0, request.number, after=request.prefetch.number)
+    return True
 
 
 def goes_without(cache: Cache, request: Request) -> None:

@@ -50,8 +50,7 @@ def wait_in_line(cache: Cache, nodes: list[Node]) -> None:
 def begin_stores(cache: Cache) -> None:
     """Stores what waits, as many nodes at a time as the configuration allows."""
     while (
-        cache.attached
-        and cache.to_store
+        cache.to_store
         and not cache.in_flight("delete")
         and len(cache.in_flight("store")) < cache.config.max_stores
     ):

@@ -309,5 +309,5 @@ def allowed_s(entries: int) -> float:
 
 
 def limit(seconds: float) -> AbstractContextManager[None]:
-    """Raises Hangs in a block that takes longer than `seconds`."""
-    return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s"))
+    """Raises Hangs in a block that computes for longer than `seconds`."""
+    return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s of computing"))

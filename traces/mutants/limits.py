@@ -27,8 +27,8 @@ Done = TypeVar("Done")
 
 
 def time_limit(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
-    """Raises Endless in a block that takes longer than `seconds`."""
-    return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
+    """Raises Endless in a block that computes for longer than `seconds`."""
+    return alarm(seconds, Endless(f"more than {seconds:.0f} s of computing"))
 
 
 def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> Iterator[Done]:

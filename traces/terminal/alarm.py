@@ -1,4 +1,4 @@
-"""A wall-clock time limit for a block of code in the main thread.
+"""A limit of processor time for a block of code in the main thread.
 
 Does not choose the limit or decide what a timeout means; the callers do.
 """
@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+ASLEEP = 30  # a block that computes nothing is given this many times its limit, by the clock
+
 
 @contextmanager
 def alarm(seconds: float, error: BaseException) -> Iterator[None]:
-    """Raises `error` in the block when the block takes longer than `seconds`.
+    """Raises `error` in the block when the process has computed for longer than `seconds` in it. So
+    a busy machine changes nothing.
 
-    Only the main thread can receive the signal. In any other thread there is no limit.
+    Only the main thread can receive the signals. In any other thread there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -25,10 +28,16 @@ def alarm(seconds: float, error: BaseException) -> Iterator[None]:
     def on_alarm(number: int, frame: FrameType | None) -> None:
         raise error
 
-    previous = signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = (
+        (signal.SIGPROF, signal.ITIMER_PROF, seconds),
+        (signal.SIGALRM, signal.ITIMER_REAL, ASLEEP * seconds),
+    )
+    previous = [signal.signal(number, on_alarm) for number, _, _ in timers]
+    for _, timer, limit in timers:
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        for (number, timer, _), handler in zip(timers, previous, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hicache.core.components.base import UNBOUNDED
 from hicache.core.events import Arrived
+from hicache.core.radix.node import Pin
 from hicache.core.types import MOST_PRIORITY, Tier
 
 from ..draws import Draws
@@ -17,6 +18,7 @@ WEIGHT = 12
 MOST_JOBS = 6
 MOST_ADDED = 4  # pages behind a known beginning
 NEAR = 20  # percent of the lengths that are near a number in the state
+BESIDE_PIN = 60  # percent of the prompts, while a pin holds device pages of a small pool
 OTHER_SPACE = 6  # percent of the known beginnings that are asked for in another namespace
 LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages
 ARGS: Schema = {
@@ -48,6 +50,9 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         tokens = old[:keep] + tokens[: max(1, min(most - keep, MOST_ADDED * page))]
         if draws.chance(OTHER_SPACE):
             space = "" if space else "lora"
+    pins = _pins(hand)
+    if pins and draws.chance(BESIDE_PIN):
+        tokens, space = _beside(hand, draws, draws.one(pins))
     whole = draws.chance(20)
     args: Arguments = {
         "request": number_of(hand),
@@ -69,6 +74,25 @@ def near(hand: Hand, draws: Draws) -> int:
     pages = [count for pool in pools for count in (pool.free, pool.available, pool.capacity)]
     pages += [one.window_pages for one in view.components if one.window_pages < UNBOUNDED]
     return max(1, page * draws.one(pages) + draws.one((-page, -1, 0, 0, 1, page)))
+
+
+def _pins(hand: Hand) -> list[Pin]:
+    """What holds device pages of a pool that a prompt can fill."""
+    if hand.config.device_pages[0] > LONGEST_IN_LARGE_POOLS:
+        return []
+    pins = hand.core.view.pins.values()
+    return [pin for pin in pins if pin.tier == Tier.DEVICE and pin.held_pages > 1]
+
+
+def _beside(hand: Hand, draws: Draws, pin: Pin) -> tuple[list[int], str]:
+    """A prompt that begins like a pinned prefix, and is about as long as a request may be that
+    shares its beginning with it."""
+    page = hand.config.page_size
+    beginning = tokens_of(pin.key.raw, hand.pairs)
+    shared = draws.between(1, pin.held_pages - 1)
+    added = hand.config.device_pages[0] - pin.held_pages + draws.one((-1, 0, 1))
+    other = (beginning[shared * page - 1] + draws.between(1, 2)) % 3
+    return beginning[: shared * page] + [other] * max(1, added * page), pin.key.namespace
 
 
 def longest(hand: Hand) -> int:
