@@ -60,13 +60,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     def too_long(number: int, frame: object) -> None:
         pytest.fail(f"more than {CPU_S:.0f} s of processor time")
 
-    before = signal.signal(signal.SIGPROF, too_long)
-    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def pytest_terminal_summary(
