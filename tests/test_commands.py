@@ -1,11 +1,12 @@
 """Every command that the README, the docs and `--help` show is understood, runs and ends well.
 
 Commands of a page that share a file run one after the other, the others in tests of their own. The
-trace of the README is the public one where there is a copy (see conversation), that of other pages
-a small one. What would take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `prove`
-to 2 requests of one family, hunts to a few sequences (`SHORTER`), and a timed replay to 500
-requests, whose sizes are still compared with the whole trace. So these runs say nothing of the
-figures that a page gives for them. Everything else runs as shown.
+trace of the README and of the page of stores (which shows a name that follows from it) is the
+public one where there is a copy (see conversation), that of other pages a small one. What would
+take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `prove` to 2 requests of one
+family, hunts to a few sequences (`SHORTER`), and a timed replay to 500 requests, whose sizes are
+still compared with the whole trace. So these runs say nothing of the figures that a page gives for
+them. Everything else runs as shown.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.settings import resolve
 
 PAGES = pages()
-WITH_REAL = "readme"
+WITH_REAL = ("readme", "storage")
 PLANTED = "donated-slot-stays-with-its-request"
 FAILING = ("fuzz", "--plant", PLANTED, "--seed", "1", "--sequences", "4", "--jobs", "1")
 # Words that a page leaves for the reader to fill in.
@@ -100,7 +101,7 @@ def real_trace() -> Path | None:
 
 def furnish(folder: Path, tape: Path, page: str) -> None:
     """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
-    real = real_trace() if page == WITH_REAL else None
+    real = real_trace() if page in WITH_REAL else None
     text = PAGES[page]
     for name in TRACES:
         if real is not None:
@@ -150,7 +151,7 @@ def runnable(words: tuple[str, ...], page: str = "") -> list[str]:
         for option, word in pairwise(words)
     ]
     named = [_newest(word) if "*" in word else word for word in filled]
-    if (page != WITH_REAL or real_trace() is None) and "--why" in named[:-1]:
+    if (page not in WITH_REAL or real_trace() is None) and "--why" in named[:-1]:
         named[named.index("--why") + 1] = "17"  # the small trace has 40 requests
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
     return [*named, *bound]
@@ -197,7 +198,7 @@ def test_every_command_in_a_block_runs(
             assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
     finally:
         entries.forget()
-    if page == WITH_REAL and "--why" in chain[0].words and real_trace() is not None:
+    if page == "readme" and "--why" in chain[0].words and real_trace() is not None:
         [_, answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)  # see test_headline
         assert {line.rstrip() for line in answer.splitlines()} <= {
             line.rstrip() for line in printed.splitlines()
