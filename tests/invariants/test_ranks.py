@@ -31,9 +31,10 @@ from traces.mutants.stored import path_of
 
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
+# How the stored tape of each bug fails.
 OF_RANKS = {
-    "one-collective-per-local-reply": (15, "COLL-SEQ"),
-    "rank-stops-waiting-for-the-others": (15, "COLL-SEQ"),
+    "one-collective-per-local-reply": (15, "RANK-EQ replies"),
+    "rank-stops-waiting-for-the-others": (15, "RANK-EQ replies"),
     "ranks-do-not-agree-on-capacity": (15, "RANK-EQ pools"),
     "rank-zero-decides-success-for-all": (12, "BYTES by content"),
     "idle-rank-skips-the-collective": (15, "COLL-SEQ"),
@@ -41,7 +42,7 @@ OF_RANKS = {
     "ranks-reply-in-local-order": (15, "RANK-EQ replies"),
     "ranks-use-their-own-clock": (15, "RANK-EQ victims"),
     "ranks-do-not-agree-on-success": (15, "RANK-EQ replies"),
-    "rank-applies-reply-before-agreement": (15, "COLL-SEQ"),
+    "rank-applies-reply-before-agreement": (15, "RANK-EQ replies"),
 }
 CONFIG = Config(4, (16,), (12,))
 
