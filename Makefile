@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LEFT_OUT := $(VENV)/left-out
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay compiled check lint invariants test fuzz prove mutants bench gpu-check clean
+.PHONY: help replay compiled check check-all lint invariants test test-all fuzz prove mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -13,10 +13,11 @@ help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
 	@echo "make check       install everything that is tested, then lint, invariants, test, a short fuzz and prove"
+	@echo "make check-all   the same, with every case of the tests that sample theirs"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
-	@echo "make fuzz        60 s of drawn sequences on every core, and a planted bug that must be found"
+	@echo "make fuzz        30 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
@@ -32,6 +33,9 @@ compiled: $(VENV)/.full
 check: lint invariants test fuzz prove
 	@cat $(LEFT_OUT)
 
+check-all: lint invariants test-all fuzz prove
+	@cat $(LEFT_OUT)
+
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,12 +47,15 @@ invariants: $(VENV)/.full
 test: $(VENV)/.full
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out $(LEFT_OUT)
 
+test-all: $(VENV)/.full
+	$(BIN)/python -m pytest --all -n auto --dist worksteal --durations 10 --left-out $(LEFT_OUT)
+
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
-	$(BIN)/hicache fuzz
+	$(BIN)/hicache fuzz --seconds 30
 
 prove: $(VENV)/.full
-	$(BIN)/hicache prove --requests 60 --faults
+	$(BIN)/hicache prove --requests 20 --faults
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md

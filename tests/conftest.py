@@ -14,8 +14,10 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
+from .sampling import ALL, SAMPLE, of_this_commit
 
-LONG = ("test_every_command_in_a_block_runs", "test_the_same_runs_pass_without_a_bug")
+LONG = "test_every_command_in_a_block_runs"
+CPU_S = 600.0  # of one test; one that computes for longer fails
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
@@ -25,10 +27,16 @@ hypothesis.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
+    parser.addoption("--all", action="store_true", help="run every case of tests that sample them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says in one line that the files of tests have no room, before hundreds of tests say it."""
+    """Chooses the cases of the tests that sample them, for all processes. Says in one line that the
+    files of tests have no room, before hundreds of tests say it."""
+    if config.getoption("--all"):
+        os.environ[SAMPLE] = ALL
+    elif SAMPLE not in os.environ:
+        os.environ[SAMPLE] = of_this_commit()
     folder = os.environ.get("TMPDIR", "/tmp")
     if hasattr(config, "workerinput") or not os.path.isdir(folder):
         return
@@ -45,11 +53,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.name.startswith(LONG))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test may take so much time of the processor; how busy the machine is does not matter."""
+
+    def too_long(number: int, frame: object) -> None:
+        pytest.fail(f"more than {CPU_S:.0f} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     said = LeftOut.of(terminalreporter.stats.get("skipped", [])).lines()
     terminalreporter.write_line("\n".join(said))
+    if terminalreporter.stats.get("failed") and os.environ[SAMPLE] != ALL:
+        terminalreporter.write_line(f"The same cases again: {SAMPLE}={os.environ[SAMPLE]}")
     if file := config.getoption("--left-out"):
         Path(file).write_text("\n".join(said) + "\n")
 

@@ -1,10 +1,12 @@
 """Every command that the README, the docs and `--help` show is understood, runs and ends well.
 
-A trace is the public one where there is a copy (see conversation), and a small one otherwise. What
-would take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `prove` to 2 requests of
-one family, hunts to a few sequences (`SHORTER`), and a timed replay to 500 requests, whose sizes
-are still compared with the whole trace. So these runs say nothing of the figures that a page gives
-for them. Everything else runs as shown.
+Commands of a page that share a file run one after the other, the others in tests of their own. The
+trace of the README and of the page of stores (which shows a name that follows from it) is the
+public one where there is a copy (see conversation), that of other pages a small one. What would
+take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `prove` to 2 requests of one
+family, hunts to a few sequences (`SHORTER`), and a timed replay to 500 requests, whose sizes are
+still compared with the whole trace. So these runs say nothing of the figures that a page gives for
+them. Everything else runs as shown.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +36,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.settings import resolve
 
 PAGES = pages()
+WITH_REAL = ("readme", "storage")
 PLANTED = "donated-slot-stays-with-its-request"
 FAILING = ("fuzz", "--plant", PLANTED, "--seed", "1", "--sequences", "4", "--jobs", "1")
 # Words that a page leaves for the reader to fill in.
@@ -96,9 +100,10 @@ def real_trace() -> Path | None:
         return None
 
 
-def furnish(folder: Path, tape: Path, text: str) -> None:
+def furnish(folder: Path, tape: Path, page: str) -> None:
     """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
-    real = real_trace()
+    real = real_trace() if page in WITH_REAL else None
+    text = PAGES[page]
     for name in TRACES:
         if real is not None:
             shutil.copyfile(real, folder / name)  # a page may write a trace of this name
@@ -119,14 +124,35 @@ def published(folder: Path) -> Path:
     return folder / "published"
 
 
-def runnable(words: tuple[str, ...]) -> list[str]:
+def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
+    """The commands in order, those that share a file together. A pattern is of what the command
+    before it wrote."""
+    found: list[tuple[set[str], list[int]]] = []
+    for place, one in enumerate(shown):
+        files = {word for word in one.words if re.search(r"^file:|\w\.[a-z]+$", word)} - TRACES
+        before = {place - 1} if any("*" in word for word in one.words) else set()
+        joined = [chain for chain in found if chain[0] & files or before & {*chain[1]}]
+        found = [chain for chain in found if chain not in joined]
+        numbers = [number for chain in joined for number in chain[1]]
+        found.append((files.union(*(chain[0] for chain in joined)), [*sorted(numbers), place]))
+    return [[shown[number] for number in numbers] for _, numbers in found]
+
+
+CHAINS = [
+    pytest.param(page, chain, id=f"{page}: {chain[0]}")
+    for page, text in PAGES.items()
+    for chain in chains(commands(text))
+]
+
+
+def runnable(words: tuple[str, ...], page: str = "") -> list[str]:
     """The arguments of a command, with something for every placeholder, within bounds."""
     filled = [
         LETTERS.get(option, "8") if len(word) == 1 else STANDS_FOR.get(word, word)
         for option, word in pairwise(words)
     ]
     named = [_newest(word) if "*" in word else word for word in filled]
-    if real_trace() is None and "--why" in named[:-1]:
+    if (page not in WITH_REAL or real_trace() is None) and "--why" in named[:-1]:
         named[named.index("--why") + 1] = "17"  # the small trace has 40 requests
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
     return [*named, *bound]
@@ -152,28 +178,29 @@ def _newest(pattern: str) -> str:
     return max(glob.glob(pattern), key=os.path.getmtime)
 
 
-@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if commands(text)])
+@pytest.mark.parametrize(("page", "chain"), CHAINS)
 def test_every_command_in_a_block_runs(
     page: str,
+    chain: list[Shown],
     failing: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    furnish(tmp_path, failing, PAGES[page])
+    furnish(tmp_path, failing, page)
     monkeypatch.setenv("HICACHE_PUBLISHED", str(published(tmp_path)))
     printed = ""
     try:
-        for shown in commands(PAGES[page]):
-            code = piped(shown) if shown.pipe else main(shortened(runnable(shown.words)))
+        for shown in chain:
+            code = piped(shown) if shown.pipe else main(shortened(runnable(shown.words, page)))
             text = capsys.readouterr()
             printed += text.out
             wanted = {shown.code, *FINDS.get(shown.words[1], ())}
             assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
     finally:
         entries.forget()
-    if page == "readme" and real_trace() is not None:
+    if page == "readme" and "--why" in chain[0].words and real_trace() is not None:
         [_, answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)  # see test_headline
         assert {line.rstrip() for line in answer.splitlines()} <= {
             line.rstrip() for line in printed.splitlines()
@@ -201,7 +228,7 @@ def test_every_command_in_the_text_has_options_that_exist(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    furnish(tmp_path, failing, PAGES[page])
+    furnish(tmp_path, failing, page)
     for shown in spans(PAGES[page]):
         command = [STANDS_FOR.get(word, word) for word in shown.words[1:2]]
         command += [word for word in shown.words[2:3] if command in (["generate"], ["store"])]

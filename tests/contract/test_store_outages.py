@@ -18,13 +18,13 @@ import pytest
 from hicache.core import registry
 from hicache.storage.address import backend
 from hicache.storage.base import Status, Storage, Value
+from tests.patience import PATIENCE_S
 from traces.servers import mooncake
 from traces.servers.base import SERVERS, end, free_ports
 
 from .rigs_stores import HASTY_S, ROOM, Rig, blank, drawn, joined, keys_of, started, value_of
 
 KINDS = registry.names(SERVERS)
-BACK_S = 40.0  # in which a client finds its server again
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def stopped(process: Popen[bytes]) -> Iterator[None]:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + BACK_S
+    until = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.1)

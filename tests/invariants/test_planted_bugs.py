@@ -24,26 +24,6 @@ from invariants.planted import _kill as kill
 from invariants.planted import base
 
 FOLDER = Path(base.__file__).parent
-# Found within a few hundred operations by the drawn sequences of these seeds.
-SEEDS = range(310, 322)
-QUICK = (
-    "adopted-pages-are-freed",
-    "device-match-checks-backbone-only",
-    "backup-target-is-not-reserved",
-    "duplicate-pages-leak",
-    "early-release-skips-the-last",
-    "match-accepts-window-with-a-gap",
-    "most-recently-used-is-evicted-first",
-    "load-source-is-not-locked",
-    "locked-leaf-is-evicted-whole",
-    "pass-pages-are-not-lent",
-    "pool-returns-a-view-of-its-free-list",
-    "prefill-skips-its-load",
-    "refused-admission-unlocks-others",
-    "state-read-from-a-host-page-number",
-    "window-is-rounded-down",
-    "wrong-checkpoint-slot-is-read",
-)
 
 
 def bindings() -> Iterator[tuple[str, str, int]]:
@@ -59,15 +39,15 @@ def bindings() -> Iterator[tuple[str, str, int]]:
                     yield name, f"{key}.{one}", id(value)
 
 
-@pytest.mark.parametrize("name", base.names())
-def test_an_entry_is_complete(name: str) -> None:
-    bug = base.load(name)
-    assert bug.name == name
-    assert all(base.ROW.fullmatch(row) for row in bug.rows)
-    assert re.fullmatch(r"[A-Z].*[^.]\.", bug.title)
-    assert bug.kills in ("", "spec", *check_names())
-    for several in (bug.rows, bug.components, bug.faults, bug.families):
-        assert isinstance(several, tuple)
+def test_every_entry_is_complete() -> None:
+    for name in base.names():
+        bug = base.load(name)
+        assert bug.name == name
+        assert all(base.ROW.fullmatch(row) for row in bug.rows), name
+        assert re.fullmatch(r"[A-Z].*[^.]\.", bug.title), name
+        assert bug.kills in ("", "spec", *check_names()), name
+        for several in (bug.rows, bug.components, bug.faults, bug.families):
+            assert isinstance(several, tuple), name
 
 
 def rows_of_the_catalogue() -> set[str]:
@@ -90,13 +70,12 @@ def test_titles_differ() -> None:
     assert len({*titles}) == len(titles)
 
 
-@pytest.mark.parametrize("name", base.names())
-def test_a_planted_bug_is_removed_after_the_block(name: str) -> None:
-    base.load(name)
+def test_planted_bugs_are_removed_after_their_blocks() -> None:
+    base.names()
     before = list(bindings())
-    with base.planted(name) as bug:
-        assert bug is base.load(name)
-        assert list(bindings()) != before
+    for name in base.names():
+        with base.planted(name) as bug:
+            assert bug is base.load(name)
     assert list(bindings()) == before
 
 
@@ -131,17 +110,6 @@ def test_an_unknown_name_is_refused_in_one_line() -> None:
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_quickly_found_bugs_are_found_by_the_named_check(name: str) -> None:
-    named = base.load(name).kills
-    hunt = kill.hunt(name, SEEDS, checks=(named,) if named in check_names() else None)
-    assert hunt.failure is not None, "planted, not found"
-    assert hunt.found == (hunt.failure.code, hunt.failure.kind)
-    assert hunt.failure.kind.lower().startswith(named)
-    assert hunt.operations > 0
-    assert hunt.sequences == hunt.seed - SEEDS.start + 1
-
-
 def test_without_a_bug_the_same_sequences_are_clean_and_a_hunt_repeats() -> None:
     name = "load-source-is-not-locked"
     one, two = (kill.hunt(name, range(4)) for _ in range(2))
@@ -152,11 +120,3 @@ def test_without_a_bug_the_same_sequences_are_clean_and_a_hunt_repeats() -> None
         patch.setitem(base._BUGS, name, harmless)
         clean = kill.hunt(name, range(4))
     assert (clean.failure, clean.sequences) == (None, 4)
-
-
-def test_a_hunt_with_chosen_checks_asks_no_other() -> None:
-    asked = kill.hunt("early-release-skips-the-last", range(6), checks=("lock-bal",))
-    deaf = kill.hunt("early-release-skips-the-last", range(1), checks=("metric-ref",))
-    assert asked.found is not None
-    assert asked.found[1] == "LOCK-BAL"
-    assert deaf.found is None or deaf.found[1] != "LOCK-BAL"

@@ -24,6 +24,7 @@ from invariants.fuzz.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
 from tests.patience import PATIENCE_S
+from tests.sampling import sample
 
 from .life import WEIGHTS, Life
 
@@ -65,7 +66,8 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("names", SETS)
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
-    for seed in SEEDS:
+    compared, seeds = 0, sample(SEEDS, 3)
+    for seed in seeds:
         life = Life(swarm_of(seed, names, policy), seed)
         against = Against(life.hand.config)
         life.hand.observe_last(against)
@@ -75,6 +77,8 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert watch.incremental == against.compared == life.hand.events
         assert watch.full >= life.hand.events // AUDIT_EVERY
         assert watch.violations == 0
+        compared += against.compared
+    assert compared > 20 * len(seeds)
 
 
 def test_the_seeds_cover_page_and_window_sizes() -> None:

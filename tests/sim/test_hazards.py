@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hicache.core.errors import About
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, Direction, Mark, Touch
 from sim.clock import Clock
 from sim.content import prefix_tags
 from sim.device.hazards import HazardDevice, Hazards
@@ -26,53 +23,6 @@ ALL = (0, LAYERS)
 DEVICE, HOST = (Tier.DEVICE, "full"), (Tier.HOST, "full")
 CAPACITIES = {DEVICE: 8, HOST: 8}
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
-
-_ACCESS = st.tuples(
-    st.just("access"),
-    st.integers(0, 2),
-    st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True),
-    st.sampled_from("rw"),
-    st.sampled_from([(0, 1), (1, 2), (0, 2)]),
-)
-_ORDER = st.tuples(st.sampled_from(["record", "wait", "observed"]), st.integers(0, 2))
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.one_of(_ACCESS, _ORDER), max_size=14))
-def test_a_conflict_is_raised_exactly_where_no_path_orders_it(program: list[tuple]) -> None:  # type: ignore[type-arg]
-    hazards = Hazards(CAPACITIES, LAYERS)
-    for stream in range(3):
-        hazards.stream(Stream(stream), f"s{stream}")
-    known: list[set[int]] = [set(), set(), set()]
-    host: set[int] = set()
-    marks: list[set[int]] = []
-    done: list[tuple[int, set[tuple[int, int]], str]] = []
-    for step in program:
-        if step[0] == "record":
-            hazards.record(Stream(step[1]), Mark(len(marks)))
-            marks.append(set(known[step[1]]))
-        elif step[0] == "wait" and marks:
-            hazards.wait(Stream(step[1]), Mark(len(marks) - 1))
-            known[step[1]] |= marks[-1]
-        elif step[0] == "observed" and marks:
-            hazards.observed(Mark(len(marks) - 1))
-            host |= marks[-1]
-        elif step[0] == "access":
-            _, stream, numbers, mode, layers = step
-            cells = {(page, layer) for page in numbers for layer in range(*layers)}
-            before = known[stream] | host
-            clash = any(
-                cells & other and "w" in (mode, how) and number not in before
-                for number, other, how in done
-            )
-            area = Area(*DEVICE, np.array(numbers), layers)
-            if clash:
-                with pytest.raises(HazardError):
-                    hazards.access(Stream(stream), area, mode, "new")
-                return
-            hazards.access(Stream(stream), area, mode, "new")
-            known[stream] = before | {len(done)}
-            done.append((len(done), cells, mode))
 
 
 class Bench:
@@ -183,18 +133,3 @@ def test_the_host_learns_late_but_never_early() -> None:
         late.append(bench.clock.now_ns - reached_ns)
     assert len(set(late)) > 10
     assert 0 <= min(late) <= max(late) <= 5000
-
-
-def test_a_hazard_names_the_requests_and_transfers_of_both_accesses() -> None:
-    hazards = Hazards(CAPACITIES, LAYERS)
-    for stream in range(2):
-        hazards.stream(Stream(stream), f"s{stream}")
-    area = Area(*DEVICE, np.array([3]), ALL)
-    hazards.access(Stream(0), area, "w", "load of flights 24..25")
-    with pytest.raises(HazardError) as caught:
-        hazards.access(Stream(1), area, "r", "prefill of request 8 at token 768")
-    assert caught.value.about == (
-        About("page", 3, 0, "full"),
-        About("request", 8),
-        About("flight", 24),
-    )

@@ -157,7 +157,7 @@ def _growing_answers() -> Prompts:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("components", _HYBRIDS, ids=_NAMES[1:])
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
 @pytest.mark.parametrize("host", [0, 3, 40])
 def test_too_many_long_answers_are_retracted_and_all_end(
     components: tuple[str, ...], policy: str, host: int

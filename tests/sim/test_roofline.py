@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from hicache import models
-from hicache.core.errors import CallerError
 from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.physics import single
@@ -116,16 +115,6 @@ def test_a_pipeline_divides_a_batch_and_not_a_request() -> None:
     assert two.layer_ns((), 64, 64_000) == one.layer_ns((), 32, 32_000)
 
 
-def test_times_do_not_depend_on_earlier_passes() -> None:
-    """Passes follow each other whose groups have as many tokens, but not their stage."""
-    used = roofline("deepseek-v3", "b200", tp=8, ep=8, attention_dp=8)
-    batches = [((), decoding, 1000 * decoding) for decoding in (9, 16, 12)]
-    batches += [([(0, 64)] * count, decoding, 0) for count, decoding in ((8, 0), (1, 0), (4, 16))]
-    for batch in batches:
-        alone = roofline("deepseek-v3", "b200", tp=8, ep=8, attention_dp=8)
-        assert used.step_ns(*batch) == alone.step_ns(*batch)
-
-
 def test_the_label_says_where_constants_are_from() -> None:
     assert make("roofline", LLAMA, H100).label.startswith("roofline, constants of hopper")
 
@@ -145,11 +134,3 @@ def test_measured_rates_are_reached_by_products() -> None:
     assert found.label == "roofline, constants of ampere: measured rates"
     for batch in (([(0, 3000), (500, 900)], 0, 0), ((), 40, 90_000), ([(9, 80)], 3, 9000)):
         assert found.step_ns(*batch) == pytest.approx(expected.step_ns(*batch), rel=1e-6)
-
-
-def test_impossible_ranks_are_refused() -> None:
-    with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads, found 3"):
-        make("roofline", LLAMA, H100, Parallelism(3))
-    said = r"each of 1 holds 141\.1 GB, found 80\.0 GB on each"  # 2 bytes of 70.6 billion
-    with pytest.raises(CallerError, match=f"tp: expected enough ranks for the weights .*{said}"):
-        make("roofline", models.get("llama-3.1-70b"), H100)

@@ -16,6 +16,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from tests.needs import missing
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.servers import base, redis
 
@@ -43,7 +44,7 @@ def open_until_it_fails(address: str) -> None:
     may still take a connection and drop it."""
     while True:
         try:
-            open_storage(parse(address), StorageOptions(timeout_s=10.0)).close()
+            open_storage(parse(address), StorageOptions(timeout_s=60.0)).close()
         except CallerError as error:
             if "reset by peer" not in str(error):
                 raise
@@ -56,7 +57,7 @@ def test_a_server_ends_with_its_command(
 ) -> None:
     process, address = begun(tmp_path)
     with process:
-        store = open_storage(parse(address), StorageOptions(timeout_s=10.0))
+        store = open_storage(parse(address), StorageOptions(timeout_s=60.0))
         assert store.write(["k"], [(memoryview(b"v"),)]) == [Status.DONE]
         store.close()
         if how == "stop":
@@ -67,7 +68,7 @@ def test_a_server_ends_with_its_command(
             assert "found none" in capsys.readouterr().err
         else:
             process.send_signal(signal.SIGINT if how == "signal" else signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert err == ""
     if how == "kill":
         assert process.returncode == -signal.SIGKILL

@@ -14,6 +14,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import tape as tapes
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.executors import base as executors
 from traces.executors import local
@@ -51,7 +52,7 @@ def ran(words: Iterable[str], shell: str) -> tuple[str, str]:
         env=os.environ | {"PYTHONPATH": str(ROOT), "PY": sys.executable},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     return done.stdout, done.stderr

@@ -1,8 +1,5 @@
 """Quantities with their units, computed by hand: money, memory, bandwidth, time. Each number here
 is written out, so that a constant of a unit that is wrong anywhere on the way changes it.
-
-`python -m tests.bench.units FILE...` changes each such constant in turn and says which of them
-nothing noticed.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
         "import sys, time\n"
         "if any('multiprocessing.spawn' in word for word in sys.argv + sys.orig_argv):\n"
         "    open('begun', 'w').close()\n"
-        "    time.sleep(1)\n"
+        "    time.sleep(600)\n"
     )
     environment = ENVIRONMENT | {"PYTHONPATH": f"{Path.cwd()}{os.pathsep}{ROOT}"}
     with subprocess.Popen(

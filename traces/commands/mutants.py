@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from invariants.base import HARNESS
 from invariants.planted.base import names as planted_names
 
-from ..mutants import fresh_run, planted_report, planted_work, recorded
+from ..mutants import fresh_run, planted_report, planted_work, recorded, stored
 from ..mutants.fresh_run import Fresh
 from ..mutants.limits import each
 from ..terminal import options as read
@@ -72,6 +72,9 @@ class Options(OptionRecord):
     record: bool = option(
         "write the recorded tapes again, with the current decisions", default=False
     )
+    store: bool = option(
+        "write the shrunk tape of each planted bug to tests/corpus/planted again", default=False
+    )
     list: bool = option("print the names and do nothing else", default=False)
 
 
@@ -87,6 +90,8 @@ def run(options: Options, command: str) -> int:
         for path in recorded.record():
             print(path)
         return 0
+    if options.store:
+        return _store(options)
     chosen = _chosen(options)
     stream = sys.stderr if options.json == "-" else sys.stdout
     if options.list:
@@ -111,9 +116,22 @@ def run(options: Options, command: str) -> int:
     return HARNESS if planted_report.has_gaps(done.planted, done.trials, whole) else 0
 
 
+def _store(options: Options) -> int:
+    """Stores the tapes of the chosen bugs. Returns 17 if one of them has none, else 0."""
+    jobs = [stored.StoreJob(name, options.events) for name in _bugs(options)]
+    without = []
+    with progress("planted bugs", len(jobs), "hunted") as report:
+        for done, (name, found) in enumerate(stored.run(jobs, options.jobs or cores()), 1):
+            report(done)
+            without += [] if found else [name]
+    for name in sorted(without):
+        print(f"no tape: {name}")
+    return HARNESS if without else 0
+
+
 def _run_fresh(options: Options, command: str) -> int:
     """Hunts drawn bugs. Raises CallerError for an option that they do not have."""
-    given = ("kind", "shrink", "record")
+    given = ("kind", "shrink", "record", "store")
     for name in given:
         if getattr(options, name):
             raise CallerError(f"--{name} and --fresh do not go together; leave one out")
@@ -169,9 +187,7 @@ def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
 def _chosen(options: Options) -> Chosen:
     """Raises CallerError if a name matches nothing."""
     wanted = (options.kind,) if options.kind else KINDS
-    bugs = planted_names()
-    if options.only is not None:
-        bugs = _matching(options.only, bugs)
+    bugs = _bugs(options)
     planted = [
         planted_work.BugJob(one, options.events, _OPERATIONS, options.shrink) for one in bugs
     ]
@@ -179,6 +195,11 @@ def _chosen(options: Options) -> Chosen:
         planted if "planted" in wanted else [],
         planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],
     )
+
+
+def _bugs(options: Options) -> list[str]:
+    bugs = planted_names()
+    return bugs if options.only is None else _matching(options.only, bugs)
 
 
 def _matching(only: str, names: list[str]) -> list[str]:

@@ -22,10 +22,10 @@ from hicache.core.events import Event, FetchDone, StoreDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.storage.workers import WorkerOptions
+from tests.patience import PATIENCE_S
 
 from .server import Server, prompts_of
 
-PATIENCE_S = 60.0
 OPTIONS = WorkerOptions(readers=2, writers=2, batch_bytes=2000)
 
 

@@ -20,11 +20,11 @@ from hicache.runtime.storage.workers import WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
+from tests.patience import PATIENCE_S
 from tests.storage.memory_store import MemoryStore
 
 from .models import PAGE, context_of, hybrid
 
-PATIENCE_S = 20.0
 SMALL = WorkerOptions(readers=2, writers=2, batch_bytes=600, batch_keys=3)
 DIGESTS = tuple(Key.from_tokens(range(16 * PAGE), PAGE).page_digests())
 

@@ -49,9 +49,9 @@ from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.runtime.tiered import TieredExecutor
 from tests.configs import configured
+from tests.patience import PATIENCE_S
 
 from .models import PAGE, WINDOW, context_of, hybrid
-from .rig import PATIENCE_S
 
 MODEL = hybrid()
 DEVICE = {"full": 48, "swa": 48, "mamba": 24}

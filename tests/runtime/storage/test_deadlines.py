@@ -16,8 +16,6 @@ import pytest
 from hicache.core.actions import Fetch, Lookup, StorageAction, Store
 from hicache.core.events import StorageReply
 from hicache.core.types import FlightId
-from hicache.runtime.storage import workers as module
-from hicache.runtime.storage.workers import Workers
 from hicache.storage.base import Status, Value
 from hicache.storage.breaker import Breaker
 from tests.storage.memory_store import MemoryStore
@@ -223,32 +221,3 @@ def test_each_action_is_answered_once_and_at_its_deadline(
         assert isinstance(used, Breaker) is guarded
         if guarded:  # a call that begins also sees that others are overdue
             assert store.late <= used.losses.late <= store.long, "late answers are counted"
-
-
-def _never(self: Workers, task: module.Task) -> bool:
-    return False
-
-
-def _early(self: Workers, task: module.Task) -> bool:
-    return task.called_s is not None and self.now() - task.called_s >= CALL_S
-
-
-@pytest.mark.parametrize("mistake", [_never, _early])
-def test_deadlines_that_are_missed_or_early_are_found(
-    mistake: Callable[[Workers, module.Task], bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Workers, "_hangs", mistake)
-
-    def play_all() -> None:
-        for seed in range(25):
-            store = Paced(seed)
-            with bench(store, options=OPTIONS, layout="page_first_direct") as one:
-                try:
-                    Play(seed, one, store).run()
-                finally:
-                    store.clock = None
-                    for call in store.held:
-                        call.go.set()
-
-    with pytest.raises(AssertionError):
-        play_all()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[3]
 LIVES = 6
 
@@ -14,7 +16,7 @@ def test_what_was_acknowledged_before_a_kill_is_served_after_it(tmp_path: Path) 
     folder = tmp_path / "pages"
     program = [sys.executable, "-m", "tests.runtime.storage.lives", str(folder), "7", str(LIVES)]
     run = subprocess.run(
-        program, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        program, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(f"{LIVES} lives, ")

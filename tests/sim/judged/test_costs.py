@@ -124,6 +124,14 @@ def test_more_work() -> None:
                 assert cost.step_ns(hit, decoding, context) <= base
 
 
+def test_costs_have_the_published_magnitude() -> None:
+    """Public serving benchmarks of this pair: an 8 k prompt takes a few hundred milliseconds, a
+    token of a lone sequence 6 to 8."""
+    cost = times_of(models.get("llama-3.1-8b"), H100)
+    assert 100_000_000 < cost.step_ns([(0, 8192)], 0, 0) < 600_000_000
+    assert 5_000_000 < cost.step_ns([], 1, 1000) < 10_000_000
+
+
 def test_weights_must_fit() -> None:
     llama = models.get("llama-3.1-8b")
     for ranks in (-1, 0):

@@ -23,6 +23,7 @@ from hicache.storage.base import Storage
 from hicache.storage.breaker import Breaker
 from hicache.storage.verified import Verified
 from tests.contract.rigs_stores import ROOM, Rig, started
+from tests.patience import PATIENCE_S
 from traces.servers.base import SERVERS, end
 
 from .laws import OPTIONS, Broken, Clock, Faulty, Judge, act
@@ -34,7 +35,6 @@ FAULTS = {
     "mooncake": ("hung", "holder hung", "hung", "fine"),
 }
 CLIENT_S = {"redis": 0.5, "s3": 0.5, "mooncake": 1.0}  # time-outs
-BACK_S = 60.0  # in which a client finds its server again
 _SETTINGS = {
     "refusing": (["config set min-replicas-to-write 1"], ["config set min-replicas-to-write 0"]),
     "full": (
@@ -120,7 +120,7 @@ def play(store: Storage, rig: Rig, draw: random.Random, name: str, folder: Path)
                 judge.need("in time" in judge.notices[-1][1], "refused writes cost the reads")
         real.fault = "fine"
     key = f"{'c' * 64}/{name}/0of1/{'f' * 64}"
-    until = time.monotonic() + BACK_S
+    until = time.monotonic() + PATIENCE_S
     while not (judge.write([key]) and judge.read([key]) and judge.state == "fine"):
         judge.need(time.monotonic() < until, f"not back, and the last word was: {judge.state}")
         clock.s += OPTIONS.longest_pause_s + 0.1

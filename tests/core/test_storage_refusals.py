@@ -1,0 +1,81 @@
+"""What a core refuses of its third tier: settings, replies of wrong sizes, attaching and detaching.
+
+What it decides is compared with the specification, in drawn sequences and on stored tapes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core.actions import Store
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    BackupDone,
+    DetachWanted,
+    FetchDone,
+    LookupDone,
+    PrefetchLimitReached,
+    StorageAttached,
+    StoreDone,
+)
+
+from .rig import Rig
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"storage": True}, "storage: expected host pages"),
+        ({"storage": 1}, "storage: expected True or False"),
+        ({"prefetch_policy": 3}, "prefetch_policy: expected the name"),
+        ({"prefetch_policy": "never"}, "prefetch policies: expected one of best_effort"),
+        ({"prefetch_threshold_tokens": -1}, "prefetch_threshold_tokens: expected 0 or more"),
+        ({"prefetch_budget_tokens": -1}, "prefetch_budget_tokens: expected 0 or more"),
+        ({"prefetch_budget_tokens": 1.5}, "prefetch_budget_tokens: expected a whole number"),
+        ({"max_stores": -1}, "max_stores: expected 0 or more"),
+        ({"store_tries": "x"}, "store_tries: expected a whole number"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(CallerError, match=words):
+        Core(Config(1, (8,), **settings))  # type: ignore[arg-type]
+
+
+def test_a_core_without_host_pages_takes_no_storage() -> None:
+    rig = Rig(8)
+    with pytest.raises(CallerError, match="expected a core with host pages"):
+        rig.feed(StorageAttached())
+    with pytest.raises(CallerError, match="expected an attached storage, found none"):
+        rig.feed(DetachWanted())
+    rig.run(1, "ab")
+
+
+@pytest.mark.parametrize("pages", [-1, 5, True and 7, 1.0, None])
+def test_replies_of_wrong_sizes_are_refused(pages: object) -> None:
+    rig = Rig(16, 16, storage=True)
+    lookup = rig.lookup(1, "abcd")
+    with pytest.raises(CallerError, match="pages"):
+        rig.feed(LookupDone(lookup.flight, pages))  # type: ignore[arg-type]
+    fetch = rig.fetch(lookup, 4)
+    with pytest.raises(CallerError, match="pages"):
+        rig.feed(FetchDone(fetch.flight, pages))  # type: ignore[arg-type]
+    with pytest.raises(CallerError, match="expected a lookup in flight, found a fetch"):
+        rig.feed(LookupDone(fetch.flight, 0))
+    rig.feed(FetchDone(fetch.flight, 4))
+    with pytest.raises(CallerError, match="exactly once"):
+        rig.feed(FetchDone(fetch.flight, 4))
+
+
+@pytest.mark.parametrize("pages", [-1, 4, None, 0.5])
+def test_a_store_tells_of_no_more_pages_than_there_are(pages: object) -> None:
+    rig = Rig(32, 32, storage=True)
+    lookup = rig.lookup(1, "abc")
+    rig.feed(PrefetchLimitReached(1))
+    rig.feed(LookupDone(lookup.flight))
+    backup = next(one for one in rig.settle_passes(rig.admit(1)) if hasattr(one, "copies"))
+    (store,) = (one for one in rig.feed(BackupDone(backup.flight)) if isinstance(one, Store))
+    with pytest.raises(CallerError, match="pages"):
+        rig.feed(StoreDone(store.flight, pages))  # type: ignore[arg-type]
+    rig.feed(StoreDone(store.flight, 3))
