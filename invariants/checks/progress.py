@@ -93,7 +93,12 @@ class Progress(Check):
         turns, fresh = before.turns + 1, bool(book.tickets.fresh)
         if item.available >= item.needed and len(book.tickets.open) > len(book.tickets.fresh):
             return 0  # it may wait for a copy that began meanwhile
-        if item.after not in before.flights and item.after not in book.tickets.fresh:
+        after = book.tickets.open.get(item.after)
+        if (
+            after is not None
+            and item.after not in before.flights
+            and after not in book.tickets.fresh
+        ):
             return 0  # it waits for a copy that an eviction of somebody else began
         if not fresh or turns > before.most:
             self.fail(
