@@ -17,7 +17,7 @@ from hicache.core.eviction_policies.base import Facts, second_chance_of
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .base import NotSpecifiedError
+from .base import SpecMismatch
 from .books.story import brief, named_by
 from .orders import key_of_facts, number_of
 from .spec import second_chance
@@ -67,7 +67,7 @@ def _facts(copy: Copy) -> Facts:
 
 
 class Against:
-    """Observes one core. Raises NotSpecifiedError at the first difference. After each event it also
+    """Observes one core. Raises SpecMismatch at the first difference. After each event it also
     compares what no outcome tells: the pages that storage did not deliver, and the free and the
     available pages, the small queue and the ghost of one pool, of each in turn.
 
@@ -98,7 +98,7 @@ class Against:
         cache = self.lockstep.specification.cache
         known, others = sorted(cache.distrusted), sorted(view.distrusted)
         if known != others:
-            raise NotSpecifiedError(
+            raise SpecMismatch(
                 f"{SPEC_KIND}distrusted pages",
                 f"{brief(event)}\n    pages that storage did not deliver: expected {len(known)}, "
                 f"found {len(others)}",
@@ -108,7 +108,7 @@ class Against:
             if found not in expected:
                 pool = view.pool(tier, kind)
                 where = f"{name} {tier.name.lower()} pages of {pool.component}"
-                raise NotSpecifiedError(
+                raise SpecMismatch(
                     f"{SPEC_KIND}{name} pages",
                     f"{brief(event)}\n    {where}: expected {expected[0]}, found {found}",
                     [*named_by(event), About("pool", -1, int(tier), pool.component)],
@@ -144,7 +144,7 @@ def unspecified(config: Config) -> str:
     return f"policy {config.eviction_policy} declares no order of evictions"
 
 
-def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecifiedError:
+def _told(event: Event, difference: Differs, lockstep: Lockstep) -> SpecMismatch:
     """The failure, in the core's page and flight numbers."""
     expected, found = lockstep.in_numbers_of_core(difference.expected), difference.found
     whose = expected if expected is not None else found
@@ -156,4 +156,4 @@ def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecified
     about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
     text = "\n    ".join(lines)
     whom = list(dict.fromkeys(about))
-    return NotSpecifiedError(SPEC_KIND + kind, text, whom, difference.at, expected, found)
+    return SpecMismatch(SPEC_KIND + kind, text, whom, difference.at, expected, found)

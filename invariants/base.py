@@ -66,7 +66,7 @@ class Violation(AssertionError):
         return "\n".join(lines)
 
 
-class NotSpecifiedError(AssertionError):
+class SpecMismatch(AssertionError):
     """The core differs from the specification. kind: equal for differences of the same sort. at:
     index of the outcome that differs. expected, found: the outcomes, None where there is none."""
 

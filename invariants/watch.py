@@ -28,7 +28,7 @@ from .base import (
     SENTENCE,
     Broken,
     Check,
-    NotSpecifiedError,
+    SpecMismatch,
     Violation,
     check_names,
     load_check,
@@ -250,7 +250,7 @@ class Watch:
                 self.replay_command,
                 finding.about,
             ) from None
-        except NotSpecifiedError as found:
+        except SpecMismatch as found:
             self.violations += 1
             lines = self._told(found.about)
             raise Violation(

@@ -121,8 +121,8 @@ class Core:
                 f"{self._failure}"
             )
         return CallerError(
-            f"{type(event).__name__}: expected one call at a time, found one while another runs; "
-            "wait for its answer"
+            f"{type(event).__name__}: handle() was called while another call runs; wait for its "
+            "answer"
         )
 
 

@@ -269,8 +269,8 @@ class PrefixCache:
     def _check_outside(self) -> None:
         if self._owner == threading.get_ident():
             raise ClosedError(
-                "cache: expected a call after the one under way, found one from inside it, as of "
-                "a streamer or a stopping criterion; call it when generate has returned"
+                "cache: called from inside its own generate(), as by a streamer or a stopping "
+                "criterion; call it when generate has returned"
             )
 
 

@@ -25,7 +25,7 @@ from invariants.base import (
     LIVENESS,
     WRONG_BYTES,
     Deviation,
-    NotSpecifiedError,
+    SpecMismatch,
     Violation,
     load_check,
 )
@@ -321,7 +321,7 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(error.exit_code, error.check, text, at, about)
     if isinstance(error, hosted.HostCosts):
         return Failure(INVARIANT, "HOST-TIER", text, at, about)
-    if isinstance(error, NotSpecifiedError):
+    if isinstance(error, SpecMismatch):
         return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)

@@ -32,7 +32,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Key, Tier
 from invariants import spec
-from invariants.against import Against, NotSpecifiedError
+from invariants.against import Against, SpecMismatch
 from invariants.base import INVARIANT
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
@@ -315,7 +315,7 @@ def test_free_pages_are_compared_too() -> None:
     against.lockstep.specification = _Taking(CONFIG)
     against.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
     found = core.handle(MatchWanted(1))
-    with pytest.raises(NotSpecifiedError, match="free device pages of full: expected 4, found 6"):
+    with pytest.raises(SpecMismatch, match="free device pages of full: expected 4, found 6"):
         against.on_outcomes(MatchWanted(1), found, core.view)
 
 

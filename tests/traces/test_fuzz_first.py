@@ -16,7 +16,7 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
 from traces.cli import main
 from traces.executors import local
-from traces.executors.base import Manner
+from traces.executors.base import JobOptions
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result
 
@@ -68,7 +68,7 @@ def test_closing_ends_workers_within_a_sequence() -> None:
     def seeds() -> Iterator[int]:
         yield from range(4)
 
-    results: Any = local.run(endless, seeds(), 2, Manner(str))
+    results: Any = local.run(endless, seeds(), 2, JobOptions(str))
     assert next(results).seed == 0
     workers = list(results._workers)
     results.close()

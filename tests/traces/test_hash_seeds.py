@@ -12,7 +12,7 @@ import pytest
 from invariants.base import NONDETERMINISM
 from traces.cli import main
 from traces.executors import local
-from traces.executors.base import Manner
+from traces.executors.base import JobOptions
 from traces.fuzzing import double_run
 from traces.fuzzing.work import Result, Work
 from traces.mutants import planted_work
@@ -41,7 +41,7 @@ def hash_seed_of_worker(seed: int) -> Result:
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
-    manner = Manner(str, hash_seed=int(double_run.hash_seed() or 5))
+    manner = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
     results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
     found = list(results)
     results.close()

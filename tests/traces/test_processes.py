@@ -166,5 +166,5 @@ def test_a_lost_point_is_one_line(
     words = ["--device-pages", "400", "--host-bytes", "0,3.2GB", "--jobs", "2", "--limit", "20"]
     assert main(["size", "--host-only", *words]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "found that a worker was lost: it ended with exit code 7" in said
+    assert "a worker process died: it ended with exit code 7" in said
     assert "give --jobs 1 to do the same in one process, or fewer sizes" in said

@@ -309,8 +309,8 @@ def test_the_help_says_what_the_seed_draws(capsys: pytest.CaptureFixture[str]) -
         main(["replay", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "--seed N seed of what is random: arrivals that are drawn" in shown
-    assert "and the simulated device: in how many parts it copies" in shown
-    assert "changes the digest and hardly ever a printed figure" in shown
+    assert "the jitter of simulated copies" in shown
+    assert "changes the digest and rarely a printed figure" in shown
 
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -198,7 +198,7 @@ def run(options: Options, command: str) -> int:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
-    first = options.jobs or 0, executors.Manner(_lost, hash_seed=int(hash_seed() or seed))
+    first = options.jobs or 0, executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
     with closing(executor.run(work, _seeds(seed, options), *first)) as results:
         complete, lost = hunt(results, tally, files, options.canary, options.first)
         files.restore_missing(tally)

@@ -43,7 +43,7 @@ class Results(Protocol, Generic[_Done]):
 
 
 @dataclass(frozen=True)
-class Manner:
+class JobOptions:
     """How jobs are handed out.
 
     lost: the message for a lost worker, from a job that was under way, the number of jobs under
@@ -62,7 +62,7 @@ class Executor(Protocol):
     """One way to do jobs on several cores or machines."""
 
     def run(
-        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: Manner
+        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
     ) -> Results[Done]:
         """Yields the result of every job. A worker takes the next job when it is free.
 

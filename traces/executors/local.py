@@ -25,14 +25,14 @@ from ..terminal.workers import (
     how_ended,
     ignore_signals,
 )
-from .base import Done, Job, Manner, Results, WorkerLost
+from .base import Done, Job, JobOptions, Results, WorkerLost
 
 _POLL_S = 0.2  # how late Ctrl-C may be
 _PATIENCE_S = 5.0  # for the exit code of a worker that is gone
 
 
 def run(
-    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: Manner
+    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
 ) -> Results[Done]:
     workers = workers or cores()
     if workers == 1:
@@ -50,7 +50,7 @@ class _Workers(Generic[Job, Done]):
     """
 
     def __init__(
-        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: Manner
+        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
     ) -> None:
         self._most = workers
         self._manner = manner

@@ -13,13 +13,13 @@ from typing import Any
 
 import ray
 
-from .base import Done, Job, Manner, WorkerLost
+from .base import Done, Job, JobOptions, WorkerLost
 
 _POLL_S = 0.2
 
 
 def run(
-    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: Manner
+    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
 ) -> Generator[Done]:
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -43,7 +43,7 @@ def run(
         ray.shutdown()
 
 
-def _result(task: Any, job: Any, open_jobs: int, manner: Manner) -> Any:
+def _result(task: Any, job: Any, open_jobs: int, manner: JobOptions) -> Any:
     try:
         return ray.get(task)
     except ray.exceptions.RayTaskError as error:

@@ -95,7 +95,7 @@ def _until(
 def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None:
     """Plays all parts, and adds what they found. Ctrl-C and errors keep what is done."""
     begun = time.monotonic()
-    manner = executors.Manner(_lost, ahead=1)
+    manner = executors.JobOptions(_lost, ahead=1)
     run = executors.load(executors.LOCAL).run
     with counting("prove", "passes") as shown:
         try:

@@ -1,4 +1,4 @@
-"""Options that a run would not read: each is refused in one line that says what would read it.
+"""Options without effect: each is refused in one line that says what would read it.
 
 An option's row names what it needs; here is when a run has that. Only options that were given
 count, so their defaults are None in the record. Does not choose any value; see settings and pools.

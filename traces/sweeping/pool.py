@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hicache.core.errors import CallerError
 
 from ..executors import local
-from ..executors.base import Manner, WorkerLost
+from ..executors.base import JobOptions, WorkerLost
 from ..formats.base import Trace
 from ..outside import entries
 from ..replaying.options import ReplayOptions
@@ -54,7 +54,7 @@ def points(
         return
     with board(len(sizes)) as far:
         work = _Work(options, entries.given(), far)
-        manner = Manner(_lost, ahead=1, watch=lambda: progress(far.total()))
+        manner = JobOptions(_lost, ahead=1, watch=lambda: progress(far.total()))
         try:
             with closing(local.run(work, iter(enumerate(sizes)), jobs, manner)) as results:
                 yield from results
@@ -64,8 +64,8 @@ def points(
 
 def _lost(job: tuple[int, int], open_jobs: int, how_ended: str) -> str:
     return (
-        f"expected an answer of every process, found that a worker was lost: {how_ended}; give "
-        "--jobs 1 to do the same in one process, or fewer sizes"
+        f"a worker process died: {how_ended}; give --jobs 1 to do the same in one process, or "
+        "fewer sizes"
     )
 
 

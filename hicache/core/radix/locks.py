@@ -84,8 +84,8 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
 
 
 def lock_for_storage(state: State, node: Node) -> None:
-    """The node got a host copy of the backbone: fetches and stores that lock a host copy below or
-    beside it lock it too, and what is above it: when it landed, nothing below it was locked."""
+    """The node got a host copy of the backbone. Fetches and stores that lock a host copy below or
+    beside it extend their locks to it and to the path above it."""
     if not state.storage_flights:
         return
     below = node.children.values() if node.with_pages[Tier.HOST] else ()

@@ -110,8 +110,7 @@ class LoadOptions(OptionRecord):
         needs=(Need.HELD, Need.TIMED, Need.ARRIVALS),
     )
     request_rate: Fraction | None = option(
-        "requests per second that arrive on average, of those that wait for no other (default: "
-        "that of the trace)",
+        "mean arrival rate of first turns, in requests per second (default: that of the trace)",
         positive_ratio,
         "N",
         needs=(Need.HELD, Need.TIMED, Need.ARRIVALS),

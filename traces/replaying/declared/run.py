@@ -74,9 +74,9 @@ class RunOptions(OptionRecord):
         needs=(Need.HELD,),
     )
     seed: int | None = option(
-        "seed of what is random: arrivals that are drawn (--spread, --arrivals), and the simulated "
-        "device: in how many parts it copies, and how late (at most 5 us) the engine sees the end "
-        "of a copy, which changes the digest and hardly ever a printed figure (default: 0)",
+        "seed of what is random: arrivals that are drawn (--spread, --arrivals), and the jitter of "
+        "simulated copies (at most 5 us), which changes the digest and rarely a printed figure "
+        "(default: 0)",
         *COUNT_OR_0,
         needs=(Need.TIMED,),
     )
