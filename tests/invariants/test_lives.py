@@ -70,7 +70,6 @@ def test_a_request_that_ends_during_a_load(
 ) -> None:
     found = seen(*on_host(), interrupted(end, steps, then))
     assert found[name] >= 1
-    assert name in lives.names(("full",))
     assert not seen(*on_host(), interrupted("none", steps, then))[name]
 
 
@@ -107,10 +106,7 @@ def test_pages_come_free_between_two_growths() -> None:
 
 
 def test_every_combination_is_required_once_it_is_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = list(lives.names(("full",)))
-    assert len(set(names)) == len(names) >= 200
-    assert set(names) <= set(probes.expected())
-    one = names[7]
+    one = next(name for name in rates.measured("full") if name.startswith("aborted in its pass"))
     monkeypatch.setattr(rates, "table", lambda: {"full": {"": 1000, one: 900}})
     played = {"full": 400}
     assert probes.missed({}, played, ("full",)) == [one]

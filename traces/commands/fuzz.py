@@ -224,7 +224,7 @@ def run(options: Options, command: str) -> int:
                 result |= {"guards": guards.document(tally)} if options.reach else {}
                 write_json(options.json, result | {"conclusions": told})
         if options.rates and complete:
-            write_json(options.rates, rates.document(reached(tally), probes.expected()))
+            write_json(options.rates, rates.document(reached(tally)))
     return code
 
 

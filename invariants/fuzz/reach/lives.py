@@ -3,15 +3,14 @@
 A request can end while any of its actions is under way, and what it leaves behind (a load, a pass
 or a backup without a request) then meets evictions, flushes and other requests. Each combination
 has a name, "aborted in its pass and load, then device eviction". What follows is counted until the
-replies that were under way have come, but at least for LEAST events. The few combinations that the
-contract forbids have no name. Points are kept from events and outcomes alone. Does not count other
-states (see states), and does not check the core.
+replies that were under way have come, but at least for LEAST events. Points are kept from events
+and outcomes alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hicache.core.actions import (
@@ -51,33 +50,16 @@ LOOKING, FETCHING, JOINED = (
     "waiting for the prefetch of another",
 )
 PREFETCHING = (LOOKING, FETCHING, JOINED)
-WAITING = ("waiting", ARRIVING, COPYING, RESTARTED, *PREFETCHING)
 PASS, PASS_AND_LOAD, PASS_AFTER_LOAD = (
     "in its pass",
     "in its pass and load",
     "in its pass after its load",
 )
-IN_PASS = (PASS, PASS_AND_LOAD, PASS_AFTER_LOAD)
 _OPEN = ("", " in its load", " in a backup", " in its load and a backup")
 CHUNKS, DECODING = "between chunks", "decoding"
-BETWEEN = tuple(CHUNKS + one for one in _OPEN)
 GROWN, NOT_GROWN = "decoding after a growth", "decoding after a refused growth"
-IN_DECODE = (*(DECODING + one for one in _OPEN), GROWN, NOT_GROWN)
 _FAILED_LOAD, _FAILED_PASS = "restarted by its load", "restarted by its pass"
 FLUSH = "flush"
-_RARE = (  # a flush is refused until the request that loads has ended; fetches are short
-    (ARRIVING, FLUSH),
-    (FETCHING, FLUSH),
-    (FETCHING, "growth"),
-    (JOINED, FLUSH),
-)
-WAYS: dict[str, tuple[str, ...]] = {
-    "aborted": (*WAITING, *IN_PASS, *BETWEEN, *IN_DECODE),
-    "finished": IN_DECODE,
-    "retracted": (*BETWEEN, *IN_DECODE),
-    _FAILED_LOAD: (PASS_AND_LOAD,),
-    _FAILED_PASS: IN_PASS,
-}
 LOAD_REPLY, PASS_REPLY, BACKUP_REPLY = "reply of its load", "reply of its pass", "reply of a backup"
 PREFETCH_REPLY = "reply of its prefetch"
 FOLLOWS = ("device eviction", "host eviction", FLUSH, "admission", "growth")
@@ -85,26 +67,6 @@ AWAITED = "while another waits for its load"
 GROWTHS = "no page left at one growth, some at the next"
 LANDED_ABOVE = "backup landed under a load of a child of its node"
 _ENDS: dict[type, str] = {Aborted: "aborted", Finished: "finished", Retracted: "retracted"}
-
-
-def names(components: Sequence[str]) -> Iterator[str]:
-    """Yields the name of every combination, and of the other states that this module counts."""
-    for way, points in WAYS.items():
-        for point in points:
-            replies: tuple[str, ...] = ()
-            if "load" in point and point not in (ARRIVING, PASS_AFTER_LOAD) and way != _FAILED_LOAD:
-                replies += (LOAD_REPLY,)
-            if point in IN_PASS and way != _FAILED_PASS:
-                replies += (PASS_REPLY,)
-            if "a backup" in point:
-                replies += (BACKUP_REPLY,)
-            if point in PREFETCHING:
-                replies += (PREFETCH_REPLY,)
-            follows = [one for one in FOLLOWS if (point, one) not in _RARE]
-            yield from (f"{way} {point}, then {one}" for one in (*follows, *replies))
-        yield f"{way} {AWAITED}"
-    yield from (f"{name}: {GROWTHS}" for name in components)
-    yield LANDED_ABOVE
 
 
 @dataclass(slots=True)

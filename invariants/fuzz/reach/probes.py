@@ -8,7 +8,7 @@ check the core.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hicache.core.actions import (
     Admitted,
@@ -23,65 +23,32 @@ from hicache.core.actions import (
     Refused,
     Restarted,
 )
-from hicache.core.components.base import residency
 from hicache.core.config import Config
 from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from ...books.kinds import KNOWN
-from . import lives
-from .expected import ROWS
-from .expected_storage import ROWS as STORAGE_ROWS
 from .lives import Lives
-from .rare import RARE_WITH
-from .rates import owed
+from .rates import measured, owed
 from .states import States
 from .stored import Stored
 
 MISSED = 18
 _COPIES = (Load, Backup)
 _ANSWERS = (Matched, Granted, Restarted)
-ENOUGH = 20_000  # sequences in which every expected name must be reached
-NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
-    "any": lambda kinds: True,
-    "window": lambda kinds: "window" in kinds,
-    "state": lambda kinds: "state" in kinds,
-    "bounded": lambda kinds: "window" in kinds or "state" in kinds,
-    "both": lambda kinds: "window" in kinds and "state" in kinds,
-}
-
-
-def expected(*components: str) -> tuple[str, ...]:
-    """Names that a run with these components must reach; with no components given, all names."""
-    found: dict[str, None] = {}
-    kinds = [residency(name) for name in components or KNOWN]
-    for need, words, templates in (*ROWS, *STORAGE_ROWS):
-        if NEEDS[need](kinds):
-            for template in templates:
-                found.update(
-                    (template.replace("{}", word), None) for word in words.split() or ("",)
-                )
-    found.update((name, None) for name in lives.names(components or KNOWN))
-    rare = RARE_WITH.get(components, ())
-    return tuple(name for name in found if name not in rare)
 
 
 def unreached(seen: Mapping[str, int], components: Sequence[str] = ()) -> list[str]:
-    """Expected names that were not reached."""
-    return [name for name in expected(*components) if seen.get(name, 0) < 1]
+    """Measured names that were not reached."""
+    return [name for name in measured(*components) if seen.get(name, 0) < 1]
 
 
 def missed(
     seen: Mapping[str, int], played: Mapping[str, int], components: Sequence[str] = ()
 ) -> list[str]:
-    """Names that a run should have reached and did not.
-
-    After `ENOUGH` sequences these are all expected names, before that the names whose measured rate
-    requires it. played: number of sequences by components.
-    """
-    every = sum(played.values()) >= ENOUGH
-    return [name for name in unreached(seen, components) if every or owed(name, played)]
+    """Names that a run should have reached and did not. played: number of sequences by
+    components."""
+    return [name for name in unreached(seen, components) if owed(name, played)]
 
 
 class Probes:
