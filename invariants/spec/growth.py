@@ -162,13 +162,14 @@ def where_others_start(cache: Cache, request: Request, start: int, end: int) -> 
 
 def where_it_ends(cache: Cache, request: Request, pages: int, tokens: int) -> list[int]:
     """The page depths at which an ending request can make boundaries: where it has every state;
-    without states, the end of what it committed."""
+    without states, the end of its key, whose last page may be partly filled."""
+    if not cache.stateful:
+        return [pages] if pages else []
     size = cache.config.page_size
     depths = set(range(size, min(tokens, pages * size) + 1, size))
     for kind in cache.stateful:
         depths.intersection_update(request.states[kind])
-    found = sorted(depth // size for depth in depths)
-    return found if cache.stateful else found[-1:]
+    return sorted(depth // size for depth in depths)
 
 
 def _states_to_store(cache: Cache, request: Request, end: int) -> list[tuple[int, int, int]]:

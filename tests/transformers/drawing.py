@@ -95,7 +95,9 @@ class Play:
                 self.seen["refused"] += 1
                 return
         apart = (found.float() - wanted).abs().max() / wanted.std()
-        rough = torch.bfloat16 if world.autocast is not None else self._dtype
+        # with "medium" some processors multiply in half precision
+        half = world.autocast is not None or bool(world.state["precision"])
+        rough = torch.bfloat16 if half else self._dtype
         if not bool(apart < APART[rough]):
             raise Wrong(f"prompt {number}, {float(apart):.2g} apart, state {world.state}")
         if chance > 0.95:
