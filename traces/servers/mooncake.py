@@ -19,7 +19,7 @@ from .base import HOST, Server, free_ports, refuse_taken, spawn
 SUMMARY = "a Mooncake master and one client that holds values (package mooncake)"
 _INSTALL = "pip install 'hicache[mooncake]' (and the Debian packages libibverbs1 and libnuma1)"
 _LEASE = "500ms"  # for so long a value that was read is not evicted
-_CLIENT_S = 5  # after so long the master forgets a client that died, and its values
+_CLIENT_S = 30  # after so long the master forgets a client that died, with its values
 
 
 def launch(port: int, folder: Path, size_bytes: int) -> Server:
