@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import pytest
 
 from sim.fleet.fleet import Fleet
 from sim.fleet.ledger import Ledger
-from traces.cli import main
+from traces.cli import main, parse
+from traces.replaying import modes
+from traces.replaying.builtin import opened
+from traces.replaying.options import ReplayOptions
+from traces.replaying.settings import resolve
 
 DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
 SMALL = ["--device-pages", "60", "--host-pages", "60"]
@@ -222,3 +227,17 @@ def test_the_report_has_a_row_for_each_replica(
     assert max(map(len, out.splitlines())) <= 80
     assert main(["replay", turns, *SMALL, "--replicas", "2", "--mode", "hits"]) == 0
     assert "1  mixed" in capsys.readouterr().out
+
+
+def test_what_capped_a_hit_is_known_of_the_requests_of_every_replica(turns: str) -> None:
+    storage = "sim:read=1GB/s,write=1GB/s,latency=200us"
+    words = ["replay", turns, *SMALL, "--replicas", "2", "--storage", storage, "--check", "off"]
+    _, given = parse(words)
+    assert isinstance(given, ReplayOptions)
+    options, trace = opened(given)
+    settings, paged = resolve(options, trace)
+    run = modes.run(trace, paged, settings, None, time.perf_counter())
+    assert run.history is not None
+    assert run.fleet is not None
+    assert set(run.fleet.choices.values()) == {0, 1}
+    assert set(run.history.caps) == set(run.account.all_served().tolist())
