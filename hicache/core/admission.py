@@ -108,8 +108,9 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
         raise CallerError(f"request {request.id}: its prompt of {request.length} is computed")
     check_chunk(event.chunk)
     start, end = request.computed_tokens, min(request.computed_tokens + event.chunk, request.length)
-    short = any(reachable_end(state, request, one, end) < end for one in state.bounded)
-    release_behind(state, request, start, exactly=short)
+    release_behind(state, request, start)
+    if any(reachable_end(state, request, one, end) < end for one in state.bounded):
+        release_behind(state, request, start, exactly=True)
     state.touched_requests[request.id] = None
     for index in state.bounded:
         end = reachable_end(state, request, index, end)
