@@ -178,7 +178,7 @@ class Book:
         self.storage.write(self.tickets.fresh)
         self.storage.hear(event, outcomes, self.answered)
         self._advance_clock(outcomes)
-        self.wants.hear(event, view)
+        self.wants.hear(view)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()

@@ -13,7 +13,7 @@ that must be cached. A state counts as the last position of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hicache.core.components import mamba, swa
@@ -82,8 +82,3 @@ def kinds_of(config: Config) -> tuple[Kind, ...]:
 def interval_of(config: Config) -> int:
     """Tokens between depths that can be a boundary of every component."""
     return max(kind.interval for kind in kinds_of(config))
-
-
-def needs_of(kinds: Sequence[Kind], whole_path: bool) -> tuple[int, ...]:
-    """Returns, per component, the positions above a boundary that a hit uses."""
-    return tuple(EVERYTHING if whole_path else kind.need for kind in kinds)

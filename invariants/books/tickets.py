@@ -295,11 +295,6 @@ class TicketBook:
                 return ticket
         return None
 
-    def was_flushed(self, flight: FlightId) -> bool:
-        """Whether the tree was flushed since this load or backup began, or it is not open."""
-        ticket = self.open.get(flight)
-        return ticket is None or not ticket.pins
-
     def unpin_all(self) -> None:
         """Releases all pins and locks: a flush has removed the tree."""
         for ticket in self.open.values():

@@ -8,17 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hicache.core.events import (
-    BackupDone,
-    Event,
-    FetchDone,
-    Finished,
-    LoadDone,
-    PinWanted,
-    PrefillDone,
-    Retracted,
-    UnpinWanted,
-)
 from hicache.core.types import Pages, PinId
 from hicache.core.view import CoreView
 
@@ -26,17 +15,6 @@ from .nodes import NodeBook
 from .pages import PageBook
 from .requests import tags_of
 from .tags import Tags
-
-_CHANGE = (
-    BackupDone,
-    FetchDone,
-    Finished,
-    LoadDone,
-    PinWanted,
-    PrefillDone,
-    Retracted,
-    UnpinWanted,
-)
 
 
 @dataclass
@@ -72,10 +50,8 @@ class WantBook:
         for pin in self.pins.values():
             pin.held, pin.locked = 0, []
 
-    def hear(self, event: Event, view: CoreView) -> None:
+    def hear(self, view: CoreView) -> None:
         """Files the pins that this operation took, gave up, or extended."""
-        if type(event) not in _CHANGE or not (self.pins or view.pins):
-            return
         for number in [number for number in self.pins if number not in view.pins]:
             pin = self.pins.pop(number)
             self._add(pin, -1)

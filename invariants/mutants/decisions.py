@@ -19,7 +19,6 @@ from ..fuzz.play import Outcome, replay
 from ..fuzz.tapes.tape import Tape
 from .steps import Steps, limited
 
-VIEW = "hicache.core.view"
 NOTE = "decisions"  # note of a tape: its digest on this version of the core
 _FILE = 1 << 14  # upper bound of the lines of a file
 _OPS = load()

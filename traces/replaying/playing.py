@@ -20,7 +20,7 @@ from sim.fleet.fleet import Fleet, FleetResult, digest_of
 from sim.fleet.options import FleetOptions
 from sim.fleet.routers.base import reads_events
 from sim.recorder import Recorder
-from sim.replica import KV_EVENTS, TimedResult
+from sim.replica import KV_EVENTS, LinkUse, TimedResult
 from sim.rounds import RoundOptions
 from sim.storage.contents import Contents
 from sim.storage.immediate import ImmediateStore
@@ -104,12 +104,8 @@ def _timed(played: Play, shown: Shown) -> Run:
     run = replace(
         _run(played, views, interrupted, result.digest),
         transfers={
-            "d2h": Transfer(
-                sum(one.d2h.bytes for one in parts), sum(one.d2h.busy_ns for one in parts)
-            ),
-            "h2d": Transfer(
-                sum(one.h2d.bytes for one in parts), sum(one.h2d.busy_ns for one in parts)
-            ),
+            "d2h": _moved([one.d2h for one in parts]),
+            "h2d": _moved([one.h2d for one in parts]),
         },
         checks=team.checks(
             settings,
@@ -126,6 +122,10 @@ def _timed(played: Play, shown: Shown) -> Run:
     digests = [one.digest for one in parts]
     whole, paged, choices = played.whole, played.paged, result.choices
     return with_fleet(run, whole, paged, played.fleet, team, choices, digests, result)
+
+
+def _moved(links: Sequence[LinkUse]) -> Transfer:
+    return Transfer(sum(one.bytes for one in links), sum(one.busy_ns for one in links))
 
 
 def _world(played: Play, report: Callable[[int], None]) -> World | Fleet:

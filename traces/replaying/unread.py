@@ -24,7 +24,6 @@ SIMULATED = "sim"
 WEIGHTED = "prefix_aware"
 # what a run must have: a point of a sweep without it is not the same with the option left out
 _HARD = (Need.ALONE, Need.LINK)
-_FLEET = ("replicas", "prefill_replicas", "decode_replicas")
 
 
 class Unread(CallerError):

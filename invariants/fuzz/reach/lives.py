@@ -49,7 +49,6 @@ LOOKING, FETCHING, JOINED = (
     "waiting for its fetch",
     "waiting for the prefetch of another",
 )
-PREFETCHING = (LOOKING, FETCHING, JOINED)
 PASS, PASS_AND_LOAD, PASS_AFTER_LOAD = (
     "in its pass",
     "in its pass and load",
@@ -80,7 +79,7 @@ class _Life:
     loaded: bool = False
     running: int = 0  # its pass
     prefetch: int = 0  # the lookup or fetch that it waits for
-    prefetching: str = ""  # which of PREFETCHING that is
+    prefetching: str = ""  # LOOKING, FETCHING or JOINED
     backups: set[int] = field(default_factory=set)
     growth: str = ""
     scarce: set[int] = field(default_factory=set)  # components without a page at its growth
