@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hicache.core import registry
+from hicache.core import entries
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.errors import About
@@ -40,10 +40,10 @@ def lockstep_of(config: Config) -> Lockstep | None:
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
     if writes is None:
-        told = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+        told = entries.load(entries.WRITE_POLICIES, config.write_policy).policy()
         writes = Writes(told.threshold, told.on_evict, not told.contiguous)
     if waits is None:
-        waits = registry.load(registry.PREFETCH_POLICIES, config.prefetch_policy).policy().waits
+        waits = entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy).policy().waits
     return Lockstep(config, Policies(writes, order, waits))
 
 
@@ -52,7 +52,7 @@ def _order(name: str) -> Order | None:
     if it declares nothing."""
     if name in ORDERS:
         return ORDERS[name]
-    policy = registry.load(registry.EVICTION_POLICIES, name).policy()
+    policy = entries.load(entries.EVICTION_POLICIES, name).policy()
     queues, key = second_chance_of(policy), key_of_facts(policy)
     if queues is not None:
         return Order(lambda copy: (copy.place,), policy.whole_path, Queues(*queues))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from hicache import registry
 from hicache.compiled import finder
 from hicache.compiled.modules import compiled_files
-from hicache.core import registry
 from traces.commands.base import COMMANDS
 
 _HANDLER = signal.getsignal(signal.SIGINT)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import traces.commands.shrink
-from hicache.core import registry
+from hicache import registry
 from invariants.base import check_names, load_check
 from sim.hardware import profile
 from traces.cli import main

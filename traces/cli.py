@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from textwrap import fill
 from typing import cast
 
+from hicache import registry
 from hicache.compiled import finder
-from hicache.core import registry
 from hicache.core.errors import CallerError, CoreBug
 from hicache.version import VERSION
 

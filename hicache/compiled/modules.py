@@ -31,7 +31,7 @@ _FILES = (
     "sim/content.py",
     "sim/recorder.py",
 )
-_LEFT = ("hicache/core/errors.py", "hicache/core/registry.py")
+_LEFT = ("hicache/core/errors.py", "hicache/core/entries.py")
 
 
 def compiled_files(root: Path) -> list[str]:

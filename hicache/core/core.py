@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from . import admission, registry
+from . import admission, entries
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
 from .components.base import UNBOUNDED, Component
@@ -220,10 +220,10 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        registry.load(registry.COMPONENTS, name).component(config) for name in config.components
+        entries.load(entries.COMPONENTS, name).component(config) for name in config.components
     ]
     _check_components(config, made)
-    writes = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+    writes = entries.load(entries.WRITE_POLICIES, config.write_policy).policy()
     if config.exchange_pages and (writes.contiguous or not writes.on_evict):
         raise CallerError(
             "exchange_pages: expected a write policy that copies on eviction, found "
@@ -237,9 +237,9 @@ def _new_state(config: Config) -> State:
     state = State(
         config,
         tuple(made),
-        registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
+        entries.load(entries.EVICTION_POLICIES, config.eviction_policy).policy(),
         writes,
-        registry.load(registry.PREFETCH_POLICIES, config.prefetch_policy).policy(),
+        entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy).policy(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ._checkpoints import PRECISIONS, checkpoint

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import ComponentSettings
 from hicache.core.config import Config
 from hicache.core.errors import CallerError

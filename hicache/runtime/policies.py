@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.eviction_policies.base import EvictionPolicy
 from hicache.core.prefetch_policies.base import PrefetchPolicy

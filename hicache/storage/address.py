@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from .base import Address, Storage, StorageOptions

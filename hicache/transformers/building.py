@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components import mamba, swa
 from hicache.core.components.base import ComponentSettings
 from hicache.core.config import Config

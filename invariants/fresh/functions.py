@@ -24,7 +24,7 @@ LEFT_OUT = {
     "hicache.core.ledger:Pool._pages": _TEXT,
     "hicache.core.ledger:Pool._expect": _TEXT,
     "hicache.core.components.base": _FINDS_FILES,
-    "hicache.core.registry": _FINDS_FILES,
+    "hicache.core.entries": _FINDS_FILES,
     "hicache.core.core:Core._not_now": _NOT_PLAYED,
     "hicache.core.events:Arrived.from_tokens": _NOT_PLAYED,
     "hicache.core.events:Finished.from_tokens": _NOT_PLAYED,

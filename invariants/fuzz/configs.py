@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core

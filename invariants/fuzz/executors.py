@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from .draws import Draws

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import (
     Action,
     Admitted,

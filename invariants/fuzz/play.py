@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Refused
 from hicache.core.errors import About, CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, Finished

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.config import Config
 
 from ..books.kinds import KNOWN

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components import full, mamba, swa
 from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import known, residency
 from hicache.core.errors import CallerError
 from hicache.core.eviction_policies.base import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import _file

@@ -9,7 +9,7 @@ import json
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.files import once, show, text_of
 

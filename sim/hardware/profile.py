@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import measured

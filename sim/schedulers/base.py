@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from hicache.core import registry
+from hicache import registry
 
 from ..workload import Job
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.models import WEIGHT_BITS, ModelDescription
 

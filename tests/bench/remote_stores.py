@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hicache.core import registry
+from hicache import registry
 from hicache.storage.address import BACKENDS, open_storage, parse
 from hicache.storage.base import Storage, StorageOptions
 from hicache.storage.buffers import address_of

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from tests.patience import PATIENCE_S
 from traces.cli import main, parse
 from traces.commands.base import COMMANDS, Command
@@ -36,7 +36,8 @@ LEAST = {
 }
 # Nothing of what `hicache --help` loads knows a command.
 LIGHT = {
-    *("hicache", "hicache.core", "hicache.core.errors", "hicache.core.registry"),
+    *("hicache", "hicache.core", "hicache.core.entries", "hicache.core.errors"),
+    *("hicache.registry",),
     *("hicache.version", "traces.start"),
     *("hicache.compiled", "hicache.compiled.finder", "hicache.compiled.modules"),
     *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Matched
 from hicache.core.components import swa
 from hicache.core.components.base import (

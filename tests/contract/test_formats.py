@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from tests.tokenizer import tiny_tokenizer
 from traces.formats._open import FORMATS, parse

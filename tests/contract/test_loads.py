@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hicache.core import registry
+from hicache import registry
 from traces.loads.base import LOADS, NS_PER_S, Arrivals, load
 
 NAMES = registry.stems(LOADS)

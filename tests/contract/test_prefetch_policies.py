@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Abandoned, Admitted, Prefetched, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 

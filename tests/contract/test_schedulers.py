@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache.core import registry
+from hicache import registry
 from invariants.contracts.schedulers import wrong
 from sim.options import EngineOptions
 from sim.schedulers.base import Scheduler, make

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.storage.address import backend
 from hicache.storage.base import Status, Storage, Value
 from tests.patience import PATIENCE_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.storage.address import BACKENDS, schemes
 from hicache.storage.base import Status, Storage
 from hicache.storage.verified import Verified

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache import models
-from hicache.core import registry
+from hicache import models, registry
 from hicache.core.errors import CallerError
 from hicache.models import TINY, ModelDescription
 from invariants.contracts.times import wrong

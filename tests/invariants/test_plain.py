@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Outcome, Refused
 from hicache.core.components.base import Shape, known, settings_for
 from hicache.core.config import Config

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Backup, Copy, Evicted, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core

@@ -26,8 +26,8 @@ from hicache import (
     add_eviction_policy,
     add_prefetch_policy,
     add_write_policy,
+    registry,
 )
-from hicache.core import registry
 from hicache.core.events import Reply
 from hicache.core.eviction_policies.lru import policy as lru
 from hicache.runtime.controller import ControllerOptions

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, Storage, StorageOptions, Value

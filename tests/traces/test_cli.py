@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Outcome
 from hicache.core.core import Core
 from hicache.core.errors import CoreBug

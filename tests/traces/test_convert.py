@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from hicache.core import registry
+from hicache import registry
 from tests.conversation import beside
 from traces.cli import main
 from traces.commands import convert

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.config import Config
 from traces.curves import replay, runs, tiers
 from traces.curves.distances import lru_curve

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from sim.workload import Job
 from traces.formats import _chains

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from tests.conversation import beside
 from tests.tokenizer import tiny_tokenizer

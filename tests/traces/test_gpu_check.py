@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.types import Tier
 from hicache.devices._accelerator import unusable
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream

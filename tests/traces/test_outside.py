@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.eviction_policies.lru import Lru
 from traces import cli
 from traces.outside import entries

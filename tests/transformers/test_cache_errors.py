@@ -29,7 +29,7 @@ from transformers import (
     XLNetConfig,
 )
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import DeviceOptions
 from hicache.transformers import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hicache.core import registry
+from hicache import registry
 from invariants.prove.families import base
 
 

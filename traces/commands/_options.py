@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from hicache.core import registry
+from hicache import registry
 
 from ..executors import base as executors
 from ..formats.base import Trace

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TextIO
 
-from hicache import models
-from hicache.core import registry
+from hicache import models, registry
 from hicache.devices.base import Direction
 from hicache.memory.pieces import CopyShape, copy_shapes
 from sim.hardware import measured

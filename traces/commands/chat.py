@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hicache import transformers
-from hicache.core import registry
+from hicache import registry, transformers
 from hicache.core.errors import CallerError
 from hicache.version import VERSION
 

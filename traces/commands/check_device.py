@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import hicache.models as models
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Inspectable
 from hicache.memory.host import check_node

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from sim.fitted import factors as fitted
 from sim.times.base import DEFAULT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hicache.core import registry
+from hicache import registry
 
 from ..formats._open import FORMATS
 from ..terminal.options import OptionRecord

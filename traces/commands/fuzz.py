@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.against import AGAINST, SPEC
 from invariants.fuzz.device import real

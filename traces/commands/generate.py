@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS

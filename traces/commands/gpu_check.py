@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..devices.gpu_checks.base import Outcome, Settings

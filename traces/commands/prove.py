@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz.executors import ModelSettings, models
 from invariants.watch import Level

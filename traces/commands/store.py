@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Self
 
-from hicache.core import registry
+from hicache import registry
 
 from ..storing import base
 from ..terminal.options import OptionRecord

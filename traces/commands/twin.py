@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hicache import models
-from hicache.core import registry
+from hicache import models, registry
 from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError

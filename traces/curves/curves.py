@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace, need_identity

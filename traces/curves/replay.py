@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hicache.core import registry
+from hicache import registry
 
 from ..formats.base import Paged
 from .policies.base import Policy, leading

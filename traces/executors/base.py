@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from hicache.core import registry
+from hicache import registry
 
 from ..terminal.extras import not_installed
 from ..terminal.workers import cores

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import _blocks

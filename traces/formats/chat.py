@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import base

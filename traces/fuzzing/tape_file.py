@@ -10,7 +10,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import known
 from hicache.core.config import Config
 from hicache.core.errors import CallerError

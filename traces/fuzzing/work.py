@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hicache.core import registry
+from hicache import registry
 from invariants.against import SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants

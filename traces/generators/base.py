@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol, cast
 
-from hicache.core import registry
+from hicache import registry
 from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.formats.native import header

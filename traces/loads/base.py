@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hicache.core import registry
+from hicache import registry
 
 LOADS = "traces.loads"
 RECORDED = "recorded"

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.contracts import eviction_policies, schedulers, times, write_policies
 

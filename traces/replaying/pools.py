@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import zip_longest
 
 import hicache.models as models
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.core.write_policies.base import WritePolicy

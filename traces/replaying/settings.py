@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError

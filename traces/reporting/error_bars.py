@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core import registry
+from hicache import registry
 
 from ..expected import table
 from ..expected.nearest import Asked, Expected, expected_error

@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 
 from ..curves.distances import Curve
 from ..replaying.declared.needs import Need

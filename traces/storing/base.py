@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Protocol, cast
 
-from hicache.core import registry
+from hicache import registry
 
 from ..terminal.options import OptionRecord
 

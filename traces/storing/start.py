@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..servers.base import SERVERS, Kind, Server

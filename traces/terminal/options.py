@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Self
 
-from hicache.core import registry
+from hicache import registry
 
 Unbounded = Literal["unbounded"]
 UNBOUNDED: Unbounded = "unbounded"

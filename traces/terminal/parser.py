@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from .options import WITHOUT_SPACES, is_size

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
-from .. import registry
+from .. import entries
 from ..errors import CallerError
 from ..types import Pages
 
@@ -118,7 +118,7 @@ def known() -> tuple[str, ...]:
     kinds = get_args(Residency)
     return tuple(
         sorted(
-            registry.stems(registry.COMPONENTS), key=lambda one: (kinds.index(residency(one)), one)
+            entries.stems(entries.COMPONENTS), key=lambda one: (kinds.index(residency(one)), one)
         )
     )
 
@@ -132,7 +132,7 @@ def settings_for(names: Iterable[str], shape: Shape) -> tuple[ComponentSettings,
 def _module(name: str) -> Any:
     """The component's file. Raises CallerError, with its name, if it cannot be imported."""
     try:
-        return registry.load(registry.COMPONENTS, name)
+        return entries.load(entries.COMPONENTS, name)
     except CallerError:
         raise
     except Exception as error:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from hicache.core import registry
+from hicache import registry
 
 from ..kinds import Kinds
 

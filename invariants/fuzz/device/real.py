@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.components.base import residency
 from hicache.core.config import Config
 from hicache.core.errors import About, CallerError

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 
 from ...planted.base import Bug, Function, declared, planting
 

@@ -24,7 +24,7 @@ from transformers import (
     logging,
 )
 
-from hicache.core import registry
+from hicache import registry
 
 FAMILIES = "invariants.prove.families"
 VOCABULARY = 97

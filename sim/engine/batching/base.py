@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hicache.core import registry
+from hicache import registry
 
 from ...engine_profiles.base import BATCHING
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from hicache.core import registry
+from hicache import registry
 
 from ...engine_profiles.base import RESERVES
 from ..sequence import Sequence

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.types import Tier
 
 from ..loads import Loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hicache.core import registry
+from hicache import registry
 from hicache.transformers.dtypes import DTYPES
 from invariants.prove import cold
 from invariants.prove.families import base

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.events import Flushed
 from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS

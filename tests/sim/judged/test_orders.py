@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.actions import Evicted
 from hicache.runtime.encoding import add_words
 from invariants.contracts.schedulers import wrong

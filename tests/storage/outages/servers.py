@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from hicache.core import registry
+from hicache import registry
 from hicache.storage.base import Storage
 from hicache.storage.breaker import Breaker
 from hicache.storage.verified import Verified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core import registry
+from hicache import registry
 
 from ...terminal.extras import not_installed
 from ...terminal.progress import progress

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hicache.core import registry
+from hicache import registry
 from hicache.core.types import Tier
 from sim.options import EngineOptions
 

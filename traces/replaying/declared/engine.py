@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from hicache import models
-from hicache.core import registry
+from hicache import models, registry
 from hicache.core.errors import CallerError
 from sim import engine_profiles
 from sim.hardware import measured

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hicache.core import registry
+from hicache import registry
 
 from ...loads.base import LOADS, Arrivals, load
 from ...terminal import options as read

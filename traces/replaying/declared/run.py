@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hicache.core import registry
+from hicache import registry
 from invariants.watch import Level
 
 from ...outside.entries import entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from hicache.core import registry
+from hicache import registry
 from sim.storage.options import StoreOptions
 
 from ...terminal.options import (

@@ -1,0 +1,85 @@
+"""The core's components and policies by name: a folder is a registry, a file an entry.
+
+An entry is imported only when it is asked for. Users may add entries of their own for the life of
+the process. What an entry must contain, the code that uses it knows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from typing import Any
+
+from .errors import CallerError, unknown
+
+COMPONENTS = "hicache.core.components"
+EVICTION_POLICIES = "hicache.core.eviction_policies"
+WRITE_POLICIES = "hicache.core.write_policies"
+PREFETCH_POLICIES = "hicache.core.prefetch_policies"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_added: dict[str, dict[str, Any]] = {}  # [package][name]
+
+
+def names(package: str) -> list[str]:
+    """The names of a package's entries, sorted: its modules, except `base` and those that begin
+    with an underscore, and the entries that were added."""
+    paths = importlib.import_module(package).__path__
+    found = [module.name for module in pkgutil.iter_modules(paths)]
+    own = [name for name in found if name != "base" and not name.startswith("_")]
+    return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
+
+
+def stems(package: str) -> list[str]:
+    """The names as Python spells them, with underscores."""
+    return sorted(name.replace("-", "_") for name in names(package))
+
+
+def spellings(package: str) -> list[str]:
+    """The names as users spell them: policies with underscores, all others with hyphens."""
+    own = package in (EVICTION_POLICIES, WRITE_POLICIES, PREFETCH_POLICIES)
+    return stems(package) if own else names(package)
+
+
+def has(package: str, name: str) -> bool:
+    """Whether the package has an entry of this name."""
+    return _NAME.fullmatch(name) is not None and _spelled(name) in names(package)
+
+
+def load(package: str, name: str) -> Any:
+    """The module of an entry, or the entry that was added under this name. Raises CallerError for
+    an unknown name."""
+    stem = name.replace("-", "_")
+    added = _added.get(package, {}).get(stem)
+    if added is not None:
+        return added
+    if not has(package, name):
+        raise unknown(kind(package), name, spellings(package))
+    return importlib.import_module(f"{package}.{stem}")
+
+
+def add(package: str, name: str, entry: Any) -> None:
+    """Add an entry of the user for the life of this process. entry: an object with the attributes
+    that a module of the package has. Raises CallerError if the name is not legal or is that of a
+    file in the folder."""
+    added, stem = _added.setdefault(package, {}), name.replace("-", "_")
+    if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
+        taken = ", ".join(spellings(package))
+        raise CallerError(
+            f"{kind(package)}: expected a name in lower case that none of {taken} has, found "
+            f"{name!r}; rename it"
+        )
+    added[stem] = entry
+
+
+def remove(package: str, name: str) -> None:
+    """Remove an entry that was added. Does nothing if there is none."""
+    _added.get(package, {}).pop(name.replace("-", "_"), None)
+
+
+def kind(package: str) -> str:
+    return package.rpartition(".")[2].replace("_", " ")
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")

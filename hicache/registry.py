@@ -1,0 +1,115 @@
+"""The entries of every folder of the project by name, for whoever takes names from a user.
+
+`hicache.core.entries` finds and imports entries. Added here: the errors that name an option or an
+extra to install, the summary of an entry that is not imported, and whose code an error is from.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import traceback
+from typing import Any
+
+from .core import entries
+from .core.entries import (
+    COMPONENTS,
+    EVICTION_POLICIES,
+    PREFETCH_POLICIES,
+    WRITE_POLICIES,
+    add,
+    has,
+    kind,
+    names,
+    remove,
+    spellings,
+    stems,
+)
+from .core.errors import CallerError, CoreBug, closest, unknown
+
+__all__ = [
+    "COMPONENTS",
+    "EVICTION_POLICIES",
+    "PREFETCH_POLICIES",
+    "WRITE_POLICIES",
+    "add",
+    "closest",
+    "kind",
+    "names",
+    "remove",
+    "spellings",
+    "stems",
+    "unknown",
+]
+
+SCHEDULERS = "sim.schedulers"
+ROUTERS = "sim.fleet.routers"
+TIMES = "sim.times"
+# Folders to which a user may add an entry, with the option that adds it.
+OPEN = {
+    EVICTION_POLICIES: "--eviction path.py:Name",
+    WRITE_POLICIES: "--write-policy path.py:Name",
+    SCHEDULERS: "--scheduler path.py:Name",
+    TIMES: "--times path.py:Name",
+}
+_PROJECT = ("hicache.", "sim.", "invariants.", "traces.")
+OUTSIDE = "outside_"  # the modules of users' files are named so
+
+
+def load(package: str, name: str) -> Any:
+    """The module of an entry, or the entry that was added under this name. Raises CallerError for
+    an unknown name."""
+    if not has(package, name):
+        raise missing(package, name)
+    return entries.load(package, name)
+
+
+def blamed(error: Exception) -> str:
+    """Where an entry of the user, or a library that it called, raised the error; else empty."""
+    steps = [
+        (frame.f_globals.get("__name__", ""), frame.f_code, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    known = [step for step in steps if step[0].startswith((OUTSIDE, *_PROJECT))]
+    if not known or not known[-1][0].startswith(OUTSIDE):
+        return ""
+    _, code, line = known[-1]
+    return (
+        f"{code.co_filename}, line {line}, {code.co_qualname}: expected no exception, found "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def summary(package: str, name: str) -> str:
+    """The SUMMARY of an entry."""
+    return constant(package, name, "SUMMARY")
+
+
+def constant(package: str, name: str, constant: str) -> str:
+    """A constant of an entry, one line in double quotes, read without importing the entry.
+
+    Raises CoreBug if the entry has none."""
+    text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
+    found = re.search(rf'^{constant} = "(.*)"$', text, re.MULTILINE)
+    if found is None:
+        raise CoreBug(f"{package}.{name} has no {constant}")
+    return found[1]
+
+
+def missing(package: str, name: str) -> CallerError:
+    """The error for a name that is not in the package."""
+    known = spellings(package)
+    hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
+    return CallerError(f"{unknown(kind(package), name, known)}{hint}")
+
+
+def uninstalled(package: str, name: str, error: ImportError) -> CallerError:
+    """The error for an entry whose library is not installed. The folder's name is the extra's.
+
+    Raises the error itself if one of the project's own modules is missing."""
+    if (error.name or "").startswith(tuple(one.rstrip(".") for one in _PROJECT)):
+        raise error
+    extra = kind(package)
+    return CallerError(
+        f"{extra}: expected what {name} needs, found: {error}; pip install 'hicache[{extra}]'"
+    )
