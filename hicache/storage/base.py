@@ -157,9 +157,9 @@ class Storage(ABC):
         """What was wrong when the store was opened, for a person to read; empty if nothing."""
         return ""
 
-    def look(self) -> int:
-        """Look after the store although nobody calls it: one whose calls hang counts as out.
-        Returns how often it was out and came back. Optional; 0 here. Never blocks."""
+    def poll(self) -> int:
+        """Counts a store whose calls hang as out, and tries one that is out again, although nobody
+        calls it. Returns how often it was out and came back. Optional; 0 here. Never blocks."""
         return 0
 
     @property

@@ -126,7 +126,7 @@ class Breaker(Storage):
         figures = {} if self.out else self.store.stats()
         return figures | {"outages": self.outages, "calls_refused": self.refused}
 
-    def look(self) -> int:
+    def poll(self) -> int:
         with self._lock:
             self._judge_hanging()
         self._probe_if_due()

@@ -88,8 +88,8 @@ class Verified(Storage):
     def stats(self) -> dict[str, int | float | str]:
         return self.store.stats() | {"corrupt": self.corrupt}
 
-    def look(self) -> int:
-        return self.store.look()
+    def poll(self) -> int:
+        return self.store.poll()
 
     @property
     def losses(self) -> Losses:

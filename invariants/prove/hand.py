@@ -41,10 +41,10 @@ from invariants.watch import Watch
 
 from .culprit import Culprit, Read, culprit
 from .memory import FreedPages, Memory
+from .model_tokens import model_tokens
 from .oracle import Verdict
 from .shelf import StoredShelf
 from .subjects import Subject
-from .words import words
 
 RULE = "LOGITS: A pass over cached pages gives the logits of a run without a cache."
 
@@ -244,7 +244,7 @@ class ModelHand(Hand):
 
     def _words(self, job: Job, tokens: list[int]) -> list[int]:
         """The model's tokens of a request; the oracle computes all of them at once."""
-        return words(tokens, job.namespace, self.subject.vocabulary)
+        return model_tokens(tokens, job.namespace, self.subject.vocabulary)
 
     def _judge(
         self,

@@ -302,17 +302,17 @@ def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:
     assert begun.wait(20)
     assert rig.write() is Status.DONE
     rig.clock.s = 2.0
-    assert Verified(rig.store).look() == 0
+    assert Verified(rig.store).poll() == 0
     assert rig.notices == [], "at the limit it is in time"
     rig.clock.s = 2.1
-    assert Verified(rig.store).look() == 0
+    assert Verified(rig.store).poll() == 0
     assert len(rig.notices) == 1, "although nobody calls it"
     assert rig.write() is Status.FAILED
     assert "a call has taken more than 2 s" in rig.notices[0]
     rig.clock.s = 4.0
     assert [rig.write() for _ in range(3)] == [Status.DONE] * 3, "one call hangs, the store answers"
     assert len(rig.notices) == 2
-    assert Verified(rig.store).look() == 1
+    assert Verified(rig.store).poll() == 1
     go_on.set()
     thread.join()
     assert answers == [Status.MISSING]

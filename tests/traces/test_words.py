@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from traces.devices import twin_report
-from traces.fuzzing import words
-from traces.fuzzing.report import Kind, Tally
+from traces.fuzzing import conclusions
+from traces.fuzzing.report import FailureGroup, Tally
 from traces.fuzzing.work import FoundFailure
 from traces.mutants import planted_report
 from traces.mutants.planted_report import Row
@@ -15,51 +15,51 @@ from traces.mutants.planted_report import Row
 def tally(sequences: int = 3, events: int = 1200, **found: int) -> Tally:
     """found: how often each kind of failure was found."""
     smallest = FoundFailure(11, "OWN-D", "text", "{}", "tape", 4)
-    kinds = {(11, name): Kind(times, 7, smallest) for name, times in found.items()}
+    kinds = {(11, name): FailureGroup(times, 7, smallest) for name, times in found.items()}
     return Tally(sequences=sequences, events=events, kinds=kinds)
 
 
 def test_a_run_without_failures_does_not_claim_more_than_it_did() -> None:
-    told = words.conclusions(tally(), complete=True, canary=False)
+    told = conclusions.conclusions(tally(), complete=True, canary=False)
     assert told[0] == "No check failed in 3 sequences with 1,200 events."
     assert told[1].startswith("This does not prove that there is no bug.")
 
 
 def test_a_run_without_checks_does_not_speak_of_checks() -> None:
-    told = words.conclusions(tally(), complete=True, canary=False, checks="off")
+    told = conclusions.conclusions(tally(), complete=True, canary=False, checks="off")
     assert (
         told[0] == "No sequence failed in 3 sequences with 1,200 events; no invariant was checked."
     )
 
 
 def test_failures_are_counted_and_the_next_step_is_named() -> None:
-    told = words.conclusions(tally(own=2), complete=True, canary=False)
+    told = conclusions.conclusions(tally(own=2), complete=True, canary=False)
     assert told[0] == "2 sequences of 3 failed."
     assert told[1] == "Begin with this failure: shrink its tape, then explain the smaller one."
-    several = words.conclusions(tally(own=2, still=1), complete=True, canary=False)
+    several = conclusions.conclusions(tally(own=2, still=1), complete=True, canary=False)
     assert several[0] == "3 sequences of 3 failed in 2 ways."
     assert "the failure with the fewest entries" in several[1]
 
 
 def test_a_run_that_ended_early_says_so_and_claims_nothing_without_sequences() -> None:
-    told = words.conclusions(tally(1), complete=False, canary=False)
+    told = conclusions.conclusions(tally(1), complete=False, canary=False)
     assert told[0] == "The run was interrupted after 1 sequence."
     assert told[1].startswith("No check failed in 1 sequence ")
-    lost = words.conclusions(tally(0), complete=False, canary=False, lost=True)
+    lost = conclusions.conclusions(tally(0), complete=False, canary=False, lost=True)
     assert lost == ["An error ended the run after 0 sequences."]
 
 
 def test_missed_states_weaken_a_run_without_failures() -> None:
     missed = tally()
     missed.missed = ["no page free"]
-    [told] = words.conclusions(missed, complete=True, canary=False)
+    [told] = conclusions.conclusions(missed, complete=True, canary=False)
     assert told.startswith("No check failed, but the run did not reach states")
 
 
 def test_a_canary_that_no_check_finds_is_a_warning() -> None:
-    found = words.conclusions(tally(1, own=1), complete=True, canary=True)
+    found = conclusions.conclusions(tally(1, own=1), complete=True, canary=True)
     assert found[0].startswith("The planted bug was found after 1 sequence,")
-    survived = words.conclusions(tally(), complete=True, canary=True)
+    survived = conclusions.conclusions(tally(), complete=True, canary=True)
     assert survived[0].startswith("No check found the planted bug in 3 sequences.")
 
 

@@ -27,12 +27,12 @@ from invariants.watch import Level
 
 from ..executors import base as executors
 from ..fuzzing import guards, option_values, planting
+from ..fuzzing.conclusions import conclusions
 from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files
 from ..fuzzing.hunting import hunt
 from ..fuzzing.replaying import replay
-from ..fuzzing.report import Kind, Tally, document, reached, show
-from ..fuzzing.words import conclusions
+from ..fuzzing.report import FailureGroup, Tally, document, reached, show
 from ..fuzzing.work import Work
 from ..outside import entries
 from ..replaying.defaults import CHECKS
@@ -256,7 +256,7 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
     )
 
 
-def _hint(work: Work, kind: Kind) -> str:
+def _hint(work: Work, kind: FailureGroup) -> str:
     """The hint for a failure that has no file."""
     if work.canary:
         return "the planted canary; no file is kept"

@@ -32,7 +32,7 @@ WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
 
 
 @dataclass
-class Kind:
+class FailureGroup:
     """All failures of one code and kind: their number, and the smallest of them. seconds: when the
     first of them was found, since the start.
     """
@@ -59,7 +59,7 @@ class Tally:
     readings: Readings = field(default_factory=Counter)
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
-    kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
     evaluated: Counter[str] = field(default_factory=Counter)  # guards, see weak.Reach
     otherwise: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)  # states that the run had to reach
@@ -87,7 +87,7 @@ class Tally:
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
-        new = Kind(1, result.seed, result.failure, seconds)
+        new = FailureGroup(1, result.seed, result.failure, seconds)
         old = self.kinds.get(key)
         if old is not None:
             old.count += 1
@@ -111,7 +111,7 @@ class Tally:
         codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
         return min(codes, key=_badness, default=0)
 
-    def sorted_kinds(self) -> list[Kind]:
+    def sorted_kinds(self) -> list[FailureGroup]:
         return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
 
 
@@ -127,7 +127,7 @@ def show(
     tally: Tally,
     settings: dict[str, object],
     files: dict[str, str],
-    hint: Callable[[Kind], str],
+    hint: Callable[[FailureGroup], str],
     stream: TextIO,
     command: str,
 ) -> None:

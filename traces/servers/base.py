@@ -63,7 +63,7 @@ def _open_ports(process: int) -> set[int]:
     return found
 
 
-class Kind(Protocol):
+class ServerModule(Protocol):
     """A module of this folder."""
 
     SUMMARY: str

@@ -18,7 +18,7 @@ from typing import cast
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..servers.base import SERVERS, Kind, Server
+from ..servers.base import SERVERS, Server, ServerModule
 from ..terminal.leftovers import folders, temporary_folder
 from ..terminal.options import OptionRecord, between
 
@@ -53,7 +53,7 @@ def run(options: Options, command: str) -> int:
 
 def _serve(name: str, port: int) -> int:
     """Serves until it is interrupted. Raises CallerError if the server does not start, or ends."""
-    kind = cast(Kind, registry.load(SERVERS, name))
+    kind = cast(ServerModule, registry.load(SERVERS, name))
     with temporary_folder() as folder:
         server = kind.launch(port, folder, _SIZE)
         try:

@@ -95,14 +95,14 @@ class Attachment:
     def was_out(self) -> bool:
         """Whether the store was out and came back since it was attached or renewed. To be asked now
         and then."""
-        return self._store is not None and self._store.look() > self._outages
+        return self._store is not None and self._store.poll() > self._outages
 
     def renew(self) -> list[Outcome]:
         """Forget what the store is believed to have, because it may have lost everything while it
         was out. On several ranks, all of them must do it."""
         if self._store is None or not self._driver.core.view.attached:
             return []
-        self._outages = self._store.look()
+        self._outages = self._store.poll()
         return self._driver.feed(StorageAttached())
 
     def detach(self, force: bool = False) -> list[Outcome]:

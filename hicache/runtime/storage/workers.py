@@ -169,7 +169,7 @@ class Workers:
             if self._crashed is not None:
                 raise CoreBug(f"a thread for storage failed: {self._crashed!r}") from self._crashed
         if hung:
-            self.store.look()
+            self.store.poll()
         return answers
 
     def close(self) -> None:

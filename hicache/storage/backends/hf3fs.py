@@ -23,7 +23,7 @@ from hicache.core.errors import CallerError
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
-from ..engines.base import ENGINES, Engine, Kind, Lane, Piece
+from ..engines.base import ENGINES, Engine, EngineModule, Lane, Piece
 from ..journal import Journal, head_of
 from ..location import locate
 from ..reasons import tell
@@ -72,11 +72,11 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     return Hf3fs(slots, journal, engine, lock, options)
 
 
-def _engine(name: str) -> Kind:
+def _engine(name: str) -> EngineModule:
     if name not in registry.names(ENGINES):
         raise registry.unknown("engine", name, registry.names(ENGINES))
     try:
-        return cast(Kind, registry.load(ENGINES, name))
+        return cast(EngineModule, registry.load(ENGINES, name))
     except ImportError as error:
         raise CallerError(
             f"engine: expected what {name} needs, found: {error}; build the package inside the "

@@ -58,7 +58,7 @@ class Engine(ABC):
         """All lanes are closed before."""
 
 
-class Kind(Protocol):
+class EngineModule(Protocol):
     """A module of this folder."""
 
     SUMMARY: str

@@ -1,7 +1,7 @@
 """Schemas of the arguments of operations. A tape is valid as a whole, or rejected.
 
-Each operation's file defines `ARGS`, name -> Kind. A kind describes the expected value and tests a
-value. The state of a run does not matter here: a valid entry that does not fit the state does
+Each operation's file defines `ARGS`, name -> Field. A field describes the expected value and tests
+a value. The state of a run does not matter here: a valid entry that does not fit the state does
 nothing. Does not define what an operation does.
 """
 
@@ -26,7 +26,7 @@ MOST_TOKENS = 1 << 20  # of one prompt
 
 
 @dataclass(frozen=True)
-class Kind:
+class Field:
     """says: description of the expected value. optional: whether it may be missing."""
 
     says: str
@@ -34,22 +34,22 @@ class Kind:
     optional: bool = False
 
 
-Schema = dict[str, Kind]
+Schema = dict[str, Field]
 
 
-def number(least: int = 0, most: int = MOST, optional: bool = False) -> Kind:
-    return Kind(
+def number(least: int = 0, most: int = MOST, optional: bool = False) -> Field:
+    return Field(
         f"an integer from {least} to {most}",
         lambda value: type(value) is int and least <= value <= most,
         optional,
     )
 
 
-def listed(kind: Kind, most: int) -> Kind:
-    """A list of at most `most` values of a kind; may be missing."""
-    return Kind(
-        f"a list of at most {most}, each of them {kind.says}",
-        lambda value: isinstance(value, list) and len(value) <= most and all(map(kind.fits, value)),
+def listed(one: Field, most: int) -> Field:
+    """A list of at most `most` values of one field; may be missing."""
+    return Field(
+        f"a list of at most {most}, each of them {one.says}",
+        lambda value: isinstance(value, list) and len(value) <= most and all(map(one.fits, value)),
         optional=True,
     )
 
@@ -58,16 +58,16 @@ def is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
 
 
-def word(*options: str, optional: bool = False) -> Kind:
+def word(*options: str, optional: bool = False) -> Field:
     """One of these words, or any printable word if none are given."""
     if not options:
-        return Kind("a word", is_word, optional)
-    return Kind(f"one of {', '.join(options)}", lambda value: value in options, optional)
+        return Field("a word", is_word, optional)
+    return Field(f"one of {', '.join(options)}", lambda value: value in options, optional)
 
 
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-OPTIONAL_FLAG = Kind(FLAG.says, FLAG.fits, True)
-WORDS = Kind(
+FLAG = Field("true or false", lambda value: isinstance(value, bool))
+OPTIONAL_FLAG = Field(FLAG.says, FLAG.fits, True)
+WORDS = Field(
     "a list of words",
     lambda value: isinstance(value, list) and all(map(is_word, value)),
 )
@@ -90,7 +90,7 @@ def is_prompt(value: Any) -> bool:
     return bool(sum(run[1] for run in value) <= MOST_TOKENS)
 
 
-PROMPT = Kind(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", is_prompt)
+PROMPT = Field(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", is_prompt)
 REQUEST = number()
 NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
 

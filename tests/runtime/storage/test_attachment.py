@@ -72,7 +72,7 @@ class Outages(MemoryStore):
         super().__init__()
         self.counted = Losses()
 
-    def look(self) -> int:
+    def poll(self) -> int:
         return self.counted.outages
 
     @property
@@ -243,7 +243,7 @@ def test_a_dead_store_costs_one_notice() -> None:
         lost = server.attachment.losses
         assert (lost.outages, lost.writes_refused > 0) == (1, True)
         assert server.attachment.store is not None
-        server.attachment.store.look()
+        server.attachment.store.poll()
         assert len(server.notices) == 2, "its probe ends before it returns"
         server.serve(PROMPTS)
         assert len(server.notices) == 2

@@ -375,7 +375,7 @@ def check_patience(seed: int) -> None:
         if over:
             faulty.fault = "fine"
             clock.s += 2 * OPTIONS.longest_pause_s
-            breaker.look()
+            breaker.poll()
             in_a_row.clear()
             spent_s.clear()
 

@@ -13,7 +13,7 @@ from zlib import crc32
 _TOKEN, _POSITION = 31, 7  # primes to the vocabulary
 
 
-def words(tokens: Sequence[int], namespace: str, vocabulary: int) -> list[int]:
+def model_tokens(tokens: Sequence[int], namespace: str, vocabulary: int) -> list[int]:
     """The tokens of a model for those of a tape."""
     start = crc32(namespace.encode()) if namespace else 0
     return [
