@@ -259,7 +259,7 @@ def play(store: Storage, draw: random.Random, name: str) -> Judge:
     judge = Judge(clock)
     breaker = Breaker(faulty, name, clock, judge.notice, OPTIONS, start)
     judge.store = Verified(breaker)
-    faulty.others = breaker.look
+    faulty.others = breaker.poll
     faulty.meanwhile = Meanwhile(judge, faulty, draw, name)
     for _ in range(draw.randint(1, 6)):
         phase(judge, faulty, jobs, draw, name)
