@@ -16,6 +16,7 @@ from tests.patience import PATIENCE_S
 from traces.cli import main, parse
 from traces.commands.base import COMMANDS, Command
 from traces.generators import base as generators
+from traces.terminal.rows import add_rows, rows
 
 PACKAGES = ("hicache", "sim", "invariants", "traces")
 NAMES = registry.names(COMMANDS)
@@ -103,7 +104,7 @@ def test_options_are_a_frozen_record_of_the_parsed_values(name: str) -> None:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_options_of_a_generator_are_a_frozen_record_too(name: str) -> None:
     generator, parser = generators.load(name), argparse.ArgumentParser()
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     options = generator.Options.read(parser.parse_args([]))
     hints = get_type_hints(type(options))
     assert all(fits(getattr(options, one.name), hints[one.name]) for one in fields(options))

@@ -18,6 +18,7 @@ from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines
 from traces.generators import base
+from traces.terminal.rows import add_rows, rows
 
 from .rig import HEADER, as_lines, native, read
 
@@ -26,7 +27,7 @@ def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Header and records. words: a generator and its options."""
     name, *rest = words.split()
     generator, parser = base.load(name), argparse.ArgumentParser()
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     options = generator.Options.read(parser.parse_args(rest))
     header, *records = map(json.loads, base.text(name, generator, options))
     parse(Lines(name, as_lines([header, *records])))

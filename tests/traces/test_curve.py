@@ -22,6 +22,7 @@ from traces.formats.base import Lines, Paged, Trace
 from traces.generators import base
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
+from traces.terminal.rows import add_rows, rows
 
 from . import plain_policies
 from .reference import random_traces, simulate_lru
@@ -104,7 +105,7 @@ def generated(name: str, *options: str) -> Trace:
     """The trace that `hicache generate` makes."""
     generator = base.load(name)
     parser = argparse.ArgumentParser()
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     record = generator.Options.read(parser.parse_args(options))
     lines = (line.encode() for line in base.text(name, generator, record))
     return parse(Lines(name, lines))

@@ -13,6 +13,7 @@ from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
 from traces.terminal.options import OptionRecord
+from traces.terminal.rows import add_rows, rows
 
 from .rig import replay_hits
 
@@ -53,7 +54,7 @@ def test_conversation_curve(paged: Paged) -> None:
 
 def defaults(generator: base.Generator) -> OptionRecord:
     parser = argparse.ArgumentParser()
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     return generator.Options.read(parser.parse_args([]))
 
 

@@ -23,6 +23,7 @@ from traces.commands import generate
 from traces.formats._blocks import first_repeated
 from traces.generators import base
 from traces.outside import entries
+from traces.terminal.rows import add_rows, rows
 
 from .rig import input_files
 from .test_bad_input import fails
@@ -256,7 +257,7 @@ def test_running_out_of_memory_names_what_the_command_can_change(
 def test_the_announced_size_is_about_the_size(words: str) -> None:
     name, *rest = words.split()
     generator, parser = base.load(name), argparse.ArgumentParser()
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     options = generator.Options.read(parser.parse_args(rest))
     extent = generator.extent(options)
     _, *lines = base.text(name, generator, options)

@@ -24,6 +24,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.parser import Formatter
 from ..terminal.progress import progress
+from ..terminal.rows import add_rows, rows
 
 _LARGE_BYTES = 1 << 30  # a trace above is announced
 _REPORT_EVERY = 1000
@@ -55,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         generator = base.load(name)
         about = generator.SUMMARY
         subparser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
-        generator.add_options(subparser)
+        add_rows(subparser, rows(generator.Options))
         subparser.add_argument(
             "-o", "--output", type=read.output, default="-", metavar="FILE", help="- is stdout"
         )

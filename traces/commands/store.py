@@ -11,6 +11,7 @@ from hicache import registry
 from ..storing import base
 from ..terminal.options import OptionRecord
 from ..terminal.parser import Formatter
+from ..terminal.rows import add_rows, rows
 
 SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
 GROUP = "use"
@@ -37,9 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in registry.names(base.ACTIONS):
         action = base.load(name)
         about = action.SUMMARY
-        action.add_options(
-            names.add_parser(name, help=about, description=about, formatter_class=Formatter)
-        )
+        parser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
+        add_rows(parser, rows(action.Options))
 
 
 def run(options: Options, command: str) -> int:

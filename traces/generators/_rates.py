@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from sim.sending import SenderOptions
-from traces.terminal.options import at_least
+from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.rows import option
 
 _LEAST_RATE, _MOST_RATE = 1e-6, 1e6
 _US_PER_S = 1_000_000
@@ -44,26 +47,23 @@ def part(text: str) -> float:
     return found
 
 
-def number(
-    parser: argparse.ArgumentParser, name: str, usual: int, says: str, metavar: str = "N"
-) -> None:
-    """Adds the option of a number that is at least 1."""
-    parser.add_argument(name, metavar=metavar, type=at_least(1), default=usual, help=says)
+def number(says: str, usual: int, metavar: str = "N") -> Any:
+    """The option of a number that is at least 1."""
+    return option(says, at_least(1), metavar, default=usual)
 
 
-def tokens(parser: argparse.ArgumentParser, name: str, usual: int, says: str) -> None:
-    """Adds the option of a length."""
-    number(parser, name, usual, says, "TOKENS")
+def tokens(says: str, usual: int) -> Any:
+    """The option of a length."""
+    return number(says, usual, "TOKENS")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
     """The options that every dataset of bench_serving.py has."""
-    add = parser.add_argument
-    says = "mean requests per second, or inf"
-    add("--request-rate", metavar="RATE", type=rate, default=math.inf, help=says)
-    says = "most in progress; 0: no limit"
-    add("--max-concurrency", metavar="N", type=at_least(0), default=0, help=says)
-    add("--seed", metavar="N", type=at_least(0), default=1, help="seed of all random draws")
+
+    request_rate: float = option("mean requests per second, or inf", rate, "RATE", default=math.inf)
+    max_concurrency: int = option("most in progress; 0: no limit", at_least(0), "N", default=0)
+    seed: int = option("seed of all random draws", at_least(0), "N", default=1)
 
 
 def sender_of(max_concurrency: int) -> SenderOptions | None:

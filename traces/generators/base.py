@@ -1,7 +1,7 @@
 """The interface of generators, and the writing of their requests as a trace.
 
-A generator is one file in this folder with SUMMARY (one line for the help), `Options` (a frozen
-record), `add_options(parser)`, `extent(options)`, which says how large the trace will be,
+A generator is one file in this folder with SUMMARY (one line for the help), `Options` (a record
+whose fields are rows of options), `extent(options)`, which says how large the trace will be,
 `sender(options)`, which says how a client sends the requests, and `records(options)`, which yields
 the requests of the native format in order. The same options give the same records on every machine.
 Does not define any workload.
@@ -9,7 +9,6 @@ Does not define any workload.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterable, Iterator
@@ -37,8 +36,6 @@ class Extent(NamedTuple):
 class Generator(Protocol):
     SUMMARY: str
     Options: type[OptionRecord]
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None: ...
 
     def extent(self, options: Any) -> Extent:
         """The size of the trace, found without making it. options: a record of `Options`."""

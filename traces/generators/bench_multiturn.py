@@ -11,7 +11,6 @@ Left out: the request of 100 tokens that newer versions of the script send at ea
 
 from __future__ import annotations
 
-import argparse
 import math
 from array import array
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from sim.sending import DISTRIBUTIONS, POLICIES, SenderOptions
 from traces.formats.base import MAX_TIME_MS, NS_PER_MS, Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least, between, choice
+from traces.terminal.rows import option
 
 from . import _rates
 
@@ -37,49 +37,47 @@ _MOST_DRAWN = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    num_clients: int
-    num_rounds: int
-    request_tokens: int
-    sub_question_tokens: int
-    output_tokens: int
-    range_ratio: float
-    request_rate: float
-    distribution: str
-    max_parallel: int
-    ready_queue_policy: str
-    enable_round_barrier: bool
-    barrier_pause_ms: int
-    seed: int
+    num_clients: int = _rates.number("conversations at once", 256)
+    num_rounds: int = _rates.number("turns of each conversation", 5)
+    request_tokens: int = _rates.tokens("length of the first prompt", 512)
+    sub_question_tokens: int = option(
+        "new tokens of each further turn; 0: as many as the first prompt has",
+        at_least(0),
+        "TOKENS",
+        default=0,
+    )
+    output_tokens: int = _rates.tokens("generated tokens of a turn", 64)
+    range_ratio: float = option(
+        "least length as a part of the longest", _rates.part, "PART", default=1.0
+    )
+    request_rate: float = option(
+        "mean requests per second, or inf", _rates.rate, "RATE", default=1.0
+    )
+    distribution: str = option(
+        "of the pauses between requests: poisson or uniform",
+        choice(DISTRIBUTIONS),
+        "NAME",
+        default="poisson",
+    )
+    max_parallel: int = _rates.number("most requests in progress", 128)
+    ready_queue_policy: str = option(
+        "which ready turn is next: random or fifo", choice(POLICIES), "NAME", default="random"
+    )
+    enable_round_barrier: bool = option(
+        "a turn waits until all earlier turns of all clients have ended", default=False
+    )
+    barrier_pause_ms: int = option(
+        "pause between the rounds, with the barrier",
+        between(0, MAX_TIME_MS // 2),
+        "MS",
+        default=10_000,
+    )
+    seed: int = option("seed of order, pauses and lengths", at_least(0), "N", default=1)
 
     @property
     def question_tokens(self) -> int:
         """The new tokens of every turn but the first."""
         return self.sub_question_tokens or self.request_tokens
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add, number, tokens = parser.add_argument, _rates.number, _rates.tokens
-    number(parser, "--num-clients", 256, "conversations at once")
-    number(parser, "--num-rounds", 5, "turns of each conversation")
-    tokens(parser, "--request-tokens", 512, "length of the first prompt")
-    says = "new tokens of each further turn; 0: as many as the first prompt has"
-    add("--sub-question-tokens", metavar="TOKENS", type=at_least(0), default=0, help=says)
-    tokens(parser, "--output-tokens", 64, "generated tokens of a turn")
-    says = "least length as a part of the longest"
-    add("--range-ratio", metavar="PART", type=_rates.part, default=1.0, help=says)
-    says = "mean requests per second, or inf"
-    add("--request-rate", metavar="RATE", type=_rates.rate, default=1.0, help=says)
-    says, parse = "of the pauses between requests: poisson or uniform", choice(DISTRIBUTIONS)
-    add("--distribution", metavar="NAME", type=parse, default="poisson", help=says)
-    number(parser, "--max-parallel", 128, "most requests in progress")
-    says, parse = "which ready turn is next: random or fifo", choice(POLICIES)
-    add("--ready-queue-policy", metavar="NAME", type=parse, default="random", help=says)
-    says = "a turn waits until all earlier turns of all clients have ended"
-    add("--enable-round-barrier", action="store_true", help=says)
-    time, says = between(0, MAX_TIME_MS // 2), "pause between the rounds, with the barrier"
-    add("--barrier-pause-ms", metavar="MS", type=time, default=10_000, help=says)
-    says = "seed of order, pauses and lengths"
-    add("--seed", metavar="N", type=at_least(0), default=1, help=says)
 
 
 def extent(options: Options) -> Extent:

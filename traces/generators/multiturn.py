@@ -9,7 +9,6 @@ answer cannot hit.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,33 +17,24 @@ import numpy as np
 from traces.formats.base import MAX_TIME_MS, Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least, between
+from traces.terminal.rows import option
 
 SUMMARY = "conversations, closed loop; each turn repeats the whole history"
 
 
+_PAUSE = between(0, MAX_TIME_MS // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    clients: int
-    rounds: int
-    input_tokens: int
-    output_tokens: int
-    system_tokens: int
-    think_ms: int
-    start_ms: int
-    seed: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    time = between(0, MAX_TIME_MS // 2)
-    add("--clients", type=at_least(1), default=10, help="conversations at once")
-    add("--rounds", type=at_least(1), default=12, help="turns of each conversation")
-    add("--input-tokens", type=at_least(1), default=256, help="new prompt tokens of a turn")
-    add("--output-tokens", type=at_least(1), default=256, help="generated tokens of a turn")
-    add("--system-tokens", type=at_least(0), default=0, help="system prompt that all share")
-    add("--think-ms", type=time, default=0, help="mean pause before the next turn")
-    add("--start-ms", type=time, default=1000, help="clients start spread over this time")
-    add("--seed", type=at_least(0), default=0, help="seed of starts and pauses")
+    clients: int = option("conversations at once", at_least(1), default=10)
+    rounds: int = option("turns of each conversation", at_least(1), default=12)
+    input_tokens: int = option("new prompt tokens of a turn", at_least(1), default=256)
+    output_tokens: int = option("generated tokens of a turn", at_least(1), default=256)
+    system_tokens: int = option("system prompt that all share", at_least(0), default=0)
+    think_ms: int = option("mean pause before the next turn", _PAUSE, default=0)
+    start_ms: int = option("clients start spread over this time", _PAUSE, default=1000)
+    seed: int = option("seed of starts and pauses", at_least(0), default=0)
 
 
 def extent(options: Options) -> Extent:

@@ -8,7 +8,6 @@ resemble a service.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,32 +16,21 @@ import numpy as np
 from traces.formats.base import Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.rows import option
 
 SUMMARY = "random walks down a tree of prompts, open loop; for stress, not realism"
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    requests: int
-    depth: int
-    fanout: int
-    segment_tokens: int
-    output_tokens: int
-    rate: int
-    follow_percent: int
-    seed: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--requests", type=at_least(1), default=1000, help="number of requests")
-    add("--depth", type=at_least(1), default=6, help="longest walk, in segments")
-    add("--fanout", type=at_least(1), default=4, help="children of each tree node")
-    add("--segment-tokens", type=at_least(1), default=512, help="longest segment")
-    add("--output-tokens", type=at_least(1), default=64, help="longest answer")
-    add("--rate", type=at_least(1), default=20, help="mean arrivals per second")
-    add("--follow-percent", type=at_least(0), default=25, help="requests that follow an answer")
-    add("--seed", type=at_least(0), default=0, help="seed of all random draws")
+    requests: int = option("number of requests", at_least(1), default=1000)
+    depth: int = option("longest walk, in segments", at_least(1), default=6)
+    fanout: int = option("children of each tree node", at_least(1), default=4)
+    segment_tokens: int = option("longest segment", at_least(1), default=512)
+    output_tokens: int = option("longest answer", at_least(1), default=64)
+    rate: int = option("mean arrivals per second", at_least(1), default=20)
+    follow_percent: int = option("requests that follow an answer", at_least(0), default=25)
+    seed: int = option("seed of all random draws", at_least(0), default=0)
 
 
 def extent(options: Options) -> Extent:

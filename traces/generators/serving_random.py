@@ -6,14 +6,13 @@ no two prompts begin alike, while the script cuts them from ShareGPT conversatio
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord
+from traces.terminal.rows import option
 
 from . import _rates
 
@@ -21,23 +20,13 @@ SUMMARY = "SGLang's bench_serving.py, dataset random: unique prompts of drawn le
 
 
 @dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    num_prompts: int
-    random_input_tokens: int
-    random_output_tokens: int
-    random_range_ratio: float
-    request_rate: float
-    max_concurrency: int
-    seed: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    _rates.number(parser, "--num-prompts", 1000, "number of requests")
-    _rates.tokens(parser, "--random-input-tokens", 1024, "longest prompt")
-    _rates.tokens(parser, "--random-output-tokens", 1024, "longest answer")
-    add, says = parser.add_argument, "least length as a part of the longest"
-    add("--random-range-ratio", metavar="PART", type=_rates.part, default=0.0, help=says)
-    _rates.add_options(parser)
+class Options(_rates.Options):
+    num_prompts: int = _rates.number("number of requests", 1000)
+    random_input_tokens: int = _rates.tokens("longest prompt", 1024)
+    random_output_tokens: int = _rates.tokens("longest answer", 1024)
+    random_range_ratio: float = option(
+        "least length as a part of the longest", _rates.part, "PART", default=0.0
+    )
 
 
 def extent(options: Options) -> Extent:

@@ -8,7 +8,6 @@ what the cache kept.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from hicache.core.errors import CallerError
 from sim.sending import SenderOptions
 from traces.formats.base import Record
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord
 
 from . import _rates
 
@@ -28,26 +26,13 @@ _PAUSE_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    gsp_num_groups: int
-    gsp_prompts_per_group: int
-    gsp_system_prompt_tokens: int
-    gsp_question_tokens: int
-    gsp_output_tokens: int
-    runs: int
-    request_rate: float
-    max_concurrency: int
-    seed: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    _rates.number(parser, "--gsp-num-groups", 64, "system prompts")
-    _rates.number(parser, "--gsp-prompts-per-group", 16, "questions of each of them")
-    _rates.number(parser, "--gsp-system-prompt-tokens", 2048, "length of one")
-    _rates.tokens(parser, "--gsp-question-tokens", 128, "length of a question")
-    _rates.tokens(parser, "--gsp-output-tokens", 256, "generated tokens of an answer")
-    _rates.number(parser, "--runs", 1, "times the benchmark is run, one after another")
-    _rates.add_options(parser)
+class Options(_rates.Options):
+    gsp_num_groups: int = _rates.number("system prompts", 64)
+    gsp_prompts_per_group: int = _rates.number("questions of each of them", 16)
+    gsp_system_prompt_tokens: int = _rates.number("length of one", 2048)
+    gsp_question_tokens: int = _rates.tokens("length of a question", 128)
+    gsp_output_tokens: int = _rates.tokens("generated tokens of an answer", 256)
+    runs: int = _rates.number("times the benchmark is run, one after another", 1)
 
 
 def extent(options: Options) -> Extent:

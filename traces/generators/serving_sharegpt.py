@@ -9,7 +9,6 @@ leaves out what is shorter than 2 tokens, and prompts above 1,024 or sums above 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from hicache.core.errors import CallerError
 from sim.sending import SenderOptions
 from traces.formats.base import Record, shorten
 from traces.generators.base import Extent
-from traces.terminal.options import OptionRecord
+from traces.terminal.rows import option
 
 from . import _rates
 
@@ -32,28 +31,18 @@ _LEAST, _MOST_PROMPT, _MOST_BOTH = 2, 1024, 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    num_prompts: int
-    lengths: str
-    request_rate: float
-    max_concurrency: int
-    seed: int
+class Options(_rates.Options):
+    num_prompts: int = _rates.number("number of requests", 1000)
+    lengths: str = option(
+        "a line for each conversation: tokens of prompt and answer; else they are drawn",
+        str,
+        "FILE",
+        default="",
+    )
 
     @property
     def files(self) -> dict[str, str]:
         return {"file of lengths": self.lengths}
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    _rates.number(parser, "--num-prompts", 1000, "number of requests")
-    add(
-        "--lengths",
-        default="",
-        metavar="FILE",
-        help="a line for each conversation: tokens of prompt and answer; else they are drawn",
-    )
-    _rates.add_options(parser)
 
 
 def extent(options: Options) -> Extent:

@@ -8,7 +8,6 @@ tiers kept.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,32 +16,21 @@ import numpy as np
 from traces.formats.base import Record
 from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least
+from traces.terminal.rows import option
 
 SUMMARY = "groups of questions after shared system prompts, the same in each round"
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    groups: int
-    prompts: int
-    rounds: int
-    system_tokens: int
-    question_tokens: int
-    output_tokens: int
-    workers: int
-    seed: int
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--groups", type=at_least(1), default=128, help="system prompts")
-    add("--prompts", type=at_least(1), default=16, help="questions after each system prompt")
-    add("--rounds", type=at_least(1), default=3, help="times every question is asked")
-    add("--system-tokens", type=at_least(1), default=4096, help="length of a system prompt")
-    add("--question-tokens", type=at_least(1), default=512, help="length of a question")
-    add("--output-tokens", type=at_least(1), default=128, help="generated tokens of an answer")
-    add("--workers", type=at_least(1), default=32, help="requests in progress at once")
-    add("--seed", type=at_least(0), default=0, help="seed of the order of each round")
+    groups: int = option("system prompts", at_least(1), default=128)
+    prompts: int = option("questions after each system prompt", at_least(1), default=16)
+    rounds: int = option("times every question is asked", at_least(1), default=3)
+    system_tokens: int = option("length of a system prompt", at_least(1), default=4096)
+    question_tokens: int = option("length of a question", at_least(1), default=512)
+    output_tokens: int = option("generated tokens of an answer", at_least(1), default=128)
+    workers: int = option("requests in progress at once", at_least(1), default=32)
+    seed: int = option("seed of the order of each round", at_least(0), default=0)
 
 
 def extent(options: Options) -> Extent:

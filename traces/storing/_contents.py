@@ -5,7 +5,6 @@ Shared by the actions that look into a store. Does not print or delete.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from hicache.storage.base import Entry, Status, Storage, StorageOptions
 from hicache.storage.verified import HEADER_BYTES, Verified
 
 from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.rows import option
 from ..terminal.streams import print_error
 
 OTHER = ""  # the context of values whose keys are not of this format
@@ -67,14 +68,13 @@ class Owner:
         return "?" if self.document is None else str(self.document.get(field, "?"))
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """The address, and the options that every action has."""
-    parser.add_argument("address", metavar="ADDRESS", help="the store, such as file:DIR")
-    parser.add_argument(
-        "--json",
-        type=read.output,
-        metavar="FILE",
-        help="also write the results to this file as JSON; - is stdout",
+@dataclass(frozen=True, slots=True)
+class OfStore(OptionRecord):
+    """What every action on a store has."""
+
+    address: str = option("the store, such as file:DIR", str, "ADDRESS", positional=True)
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", read.output, "FILE"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Protocol, cast
 
 from hicache import registry
@@ -17,9 +16,6 @@ class Action(Protocol):
 
     SUMMARY: str
     Options: type[OptionRecord]
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Adds every option with its default and its help."""
 
     def run(self, options: Any, command: str) -> int:
         """Runs the action and returns its exit code."""

@@ -5,7 +5,6 @@ Exits with code 12 if a value is not what was written and stays where it is.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,9 +16,9 @@ from hicache.storage.base import Entry, Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
 from ..reporting.head import head
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console
 from . import _contents as contents
@@ -32,17 +31,8 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """delete: what does not verify."""
-
-    address: str
-    delete: bool
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    contents.add_address(parser)
-    parser.add_argument("--delete", action="store_true", help="delete what does not verify")
+class Options(contents.OfStore):
+    delete: bool = option("delete what does not verify", default=False)
 
 
 def run(options: Options, command: str) -> int:

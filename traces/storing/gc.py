@@ -21,9 +21,9 @@ from hicache.storage.reasons import listening
 
 from ..reporting.head import head
 from ..terminal import options as read
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console
 from . import _contents as contents
@@ -31,19 +31,6 @@ from . import _contents as contents
 SUMMARY = "delete the pages that were used least recently, down to a size or an age"
 _AT_ONCE = 256  # values
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    """size: bytes that may stay. unused_for: seconds. context: the beginning of one whose pages go;
-    the whole store if there is none."""
-
-    address: str
-    size: int | None
-    unused_for: int | None
-    context: str | None
-    dry_run: bool
-    json: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +56,21 @@ def duration(text: str) -> int:
     return int(match[1]) * _UNITS_S[match[2]]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    contents.add_address(parser)
-    add = parser.add_argument
-    add("--size", type=read.byte_size, metavar="BYTES", help="keep at most this much, such as 20GB")
-    add(
-        "--unused-for",
-        type=duration,
-        metavar="TIME",
-        help="delete what was not used for this long, such as 12h or 7d",
+@dataclass(frozen=True, slots=True)
+class Options(contents.OfStore):
+    """size: bytes. unused_for: seconds."""
+
+    size: int | None = option("keep at most this much, such as 20GB", read.byte_size, "BYTES")
+    unused_for: int | None = option(
+        "delete what was not used for this long, such as 12h or 7d", duration, "TIME"
     )
-    add(
-        "--context",
-        metavar="BEGINNING",
-        help="delete pages of this context alone (see hicache store list); all of them without "
-        "--size and --unused-for",
+    context: str | None = option(
+        "delete pages of this context alone (see hicache store list); all of them without --size "
+        "and --unused-for",
+        str,
+        "BEGINNING",
     )
-    add("--dry-run", action="store_true", help="only say what would be deleted")
+    dry_run: bool = option("only say what would be deleted", default=False)
 
 
 def run(options: Options, command: str) -> int:

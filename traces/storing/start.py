@@ -6,7 +6,6 @@ killed. A file in it says what is served; `--stop` finds it there.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import time
@@ -20,10 +19,12 @@ from hicache.core.errors import CallerError
 
 from ..servers.base import SERVERS, Server, ServerModule
 from ..terminal.leftovers import folders, temporary_folder
-from ..terminal.options import OptionRecord, between
+from ..terminal.options import OptionRecord, between, choice
+from ..terminal.rows import option
 
 SUMMARY = "start a store on this machine to try it out: mooncake, redis or s3"
 
+_KINDS = registry.names(SERVERS)
 _SIZE = 512 << 20  # bytes of values
 _LOOK_S = 0.2
 _STOP_S = 30.0
@@ -31,20 +32,9 @@ _STOP_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    kind: str
-    port: int
-    stop: bool
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    names = registry.names(SERVERS)
-    parser.add_argument("kind", choices=names, metavar="STORE", help=", ".join(names))
-    parser.add_argument(
-        "--port", type=between(0, 65535), default=0, help="where to listen (default: a free port)"
-    )
-    parser.add_argument(
-        "--stop", action="store_true", help="end the servers of this kind that you started"
-    )
+    kind: str = option(", ".join(_KINDS), choice(_KINDS), "STORE", positional=True)
+    port: int = option("where to listen (default: a free port)", between(0, 65535), default=0)
+    stop: bool = option("end the servers of this kind that you started", default=False)
 
 
 def run(options: Options, command: str) -> int:

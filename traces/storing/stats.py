@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TextIO
 
 from ..reporting.head import head
-from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, table
@@ -18,14 +16,7 @@ from ._contents import Owner
 SUMMARY = "count the pages and bytes in a store, by context, pool and shard"
 
 
-@dataclass(frozen=True, slots=True)
-class Options(OptionRecord):
-    address: str
-    json: str | None
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    contents.add_address(parser)
+Options = contents.OfStore
 
 
 def run(options: Options, command: str) -> int:

@@ -22,6 +22,7 @@ from ...formats.base import Lines, Record
 from ...generators import base
 from ...terminal.options import OptionRecord
 from ...terminal.parser import Parser
+from ...terminal.rows import add_rows, rows
 from ..options import ReplayOptions
 
 GENERATE = "generate:"
@@ -81,7 +82,7 @@ def _generated(path: str, limit: int) -> StreamedTrace:
 def _options(name: str, generator: base.Generator, given: str) -> OptionRecord:
     """The options of a generator, from `requests=10M,depth=3`."""
     parser = Parser(prog=f"hicache generate {name.replace('_', '-')}", add_help=False)
-    generator.add_options(parser)
+    add_rows(parser, rows(generator.Options))
     words = [f"--{part.strip()}" for part in given.split(",")] if given else []
     for word in words:
         if "=" not in word:
