@@ -14,7 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, of_this_commit
+from .sampling import ALL, SAMPLE, is_drawn, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
@@ -27,12 +27,17 @@ hypothesis.load_profile("busy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--left-out", metavar="FILE", help="also write what was left out to this file")
-    parser.addoption("--all", action="store_true", help="run every case of tests that sample them")
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="run every test, and every case of tests that sample them",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Chooses the cases of the tests that sample them, for all processes. Says in one line that the
-    files of tests have no room, before hundreds of tests say it."""
+    """Chooses the part of this commit, for all processes. Says in one line that the files of tests
+    have no room, before hundreds of tests say it."""
+    config.addinivalue_line("markers", "one_in(n): slow; each commit draws one in n of its cases")
     if config.getoption("--all"):
         os.environ[SAMPLE] = ALL
     elif SAMPLE not in os.environ:
@@ -48,9 +53,20 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest go first, so that every core has work until the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests out that `one_in` gives to other commits, but none that was named. The
+    longest go first, so that every core has work until the end."""
+    if not config.option.keyword and not any("::" in one for one in config.args):
+        other = [item for item in items if not _is_drawn(item)]
+        if other:
+            config.hook.pytest_deselected(items=other)
+            items[:] = [item for item in items if item not in set(other)]
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+def _is_drawn(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("one_in")
+    return mark is None or is_drawn(item.nodeid, *mark.args)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,7 @@
 """A part of many cases, drawn from the commit, so that other commits try other parts.
 
+A test marked `one_in(n)` is slow: each commit runs one in n of its cases. `sample` draws a number
+of cases, so that some of them run in every commit. A test that is named on the command line runs.
 `--all` (`make check-all`) runs every case. HICACHE_SAMPLE=NUMBER draws the part of another commit;
 a run that fails says its number.
 """
@@ -37,3 +39,9 @@ def sample(cases: Iterable[Case], count: int) -> list[Case]:
         return every
     places = Random(f"{chosen} {len(every)}").sample(range(len(every)), count)
     return [every[place] for place in sorted(places)]
+
+
+def is_drawn(name: str, one_in: int) -> bool:
+    """Whether this commit runs the case of this name, as one in so many commits do."""
+    chosen = os.environ.get(SAMPLE, "0")
+    return chosen == ALL or Random(f"{chosen} {name}").random() * one_in < 1

@@ -178,6 +178,7 @@ def _newest(pattern: str) -> str:
     return max(glob.glob(pattern), key=os.path.getmtime)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("page", "chain"), CHAINS)
 def test_every_command_in_a_block_runs(
     page: str,

@@ -48,6 +48,7 @@ def suite(folder: Path, *words: str, **environment: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("words", [(), ("-n", "2")])
 def test_what_was_left_out_is_named_before_the_last_line(
     words: tuple[str, ...], tmp_path: Path

@@ -67,6 +67,7 @@ def is_gone(group: int) -> bool:
     return not lives(group)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],
@@ -91,6 +92,7 @@ def test_an_interrupted_hunt_keeps_its_findings(
         assert is_gone(process.pid)
 
 
+@pytest.mark.one_in(6)
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with hunting(tmp_path, 2) as process:
         process.kill()
@@ -155,6 +157,7 @@ sys.exit(main(["shrink", "tape.jsonl", "-o", "small.jsonl", "--json", "o.json", 
 """
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("number", "during", "entries"),
     [(signal.SIGTERM, "search", 4), (signal.SIGINT, "search", 4), (signal.SIGTERM, "check", 3)],

@@ -98,6 +98,7 @@ def test_no_shared_memory_for_workers_is_one_line(
     )
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -154,6 +155,7 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
@@ -187,6 +189,7 @@ if __name__ == "__main__":
 # -- children without a parent
 
 
+@pytest.mark.one_in(6)
 def test_a_child_ends_when_its_parent_is_killed() -> None:
     Path("endless.py").write_text(
         "import os, time\nopen('child', 'w').write(f'{os.getpid()}.')\ntime.sleep(600)\n"
