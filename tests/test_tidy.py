@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -196,7 +197,7 @@ def imports(path: Path) -> Iterator[str]:
     """Every module that the file imports, relative imports resolved."""
     own = module_of(path).split(".")
     package = own if path.stem == "__init__" else own[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
@@ -208,8 +209,14 @@ def imports(path: Path) -> Iterator[str]:
                 yield inner if inner in MODULES else source
 
 
-TREES = {path: ast.parse(path.read_text()) for path in SOURCES}
-IMPORTS = {path: set(imports(path)) for path in SOURCES}
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports_of(path: Path) -> frozenset[str]:
+    return frozenset(imports(path))
 
 
 def place_of(module: str) -> str:
@@ -225,7 +232,7 @@ def test_imports_point_one_way() -> None:
     for path in SOURCES:
         module = module_of(path)
         place = place_of(module)
-        for target in IMPORTS[path] - {place}:
+        for target in imports_of(path) - {place}:
             if target.split(".")[0] not in PACKAGES or place == module == "hicache":
                 continue
             allowed = (place, *ALLOWED[place])
@@ -239,7 +246,8 @@ def test_imports_point_one_way() -> None:
 def test_imports_are_at_module_level() -> None:
     hidden = [
         f"{path}:{child.lineno}"
-        for path, tree in TREES.items()
+        for path in SOURCES
+        for tree in [tree_of(path)]
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If)
         for child in ast.walk(node)
@@ -252,7 +260,7 @@ def test_the_core_is_pure_and_only_the_cli_reads_a_clock() -> None:
     wrong = []
     for path in SOURCES:
         module = module_of(path)
-        roots = {target.split(".")[0] for target in IMPORTS[path]}
+        roots = {target.split(".")[0] for target in imports_of(path)}
         if module.startswith("hicache.core"):
             wrong += [f"{module} imports {one}" for one in roots & IMPURE]
         if module.startswith(("hicache", "sim", "invariants.checks")) and module != CLOCK:
@@ -260,7 +268,7 @@ def test_the_core_is_pure_and_only_the_cli_reads_a_clock() -> None:
         if module.startswith(("hicache.core", "sim")):
             wrong += [
                 f"{path}:{node.lineno} calls {node.func.id}"
-                for node in ast.walk(TREES[path])
+                for node in ast.walk(tree_of(path))
                 if isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
                 and node.func.id in {"id", "hash", "eval", "exec"}
@@ -269,7 +277,7 @@ def test_the_core_is_pure_and_only_the_cli_reads_a_clock() -> None:
 
 
 def test_each_file_says_what_is_in_it() -> None:
-    silent = [p for p, tree in TREES.items() if tree.body and not ast.get_docstring(tree)]
+    silent = [p for p in SOURCES if tree_of(p).body and not ast.get_docstring(tree_of(p))]
     assert not silent
 
 
@@ -284,7 +292,7 @@ def test_rooms_form_no_circle(package: str) -> None:
     for path in SOURCES:
         room = room_of(module_of(path))
         if room.startswith(f"{package}."):
-            used = {room_of(target) for target in IMPORTS[path] if target in MODULES}
+            used = {room_of(target) for target in imports_of(path) if target in MODULES}
             rooms.setdefault(room, set()).update(used - {room, package})
     try:
         TopologicalSorter(rooms).prepare()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ JUNK: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+@cache
 def drawn() -> dict[str, dict[str, Any]]:
     """Arguments of each operation, as a run drew them."""
     found: dict[str, dict[str, Any]] = {}
@@ -39,11 +41,8 @@ def drawn() -> dict[str, dict[str, Any]]:
     return found | {"restart": {}}  # which sequences of models draw
 
 
-DRAWN = drawn()
-
-
 def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, args in DRAWN.items():
+    for name, args in drawn().items():
         yield name, {**args, "colour": 1}
         for key, kind in OPS[name].ARGS.items():
             if not kind.optional:
@@ -54,8 +53,8 @@ def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
-    assert DRAWN.keys() == OPS.keys()
-    for name, args in DRAWN.items():
+    assert drawn().keys() == OPS.keys()
+    for name, args in drawn().items():
         base.check(Tape(CONFIG, (Entry(name, args),)), OPS)
 
 
@@ -70,7 +69,7 @@ def test_malformed_arguments_are_refused_in_one_line_before_playing(
     bad = [args for op, args in malformed() if op == name]
     assert bad
     for args in bad:
-        tape = Tape(CONFIG, (Entry("evict", DRAWN["evict"]), Entry(name, args)))
+        tape = Tape(CONFIG, (Entry("evict", drawn()["evict"]), Entry(name, args)))
         with pytest.raises(CallerError, match=f"^some.jsonl, line 3: {name}: expected") as caught:
             play.replay(tape, OPS, name="some.jsonl")
         assert "\n" not in str(caught.value)
@@ -83,7 +82,7 @@ def test_well_formed_arguments_can_be_played(name: str) -> None:
     for key, kind in OPS[name].ARGS.items():
         for junk in (*JUNK, 0, 1, 2, "x", ["x"], [7], "\ud800", "a\0b", [[5, 3]]):
             if kind.fits(junk):
-                entries = (Entry("arrive", ARRIVAL), Entry(name, {**DRAWN[name], key: junk}))
+                entries = (Entry("arrive", ARRIVAL), Entry(name, {**drawn()[name], key: junk}))
                 outcome = play.replay(Tape(CONFIG, entries), OPS)
                 assert outcome.failure is None, (name, key, junk, outcome.failure)
 
