@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
@@ -18,6 +19,8 @@ from .sampling import ALL, SAMPLE, is_drawn, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
+OTHER_COMMITS = "run with other commits, and with make check-all"
+_OTHERS = pytest.StashKey[int]()
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
 
 # Hypothesis fails a test that a busy machine makes slow; a verdict must not depend on that.
@@ -58,10 +61,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     longest go first, so that every core has work until the end."""
     if not config.option.keyword and not any("::" in one for one in config.args):
         other = [item for item in items if not _is_drawn(item)]
-        if other:
-            config.hook.pytest_deselected(items=other)
-            items[:] = [item for item in items if item not in set(other)]
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if item not in set(other)]
+        config.stash[_OTHERS] = len(other)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[OTHER_COMMITS] = len(other)
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects all tests, so each of them leaves the same ones out."""
+    node.config.stash[_OTHERS] = getattr(node, "workeroutput", {}).get(OTHER_COMMITS, 0)
 
 
 def _is_drawn(item: pytest.Item) -> bool:
@@ -88,7 +99,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    said = LeftOut.of(terminalreporter.stats.get("skipped", [])).lines()
+    left_out = LeftOut.of(terminalreporter.stats.get("skipped", []))
+    left_out.tests[OTHER_COMMITS] += config.stash.get(_OTHERS, 0)
+    said = left_out.lines()
     terminalreporter.write_line("\n".join(said))
     if terminalreporter.stats.get("failed") and os.environ[SAMPLE] != ALL:
         terminalreporter.write_line(f"The same cases again: {SAMPLE}={os.environ[SAMPLE]}")

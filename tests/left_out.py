@@ -28,12 +28,12 @@ class LeftOut:
 
     def lines(self) -> list[str]:
         """The reason that left out the most comes first."""
-        if not self.tests and not self.files:
+        if not self.tests.total() and not self.files:
             return ["Nothing was left out."]
         reasons = self.tests + self.files
         rows = [
             f"  {_counted(self.tests[reason], self.files[reason])}: {reason}"
-            for reason in sorted(reasons, key=lambda one: (-reasons[one], one))
+            for reason in sorted(+reasons, key=lambda one: (-reasons[one], one))
         ]
         return [f"Left out: {_counted(self.tests.total(), self.files.total())}", *rows]
 

@@ -97,7 +97,7 @@ def test_words_lead_to_the_function_that_they_describe() -> None:
     assert all(0 <= value <= 1 for value in fit.values())
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 def test_the_functions_that_decide_a_field_are_found_in_the_source() -> None:
     worth = deciders("Prefill", ["states"])
     assert worth[first_of(tables.state_slots)] == 1.0
@@ -116,7 +116,7 @@ def test_the_sound_core_does_not_differ() -> None:
         assert comparison.first is None
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("bug", "words"),
     [

@@ -69,7 +69,7 @@ def chat(*words: str) -> list[str]:
     return ["chat", *words, "--max-new-tokens", "6"]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_the_second_start_is_warm_from_disk(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ CLIENTS = "--num-clients 10 --num-rounds 12 --request-tokens 256 --output-tokens
 SIZES = "--components full,mamba --mamba-states 50 --device-tokens 1M --check off"
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 def test_states_on_host_are_what_the_page_says(order: str, tmp_path: Path) -> None:
     trace, out = str(tmp_path / "turns.jsonl"), tmp_path / "out.json"

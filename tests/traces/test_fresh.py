@@ -38,7 +38,7 @@ def run(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text())
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.usefixtures("quick")
 def test_a_set_runs_through_in_workers(
     tmp_path: Path, bugs: list[Bug], capsys: pytest.CaptureFixture[str]

@@ -83,7 +83,7 @@ def test_a_clean_run_prints_a_summary_and_leaves_no_folder(
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "6", *options)
@@ -308,7 +308,7 @@ def test_the_first_different_event_is_named() -> None:
 # -- executors
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_run_on_several_processes_ends_without_noise(tmp_path: Path) -> None:
     """A pool whose thread ends while the interpreter exits printed an OSError. The pause makes the
     two meet every time."""

@@ -40,7 +40,7 @@ KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
 OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     assert "should have reached these states, but did not: Retracted\n" in capsys.readouterr().out
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "words",
     [

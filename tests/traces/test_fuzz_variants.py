@@ -75,7 +75,7 @@ def test_a_device_with_real_bytes_changes_no_decision() -> None:
     assert simulated.hand.now == cpu.hand.now
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +117,7 @@ def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
     return wrong
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies are right; another page is written by each of them."""
     copy = Arena.copy
@@ -233,7 +233,7 @@ def otherwise_by_page(said: Callable[..., tuple[int, ...]]) -> Callable[..., tup
     return other
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,7 @@ def hash_seed_of_worker(seed: int) -> Result:
     return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
@@ -83,7 +83,7 @@ def test_the_other_process_has_another_hash_seed_which_changes(
     assert seeds == ["12", "13", "0", "1", "2"]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_an_order_that_comes_from_hashing_is_found_and_repeated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,6 @@ NATIVE: dict[str, Callable[[str], list[Any]]] = {
 }
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen = set()
@@ -115,7 +114,6 @@ def test_models(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(capsys, "models", "model.json") == 2
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_profiles(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     curve = [[1, 1], [2, 2]]
@@ -143,7 +141,6 @@ def test_profiles(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert ran(capsys, *command) in (0, 2)
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     head, *entries_ = tapes.dumps(Work(5, ("full", "mamba"), plant=BUG).drawn(16)).splitlines()
@@ -171,7 +168,6 @@ def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
-@pytest.mark.one_in(6)
 def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
     for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):
@@ -234,7 +230,6 @@ def test_policies_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))

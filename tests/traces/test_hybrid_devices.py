@@ -79,7 +79,7 @@ def serve(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
@@ -131,7 +131,7 @@ def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     components: tuple[str, ...],
@@ -171,7 +171,7 @@ def test_the_twin_command_sizes_and_serves_every_component(
     assert list(document["geometry"]["components"]) == list(components)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_every_wait_matters_in_the_shadow_of_every_component() -> None:
     components = CONFIGURATIONS[3]
     model = model_of(components)

@@ -27,7 +27,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_the_bug_is_planted_for_the_whole_run_only(
     jobs: str, capsys: pytest.CaptureFixture[str]
@@ -51,7 +51,7 @@ def test_the_bug_is_planted_for_the_whole_run_only(
         assert main([*HUNT, "--jobs", "1"]) == 0
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_the_printed_next_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
     main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
     first = json.loads(Path("out.json").read_text())["failures"][0]

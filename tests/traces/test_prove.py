@@ -35,7 +35,7 @@ def prove(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_families_are_proved_and_a_wrong_definition_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +70,7 @@ def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
     patch.setattr(Oracle, "judge", jumped)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
 def test_a_family_that_jumps_often_is_not_judged(
     every: int,

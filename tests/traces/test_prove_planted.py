@@ -14,7 +14,7 @@ from traces.cli import main
 PLANTED = ("prove", "--planted", "--requests", "10", "--jobs", "1", "--plant")
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_wrong_definition_and_a_bug_of_the_core(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,7 +66,7 @@ def test_with_all_waits_device_and_simulator_are_clean(
     assert found.digest == recording.digest
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE])
 def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
     recording: Recording, stream: str
@@ -120,7 +120,7 @@ def kept(profile: Path, trace: Path, tmp_path_factory: pytest.TempPathFactory) -
     return path
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["twin", "--race", kept, "--drop", "0", "--hold", "compute=20000"]) == 0

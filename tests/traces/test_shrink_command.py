@@ -44,7 +44,7 @@ def failing(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_shrink_exports_a_test_that_fails(
     failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,7 +108,7 @@ def test_limits_that_cannot_be_read_are_one_line(
     assert "expected" in said[-1]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_host_says_what_each_size_does_to_goodput(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

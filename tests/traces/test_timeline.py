@@ -142,7 +142,7 @@ def test_texts_contain_no_line_breaks(account: Account) -> None:
     assert not [one for one in words(written(account)) if "\n" in one]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_the_command_writes_the_timeline(
     failed: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

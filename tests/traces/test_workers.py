@@ -98,7 +98,7 @@ def test_no_shared_memory_for_workers_is_one_line(
     )
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -155,7 +155,7 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 # -- children without a parent
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(8)
 def test_a_child_ends_when_its_parent_is_killed() -> None:
     Path("endless.py").write_text(
         "import os, time\nopen('child', 'w').write(f'{os.getpid()}.')\ntime.sleep(600)\n"
