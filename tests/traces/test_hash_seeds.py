@@ -42,8 +42,8 @@ def hash_seed_of_worker(seed: int) -> Result:
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
-    manner = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
-    results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
+    options = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
+    results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, options)
     found = list(results)
     results.close()
     assert sorted(one.busy_ns for one in found) == list(range(5, 45))

@@ -62,7 +62,7 @@ class Executor(Protocol):
     """One way to do jobs on several cores or machines."""
 
     def run(
-        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
+        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
     ) -> Results[Done]:
         """Yields the result of every job. A worker takes the next job when it is free.
 

@@ -1,6 +1,6 @@
 """Does jobs on the cores of this machine, in new processes that share nothing.
 
-Where the manner has a hash seed, each worker has its own, so that an order that comes from hashing
+With a hash seed in the options, each worker has its own, so that an order that comes from hashing
 is not the same in all of a run. A worker does many jobs and keeps what it has read. Does not know
 what a job is.
 """
@@ -32,12 +32,12 @@ _PATIENCE_S = 5.0  # for the exit code of a worker that is gone
 
 
 def run(
-    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
+    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
 ) -> Results[Done]:
     workers = workers or cores()
     if workers == 1:
         return (work(job) for job in jobs)
-    return _Workers(work, jobs, workers, manner)
+    return _Workers(work, jobs, workers, options)
 
 
 class _Workers(Generic[Job, Done]):
@@ -50,17 +50,17 @@ class _Workers(Generic[Job, Done]):
     """
 
     def __init__(
-        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
+        self, work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
     ) -> None:
         self._most = workers
-        self._manner = manner
+        self._options = options
         self._workers: list[BaseProcess] = []
         self._under_way: dict[Future[Done], Job] = {}  # in the order of the jobs
         try:
             self._pool = ProcessPoolExecutor(workers, get_context("spawn"), ignore_signals)
         except (OSError, ImportError, NotImplementedError) as error:
             raise self._no_workers(error) from None
-        self._results = self._done(work, jobs, workers * manner.ahead)
+        self._results = self._done(work, jobs, workers * options.ahead)
 
     def __iter__(self) -> Iterator[Done]:
         return self
@@ -85,14 +85,14 @@ class _Workers(Generic[Job, Done]):
             # `wait` holds locks of futures, which Ctrl-C within it would leave locked
             with deferring_signals():
                 done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
-            self._manner.watch()
+            self._options.watch()
             for future in [one for one in under_way if one in done]:
                 job = under_way.pop(future)
                 yield self._result(future, job, most)
 
     def _submitted(self, work: Callable[[Job], Done], job: Job) -> Future[Done]:
         """Submits a job, which may start a worker."""
-        seed, settings = self._manner.hash_seed, {}
+        seed, settings = self._options.hash_seed, {}
         if seed is not None:
             settings["PYTHONHASHSEED"] = str((seed + len(self._workers)) % MOST_HASH_SEED)
         try:
@@ -114,7 +114,7 @@ class _Workers(Generic[Job, Done]):
     def _lost(self, job: Job, open_jobs: int) -> WorkerLost:
         for worker in self._workers:
             worker.join(_PATIENCE_S)
-        return WorkerLost(self._manner.lost(job, open_jobs, how_ended(self._workers)))
+        return WorkerLost(self._options.lost(job, open_jobs, how_ended(self._workers)))
 
     def _no_workers(self, error: Exception) -> CallerError:
         reason = getattr(error, "strerror", None) or error

@@ -19,7 +19,7 @@ _POLL_S = 0.2
 
 
 def run(
-    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, manner: JobOptions
+    work: Callable[[Job], Done], jobs: Iterator[Job], workers: int, options: JobOptions
 ) -> Generator[Done]:
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,28 +29,28 @@ def run(
     under_way: dict[Any, Job] = {}
     try:
         while True:
-            wanted = max(0, workers * manner.ahead - len(under_way))
+            wanted = max(0, workers * options.ahead - len(under_way))
             under_way |= {do.remote(work, job): job for job in islice(jobs, wanted)}
             if not under_way:
                 return
             done, _ = ray.wait(list(under_way), num_returns=1, timeout=_POLL_S)
-            manner.watch()
+            options.watch()
             for task in done:
-                yield _result(task, under_way.pop(task), len(under_way) + 1, manner)
+                yield _result(task, under_way.pop(task), len(under_way) + 1, options)
     finally:
         for task in under_way:
             ray.cancel(task, force=True)
         ray.shutdown()
 
 
-def _result(task: Any, job: Any, open_jobs: int, manner: JobOptions) -> Any:
+def _result(task: Any, job: Any, open_jobs: int, options: JobOptions) -> Any:
     try:
         return ray.get(task)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
         message = (str(error).strip().splitlines() or ["no message"])[-1]
-        raise WorkerLost(manner.lost(job, open_jobs, f"the cluster says: {message}")) from None
+        raise WorkerLost(options.lost(job, open_jobs, f"the cluster says: {message}")) from None
 
 
 def _do(work: Callable[[Job], Done], job: Job) -> Done:

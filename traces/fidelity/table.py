@@ -77,9 +77,9 @@ def _run(missing: Sequence[_Numbered], how: How) -> Iterator[tuple[int, Outcome]
     """The outcome of each task, in any order. The longest replays come first, so that no core waits
     at the end."""
     jobs = executors.workers(how.executor, how.jobs, len(missing))
-    manner = executors.JobOptions(_lost, ahead=2)
+    options = executors.JobOptions(_lost, ahead=2)
     first = sorted(missing, key=lambda one: -_size(one.task))
-    with closing(executors.load(how.executor).run(_work, iter(first), jobs, manner)) as results:
+    with closing(executors.load(how.executor).run(_work, iter(first), jobs, options)) as results:
         yield from results
 
 

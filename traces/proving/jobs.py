@@ -95,11 +95,11 @@ def _until(
 def prove(work: Proving, jobs: Iterator[Part], workers: int, total: Sum) -> None:
     """Plays all parts, and adds what they found. Ctrl-C and errors keep what is done."""
     begun = time.monotonic()
-    manner = executors.JobOptions(_lost, ahead=1)
+    options = executors.JobOptions(_lost, ahead=1)
     run = executors.load(executors.LOCAL).run
     with counting("prove", "passes") as shown:
         try:
-            with closing(run(work, jobs, workers, manner)) as results:
+            with closing(run(work, jobs, workers, options)) as results:
                 for result in results:
                     total.seconds = time.monotonic() - begun
                     total.add(result)

@@ -54,9 +54,9 @@ def points(
         return
     with board(len(sizes)) as far:
         work = _Work(options, entries.given(), far)
-        manner = JobOptions(_lost, ahead=1, watch=lambda: progress(far.total()))
+        job_options = JobOptions(_lost, ahead=1, watch=lambda: progress(far.total()))
         try:
-            with closing(local.run(work, iter(enumerate(sizes)), jobs, manner)) as results:
+            with closing(local.run(work, iter(enumerate(sizes)), jobs, job_options)) as results:
                 yield from results
         except WorkerLost as lost:
             raise CallerError(str(lost)) from None
