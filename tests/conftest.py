@@ -14,7 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, of_this_commit
+from .sampling import ALL, SAMPLE, drawn, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses the cases of the tests that sample them, for all processes. Says in one line that the
     files of tests have no room, before hundreds of tests say it."""
+    config.addinivalue_line("markers", "one_in(number): run by one commit in so many, and by --all")
     if config.getoption("--all"):
         os.environ[SAMPLE] = ALL
     elif SAMPLE not in os.environ:
@@ -48,9 +49,19 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest go first, so that every core has work until the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest go first, so that every core has work until the end. A test that this commit does
+    not draw is left out, unless the command line names single tests."""
     items.sort(key=lambda item: not item.name.startswith(LONG))
+    if any("::" in word for word in config.args):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = filter(runs, items)
+
+
+def runs(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("one_in")
+    return mark is None or drawn(item.nodeid, *mark.args)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """A part of many cases, drawn from the commit, so that other commits try other parts.
 
-`--all` (`make check-all`) runs every case. HICACHE_SAMPLE=NUMBER draws the part of another commit;
+`@pytest.mark.one_in(4)` leaves a test to one commit in four. `--all` (`make check-all`) runs every
+case. HICACHE_SAMPLE=NUMBER draws the part of another commit;
 a run that fails says its number.
 """
 
@@ -27,6 +28,12 @@ def of_this_commit() -> str:
         check=False,
     ).stdout.strip()
     return str(int(told or "0", 16))
+
+
+def drawn(name: str, one_in: int) -> bool:
+    """Whether this commit runs the test of this name, as one of so many; always with `--all`."""
+    chosen = os.environ.get(SAMPLE, "0")
+    return chosen == ALL or Random(f"{chosen} {name}").randrange(one_in) == 0
 
 
 def sample(cases: Iterable[Case], count: int) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,27 @@ def test_what_was_left_out_is_named_before_the_last_line(
 def test_nothing_left_out_is_said_too(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text("def test_runs():\n    pass\n")
     assert suite(tmp_path).stdout.splitlines()[-2] == "Nothing was left out."
+
+
+def test_a_commit_runs_a_part_of_the_tests_that_are_one_in_so_many(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.one_in(4)\n"
+        "@pytest.mark.parametrize('number', range(100))\n"
+        "def test_slow(number):\n"
+        "    pass\n"
+    )
+
+    def ran(*words: str, number: int = 1) -> set[str]:
+        said = suite(tmp_path, "-vv", *words, HICACHE_SAMPLE=str(number)).stdout
+        return set(re.findall(r"test_slow\[\d+\]", said))
+
+    one, other = ran(), ran(number=2)
+    assert 10 < len(one) < 40
+    assert 10 < len(other) < 40
+    assert one != other
+    assert one == ran("-n", "2")
+    assert len(ran("--all")) == len(ran(f"{tmp_path}/test_some.py::test_slow")) == 100
 
 
 def test_a_folder_without_room_is_one_line(tmp_path: Path) -> None:
