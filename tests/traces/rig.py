@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.models import get
@@ -19,6 +21,8 @@ from traces.fuzzing.work import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 
+Capsys = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 BUG = "donated-slot-stays-with-its-request"  # a planted one, found at once
 HEADER = {"format": "hicache-trace", "version": 1}
 

@@ -23,7 +23,7 @@ from sim.hardware.curve import Curve
 from tests.sim.clocks import run
 from traces.cli import main
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 from .test_bad_input import fails
 
 
@@ -72,9 +72,7 @@ def test_a_calibration_is_a_profile(profile: Path) -> None:
     assert set(found.curves) == {"d2h", "h2d"}
 
 
-def test_a_replay_accepts_a_measured_profile(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_accepts_a_measured_profile(profile: Path, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     sizes = ["--device-pages", "64", "--host-ratio", "2", "--json", str(out)]
     assert main(["replay", str(trace(tmp_path)), "--hardware", str(profile), *sizes]) == 0
@@ -82,7 +80,7 @@ def test_a_replay_accepts_a_measured_profile(
 
 
 def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     given = ["calibrate", "-o", str(tmp_path / "cpu.json"), "--pages", "4", "--repeats", "3"]
     assert main(given) == 0
@@ -92,7 +90,7 @@ def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
 
 
 def test_host_memory_of_a_calibration_is_bound_to_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     bound: list[int] = []
     monkeypatch.setattr(host, "numa_nodes", lambda: (0, 5))
@@ -105,7 +103,7 @@ def test_host_memory_of_a_calibration_is_bound_to_the_node(
 
 
 def test_a_replay_says_what_its_profile_did_not_measure(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     given = ["replay", str(trace(tmp_path)), "--device-tokens", "8K", "--hardware", str(profile)]
     assert main(given) == 0
@@ -125,7 +123,7 @@ def test_a_replay_says_what_its_profile_did_not_measure(
     ],
 )
 def test_a_changed_profile_is_refused(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+    profile: Path, tmp_path: Path, capsys: Capsys, old: str, new: str
 ) -> None:
     text = profile.read_text()
     assert text.count(old) == 1
@@ -205,9 +203,7 @@ def test_an_incomplete_profile_with_a_valid_hash_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_other_files_are_refused_in_one_line(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_files_are_refused_in_one_line(profile: Path, tmp_path: Path, capsys: Capsys) -> None:
     capsys.readouterr()
     path, requests = tmp_path / "other.json", str(trace(tmp_path))
     for text, expected in (
@@ -238,7 +234,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("given_", BAD)
-def test_options(given_: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(given_: str, capsys: Capsys) -> None:
     assert main(["calibrate", *given_.split()]) == 2
     printed = capsys.readouterr()
     assert BAD[given_] in printed.err

@@ -16,6 +16,7 @@ from hicache.memory.layouts import BACKENDS, LAYOUTS, Bytes, check, copy_direct,
 from traces.cli import main
 from traces.devices.round_trips import DTYPES, cut, page_size
 
+from .rig import Capsys, Patch
 from .test_bad_input import fails
 
 LLAMA = "llama-3.1-8b"
@@ -32,7 +33,7 @@ def run(tmp_path: Path, *options: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_every_model_pool_layout_backend_dtype_and_direction_is_tried(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     found = run(tmp_path, "--sets", "1")
     tried = {
@@ -86,9 +87,7 @@ def test_the_seed_decides_and_the_sample_rate_changes_no_page_set(tmp_path: Path
     )
 
 
-def test_the_check_includes_a_shadow_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_includes_a_shadow_run(tmp_path: Path, capsys: Capsys) -> None:
     found = run(tmp_path, "--model", LLAMA, "--sets", "1", "--shadow", "12")
     assert [one["io_backend"] for one in found["shadow"]] == list(BACKENDS)
     for one in found["shadow"]:
@@ -97,9 +96,7 @@ def test_the_check_includes_a_shadow_run(
     assert "waits was detected" in capsys.readouterr().out
 
 
-def test_a_numa_node_that_is_not_there_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_numa_node_that_is_not_there_is_refused_in_one_line(capsys: Capsys) -> None:
     assert "--numa-node: expected " in fails(capsys, "check-device", "--numa-node", "4095")
 
 
@@ -125,10 +122,7 @@ WHOLE = copy_direct
 
 @pytest.mark.parametrize("fault", [_short, _beside, _shifted])
 def test_a_copy_that_is_wrong_is_found_and_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fault: Any,
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys, fault: Any
 ) -> None:
     monkeypatch.setattr(arena, "copy_direct", fault)
     found = run(tmp_path, "--model", LLAMA, "--sets", "120", code=12)
@@ -142,7 +136,7 @@ def test_a_copy_that_is_wrong_is_found_and_named(
 
 
 def test_an_accepted_illegal_choice_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def lenient(layout: str, backend: str) -> None:
         check(layout, "kernel" if backend == "direct" else backend)
@@ -162,9 +156,7 @@ def test_an_accepted_illegal_choice_is_a_failure(
         (["--json", "/nowhere/out.json"], "/nowhere/out.json"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(options: list[str], words: str, capsys: Capsys) -> None:
     try:
         code = main(["check-device", *options])
     except SystemExit as stopped:

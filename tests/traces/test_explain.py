@@ -26,6 +26,8 @@ from invariants.planted.base import planted
 from traces.cli import main
 from traces.fuzzing.work import Work
 
+from .rig import Capsys, Patch
+
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 BUG = "failed-backup-keeps-its-lock"
 FAILING = Tape(
@@ -41,7 +43,7 @@ FAILING = Tape(
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,9 +62,7 @@ def told(*options: str) -> dict[str, Any]:
 # -- the story
 
 
-def test_the_story_leads_from_the_check_to_the_source_line(
-    failing: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_story_leads_from_the_check_to_the_source_line(failing: str, capsys: Capsys) -> None:
     assert main(["explain", failing]) == 11
     said = capsys.readouterr().out
     assert all(len(line) <= 100 for line in said.splitlines())
@@ -90,9 +90,7 @@ def test_the_story_leads_from_the_check_to_the_source_line(
     assert main(["explain", failing, "--plant", ""]) == 0
 
 
-def test_a_clean_tape_is_reported_as_clean(
-    failing: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clean_tape_is_reported_as_clean(failing: str, capsys: Capsys) -> None:
     assert main(["explain", failing, "--plant", ""]) == 0
     said = capsys.readouterr().out
     assert said == "tape.jsonl: 4 entries, 8 events: no failure\n"
@@ -256,7 +254,7 @@ BAD: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD.keys())
 def test_a_bad_option_is_one_line(
-    options: list[str], words: str, failing: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], words: str, failing: str, capsys: Capsys
 ) -> None:
     given = options if "--trace" in options else [*options, "--trace", "trace.json"]
     assert main(["explain", failing, *given]) == 2
@@ -268,7 +266,7 @@ def test_a_bad_option_is_one_line(
     assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
 
 
-def test_a_bad_tape_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_tape_is_one_line(capsys: Capsys) -> None:
     Path("cut.jsonl").write_text('{"tape":"hicache-fuzz","version":1}\n')
     Path("test_other.py").write_text("SOMETHING = 1\n")
     Path("test_broken.py").write_text("import nothing_of_that_name\n")

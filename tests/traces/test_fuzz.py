@@ -29,12 +29,14 @@ from traces.fuzzing.double_run import Step, first_difference
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
+from .rig import Capsys, Patch
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -48,7 +50,7 @@ def report(*options: str) -> dict[str, Any]:
     return found
 
 
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def planted(monkeypatch: Patch) -> None:
     """As if the canary were a bug of the core that nobody put there."""
     real = canary
     monkeypatch.setattr(fuzz_work, "canary", lambda on: real(True))
@@ -66,9 +68,7 @@ def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..
 # -- runs
 
 
-def test_a_clean_run_prints_a_summary_and_leaves_no_folder(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_clean_run_prints_a_summary_and_leaves_no_folder(capsys: Capsys) -> None:
     assert fuzz("--sequences", "4", "--seed", "7") == 0
     said = capsys.readouterr().out
     assert said.startswith("hicache fuzz --seed 7\n")
@@ -93,7 +93,7 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     assert counted("--seed", "70") != one
 
 
-def test_fixed_options_hold_for_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
     work = Work(25, ("full", "swa"), "write_back")
     for seed in range(8):
         config = work.swarm(seed).config
@@ -106,9 +106,7 @@ def test_fixed_options_hold_for_every_sequence(monkeypatch: pytest.MonkeyPatch) 
     assert "--ranks 3" in Work(25, ranks=3).command(0)
 
 
-def test_several_ranks_replay_and_repeat_in_a_fresh_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_several_ranks_replay_and_repeat_in_a_fresh_process(capsys: Capsys) -> None:
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
     tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
@@ -118,22 +116,20 @@ def test_several_ranks_replay_and_repeat_in_a_fresh_process(
     assert fuzz("--replay", str(path), "--plant", "") == 0
 
 
-def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_of_seconds_ends_a_run(monkeypatch: Patch) -> None:
     ticks = iter(range(100))
     monkeypatch.setattr(fuzz_command, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert report("--seconds", "4")["sequences"] == 3
 
 
-def test_json_on_stdout_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_on_stdout_is_the_only_output(capsys: Capsys) -> None:
     assert fuzz("--sequences", "2", "--seed", "7", "--json", "-") == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["sequences"] == 2
     assert "hicache fuzz --seed 7" in said.err
 
 
-def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_seed_comes_from_the_commit_and_is_0_outside_git(monkeypatch: Patch) -> None:
     said = SimpleNamespace(returncode=0, stdout="00000000001f" + "a" * 28 + "\n")
     monkeypatch.setattr(fuzz_command.subprocess, "run", lambda *args, **how: said)
     assert fuzz_command.commit_seed() == 31
@@ -144,9 +140,7 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
 # -- failures
 
 
-def test_a_failure_is_kept_as_tape_and_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
     planted(monkeypatch)
     code = fuzz("--sequences", "6", "--seed", "7", "--output", "kept", "--json", "out.json")
     found = json.loads(Path("out.json").read_text())
@@ -186,9 +180,7 @@ def test_of_every_kind_the_smallest_failure_is_kept() -> None:
         assert tally.code() == (code if WORST.index(code) <= WORST.index(11) else 11)
 
 
-def test_a_failure_that_does_not_replay_is_a_harness_fault(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -> None:
     work = Work(25)
     with canary(True):
         outcome = play.generate(work.swarm(7), operations.load(), 7, 25)
@@ -198,9 +190,7 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(
     assert (found.code, found.kind) == (17, "REPLAY")
 
 
-def test_ctrl_c_keeps_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     def stopped(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise KeyboardInterrupt
@@ -215,7 +205,7 @@ def test_ctrl_c_keeps_findings(
     assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
-def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:
     def wait(hand: Any, args: Any) -> None:
         while True:
             pass
@@ -228,9 +218,7 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.Mon
     assert "still at work" in found.text
 
 
-def test_a_lost_worker_is_reported_after_the_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     def dying(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise executors.WorkerLost("a worker died")
@@ -249,12 +237,12 @@ def test_the_canary_is_found() -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_a_canary_that_is_not_found_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_canary_that_is_not_found_survives(monkeypatch: Patch) -> None:
     monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
 
-def test_another_bug_does_not_count_as_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_bug_does_not_count_as_the_canary(monkeypatch: Patch) -> None:
     planted(monkeypatch)
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
@@ -274,9 +262,7 @@ def test_two_processes_produce_the_same_trail() -> None:
     assert (found["run_twice"], found["exit_code"]) == (1, 0)
 
 
-def test_nondeterminism_is_named_by_the_first_different_event(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nondeterminism_is_named_by_the_first_different_event(monkeypatch: Patch) -> None:
     (Path() / "sitecustomize.py").write_text(
         "from hicache.core.eviction_policies.lru import Lru\n"
         "Lru.rank = lambda self, node, component: -int(node.last_use[component])\n"
@@ -341,9 +327,7 @@ if __name__ == "__main__":
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_ray_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
@@ -352,7 +336,7 @@ def test_without_ray_one_line_says_what_to_install(
     assert ".venv/bin/pip install -e '.[ray]'" in said
 
 
-def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
     class Ray:
         """Answers at once, the newest first."""
 

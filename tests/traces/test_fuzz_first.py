@@ -20,12 +20,14 @@ from traces.executors.base import JobOptions
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result
 
+from .rig import Capsys, Patch
+
 BUG = "donated-slot-stays-with-its-request"
 HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--twice", "0", "--first")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -51,7 +53,7 @@ def test_without_a_failure_every_sequence_is_played() -> None:
 
 @pytest.mark.parametrize("other", [["--canary"], ["--replay", "tape.jsonl"]])
 def test_first_beside_what_has_one_failure_only_is_refused(
-    other: list[str], capsys: pytest.CaptureFixture[str]
+    other: list[str], capsys: Capsys
 ) -> None:
     assert main(["fuzz", "--first", *other]) == 2
     assert f"{other[0]} takes no --first" in capsys.readouterr().err

@@ -12,11 +12,13 @@ from invariants.fuzz.ops import retract
 from invariants.fuzz.reach import gauges, probes, rates
 from traces.cli import main
 
+from .rig import Capsys, Patch
+
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -30,7 +32,7 @@ def report(*options: str) -> dict[str, Any]:
     return found
 
 
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+def blind(monkeypatch: Patch) -> None:
     """As if no sequence ever retracted a request."""
     monkeypatch.setattr(retract, "draw", lambda hand, draws: None)
     monkeypatch.setattr(rates, "table", lambda: dict.fromkeys(KINDS, OWED))
@@ -41,7 +43,7 @@ OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
 
 
 def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     blind(monkeypatch)
     monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted", "LoadDone"])
@@ -60,15 +62,13 @@ def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     ],
     ids=["few sequences", "short ones", "of one policy"],
 )
-def test_a_run_that_requires_no_state_is_clean(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_requires_no_state_is_clean(words: tuple[str, ...], monkeypatch: Patch) -> None:
     blind(monkeypatch)
     monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted"])
     assert fuzz("--seed", "7", "--check", "off", *words) == 0
 
 
-def test_written_rates_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_rates_can_be_read_again(monkeypatch: Patch) -> None:
     assert fuzz("--sequences", "4", "--rates", "made.json") == 0
     monkeypatch.setattr(rates, "PATH", Path("made.json"))
     rates.table.cache_clear()
@@ -78,7 +78,7 @@ def test_written_rates_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(0 < count <= row[""] for row in found.values() for count in row.values())
 
 
-def test_the_summary_shows_the_gauges(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_shows_the_gauges(capsys: Capsys) -> None:
     found = report("--sequences", "4")
     assert "Audit of the generator" in capsys.readouterr().out
     assert found["audit"]["events_per_thousand"]["AdmitWanted"] > 0

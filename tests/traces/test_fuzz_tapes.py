@@ -21,11 +21,13 @@ from traces.cli import main
 from traces.fuzzing.work import Work
 from traces.terminal import output
 
+from .rig import Capsys, Patch
+
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -219,7 +221,7 @@ TAPES = {
 }
 
 
-def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> None:
+def one_line(capsys: Capsys, *words: str) -> None:
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("hicache: ")
@@ -231,16 +233,14 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "word"), TAPES.values(), ids=TAPES.keys())
-def test_a_bad_tape_is_one_line(text: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
     Path("bad.jsonl").write_text(text)
     assert fuzz("--replay", "bad.jsonl", "--json", "out.json") == 2
     one_line(capsys, word)
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
 
 
-def test_missing_and_binary_tapes_are_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_and_binary_tapes_are_refused_in_one_line(capsys: Capsys) -> None:
     assert fuzz("--replay", "gone.jsonl") == 2
     one_line(capsys, "gone.jsonl", "readable tape")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
@@ -248,9 +248,7 @@ def test_missing_and_binary_tapes_are_refused_in_one_line(
     one_line(capsys, "raw.jsonl", "readable tape", "found: byte 0xff, not UTF-8")
 
 
-def test_pipes_and_directories_are_refused_in_one_line_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -> None:
     os.mkfifo("pipe.jsonl")
     Path("loop.jsonl").symlink_to("loop.jsonl")
     with open("huge.jsonl", "wb") as stream:
@@ -289,7 +287,7 @@ def test_pipes_and_directories_are_refused_in_one_line_at_once(
     ],
 )
 def test_a_file_that_is_no_exported_test_is_refused_in_one_line(
-    text: str, word: str, capsys: pytest.CaptureFixture[str]
+    text: str, word: str, capsys: Capsys
 ) -> None:
     Path("test_it.py").write_text(text)
     for command in (["fuzz", "--replay"], ["shrink"], ["explain"]):
@@ -297,7 +295,7 @@ def test_a_file_that_is_no_exported_test_is_refused_in_one_line(
         one_line(capsys, word)
 
 
-def test_a_whole_tape_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_tape_is_replayed(capsys: Capsys) -> None:
     Path("good.jsonl").write_text(TAPE)
     assert fuzz("--replay", "good.jsonl", "--json", "out.json") == 0
     assert "no failure" in capsys.readouterr().out
@@ -339,18 +337,14 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("given", "word"), OPTIONS.items(), ids=OPTIONS.keys())
-def test_a_bad_option_is_one_line(
-    given: str, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_option_is_one_line(given: str, word: str, capsys: Capsys) -> None:
     Path("file").write_text("")
     assert fuzz(*given.split(), *([] if "--sequences" in given else ["--sequences", "1"])) == 2
     one_line(capsys, word)
     assert [path.name for path in Path().iterdir()] == ["file"]
 
 
-def test_an_unwritable_folder_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_folder_is_refused_in_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
     def refuse(dir: Path) -> None:
         raise PermissionError(13, "Permission denied")
 

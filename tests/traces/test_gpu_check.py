@@ -25,13 +25,13 @@ from traces.devices.gpu_checks import exact, hazards
 from traces.devices.gpu_checks.base import Figure, Outcome, Settings
 from traces.devices.probes import cuda
 
+from .rig import Capsys, Patch
+
 no_gpu = pytest.mark.skipif(not unusable(), reason="this machine has a GPU")
 
 
 @no_gpu
-def test_without_a_gpu_it_says_in_one_line_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_gpu_it_says_in_one_line_what_is_missing(tmp_path: Path, capsys: Capsys) -> None:
     report = tmp_path / "report.json"
     assert cli.main(["gpu-check", "-o", str(report)]) == 2
     said = capsys.readouterr()
@@ -41,9 +41,7 @@ def test_without_a_gpu_it_says_in_one_line_what_is_missing(
     assert not report.exists()
 
 
-def test_a_report_names_the_triton_that_compiles_the_kernel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_report_names_the_triton_that_compiles_the_kernel(monkeypatch: Patch) -> None:
     properties = SimpleNamespace(name="G1", total_memory=1 << 30, multi_processor_count=1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)

@@ -18,6 +18,8 @@ from traces.fuzzing.work import Result, Work
 from traces.mutants import planted_work
 from traces.terminal import workers
 
+from .rig import Capsys, Patch
+
 BUG = "victims-follow-a-set"
 CHILD = """
 import os, sys
@@ -29,7 +31,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -39,7 +41,7 @@ def hash_seed_of_worker(seed: int) -> Result:
 
 
 @pytest.mark.parametrize("given", ["", "77"])
-def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
     manner = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
     results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
@@ -53,9 +55,7 @@ def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: pytest.Monke
     assert os.environ["PYTHONHASHSEED"] == (given or "random")
 
 
-def test_the_other_process_has_another_hash_seed_which_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_other_process_has_another_hash_seed_which_changes(monkeypatch: Patch) -> None:
     seeds = []
 
     class Nobody:
@@ -83,7 +83,7 @@ def test_the_other_process_has_another_hash_seed_which_changes(
 
 
 def test_an_order_that_comes_from_hashing_is_found_and_repeated(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capsys, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "3")
     row = planted_work.work(planted_work.BugJob(BUG, 20_000, 120))
@@ -103,7 +103,7 @@ def test_an_order_that_comes_from_hashing_is_found_and_repeated(
     )
 
 
-def test_ranks_run_twice_whatever_the_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_run_twice_whatever_the_percentage(monkeypatch: Patch) -> None:
     played = []
     monkeypatch.setattr(Work, "run_twice", lambda self, tape: played.append(tape.ranks))
     for percent in (0, 1):
@@ -112,7 +112,7 @@ def test_ranks_run_twice_whatever_the_percentage(monkeypatch: pytest.MonkeyPatch
     assert played == [2] * 4
 
 
-def test_a_child_answers_each_line_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_answers_each_line_until_it_ends(monkeypatch: Patch) -> None:
     Path("answers.py").write_text(CHILD)
     path = os.pathsep.join([str(Path.cwd()), str(Path(workers.__file__).parents[2])])
     child = workers.Child("answers", {"PYTHONHASHSEED": "5", "PYTHONPATH": path})

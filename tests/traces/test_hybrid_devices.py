@@ -35,6 +35,7 @@ from traces.devices.forced import on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
 
+from .rig import Patch
 from .test_calibrate import profile
 from .test_twin import trace
 
@@ -108,7 +109,7 @@ class _WrongHalf(Accesses):
         return super().decoded(tables, turned, *rest)
 
 
-def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: Patch) -> None:
     """Each prompt goes on from where the one before it ended, so its state is the one decoded."""
     prompts: list[list[int]] = []
     for turn in range(6):
@@ -156,7 +157,7 @@ def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
 
 
 def test_the_twin_command_sizes_and_serves_every_component(
-    profile: Path, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    profile: Path, trace: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     components = CONFIGURATIONS[3]
     monkeypatch.setattr("hicache.models.get", lambda _: model_of(components))

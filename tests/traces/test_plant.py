@@ -18,19 +18,19 @@ from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
 from traces.fuzzing.work import Work
 
+from .rig import Capsys, Patch
+
 BUG = "empty-slot-sentinel-is-freed"
 HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_bug_is_planted_for_the_whole_run_only(
-    jobs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bug_is_planted_for_the_whole_run_only(jobs: str, capsys: Capsys) -> None:
     code = main([*HUNT, "--jobs", jobs, "--plant", BUG, "--json", "out.json"])
     said = capsys.readouterr().out
     assert BUG in next(line for line in said.splitlines() if line.startswith("planted"))
@@ -50,7 +50,7 @@ def test_the_bug_is_planted_for_the_whole_run_only(
         assert main([*HUNT, "--jobs", "1"]) == 0
 
 
-def test_the_printed_next_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_next_commands_run(capsys: Capsys) -> None:
     main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
     first = json.loads(Path("out.json").read_text())["failures"][0]
     capsys.readouterr()
@@ -97,9 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", WRONG.values(), ids=WRONG.keys())
-def test_an_unknown_bug_is_refused_in_one_line(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_bug_is_refused_in_one_line(command: list[str], capsys: Capsys) -> None:
     tapes.write(Path("tape.jsonl"), Work(5).drawn(7))
     assert main([*command, "--plant", "sentinel-is-fried"]) == 2
     said = capsys.readouterr()
@@ -113,16 +111,14 @@ def test_an_unknown_bug_is_refused_in_one_line(
     ("bug", "ranks"),
     [("loads-do-not-wait-for-passes", "2"), ("reduction-omits-the-last-rank", "1")],
 )
-def test_ranks_that_cannot_have_the_bug_are_refused(
-    bug: str, ranks: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_that_cannot_have_the_bug_are_refused(bug: str, ranks: str, capsys: Capsys) -> None:
     assert main([*HUNT, "--plant", bug, "--ranks", ranks]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"to have {bug} at all, found {ranks}; leave the option out" in said
 
 
-def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_canary_is_the_only_bug_of_its_run(capsys: Capsys) -> None:
     assert main([*HUNT, "--canary", "--plant", BUG]) == 2
     assert "--plant and --canary do not go together" in capsys.readouterr().err
 

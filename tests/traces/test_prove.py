@@ -23,6 +23,8 @@ from traces.proving.jobs import Sum
 from traces.proving.report import verdict
 from traces.proving.work import Proved
 
+from .rig import Capsys, Patch
+
 WRONG = "window-is-a-page-short"
 
 
@@ -36,7 +38,7 @@ def prove(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_families_are_proved_and_a_wrong_definition_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     clean = prove(tmp_path, "--family", "llama,gemma3", "--requests", "5", "--faults")
     assert [one["family"] for one in clean["families"]] == ["llama", "gemma3"]
@@ -58,7 +60,7 @@ def test_families_are_proved_and_a_wrong_definition_is_found(
     assert re.search(r"request \d+, (prefill \d+|decode) ", said)
 
 
-def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
+def jumping(patch: Patch, every: int) -> None:
     """One comparison of so many is called unstable."""
     judge, judged = Oracle.judge, itertools.count(1)
 
@@ -71,11 +73,7 @@ def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
 
 @pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
 def test_a_family_that_jumps_often_is_not_judged(
-    every: int,
-    code: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    every: int, code: int, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     jumping(monkeypatch, every)
     found = prove(tmp_path, "--family", "llama", "--passes", "400", "--check", "off", code=code)
@@ -116,9 +114,7 @@ def test_a_family_without_a_pass_is_named() -> None:
         (("--seconds", "5", "--requests", "5"), "--seconds and --requests do not go together"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(options: tuple[str, ...], message: str, capsys: Capsys) -> None:
     assert main(["prove", *options]) == 2
     said = capsys.readouterr()
     assert not said.out
@@ -126,7 +122,7 @@ def test_bad_input_is_one_line(
     assert re.search(message, said.err)
 
 
-def without_transformers(patch: pytest.MonkeyPatch) -> None:
+def without_transformers(patch: Patch) -> None:
     """As where the extra is not installed."""
     for name in list(sys.modules):
         if name.startswith(("invariants.prove", "hicache.transformers")):
@@ -134,9 +130,7 @@ def without_transformers(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(sys.modules, "transformers", None)
 
 
-def test_without_the_extra_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_without_the_extra_it_is_named(monkeypatch: Patch, capsys: Capsys, tmp_path: Path) -> None:
     found = prove(tmp_path, "--family", "gemma3", "--requests", "90", "--plant", WRONG, code=12)
     tape = found["failures"][0]["tape"]
     capsys.readouterr()

@@ -11,12 +11,12 @@ import pytest
 from tests.traces.test_json_docs import compare
 from traces.cli import main
 
+from .rig import Capsys
+
 PLANTED = ("prove", "--planted", "--requests", "10", "--jobs", "1", "--plant")
 
 
-def test_a_wrong_definition_and_a_bug_of_the_core(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_definition_and_a_bug_of_the_core(tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     more = ("--family", "gpt-oss", "--json", str(out))
     assert main([*PLANTED, "window-is-a-token-short", *more]) == 0
@@ -45,9 +45,7 @@ def test_a_wrong_definition_and_a_bug_of_the_core(
         (("nothing",), "expected .*found"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(options: tuple[str, ...], message: str, capsys: Capsys) -> None:
     assert main([*PLANTED, *options]) == 2
     error = capsys.readouterr().err
     assert re.search(message, error)

@@ -22,6 +22,7 @@ from traces.cli import main
 from traces.devices.checked_device import Hold
 from traces.devices.forced import ForcedResult, Prediction, on_device, on_simulator
 
+from .rig import Capsys
 from .test_bad_input import fails
 from .test_calibrate import profile
 from .test_twin import MODEL, serve, trace
@@ -50,9 +51,7 @@ def real(recording: Recording, drop: int = -1, hold: Hold | None = None) -> Forc
         return on_device(recording, MODEL, cpu, drop, hold)
 
 
-def test_with_all_waits_device_and_simulator_are_clean(
-    recording: Recording,
-) -> None:
+def test_with_all_waits_device_and_simulator_are_clean(recording: Recording) -> None:
     shown = simulated(recording)
     assert shown.failure == ""
     assert {(one.stream, one.behind) for one in shown.waits} == {
@@ -119,7 +118,7 @@ def kept(profile: Path, trace: Path, tmp_path_factory: pytest.TempPathFactory) -
     return path
 
 
-def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(kept: str, capsys: Capsys) -> None:
     capsys.readouterr()
     assert main(["twin", "--race", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
     told = capsys.readouterr().out.splitlines()
@@ -133,7 +132,7 @@ def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
-    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     tape = str(tmp_path / "tape.jsonl")
     tapes.write(Path(tape), tapes.Tape(Config(page_size=4, device_pages=(8,), host_pages=(8,)), ()))
@@ -162,7 +161,7 @@ def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
     ],
 )
 def test_bad_input_is_one_line(
-    kept: str, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+    kept: str, arguments: list[str], expected: str, capsys: Capsys
 ) -> None:
     capsys.readouterr()
     assert expected in fails(capsys, "twin", "--race", kept, *arguments)

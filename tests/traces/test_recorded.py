@@ -14,6 +14,8 @@ from invariants.fuzz.tapes import corpus
 from invariants.mutants import decisions
 from traces.mutants import recorded
 
+from .rig import Patch
+
 TAPES = corpus.paths(recorded.RECORDED)
 
 
@@ -26,7 +28,7 @@ def test_the_core_decides_as_recorded(path: Path) -> None:
 
 
 def test_another_eviction_order_is_found_and_can_be_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     tape = corpus.read(TAPES[0])
     there = corpus.add(tmp_path, tape)

@@ -20,6 +20,8 @@ from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, read, write
 from invariants.planted.base import planted
 from traces.cli import main
 
+from .rig import Capsys, Patch
+
 BUG = "failed-backup-keeps-its-lock"
 FAILING = Tape(
     Config(2, (9,), (7,), kv_events=True),
@@ -44,9 +46,7 @@ def failing(tmp_path: Path) -> Path:
     return path
 
 
-def test_shrink_exports_a_test_that_fails(
-    failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shrink_exports_a_test_that_fails(failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     small, folder, out = tmp_path / "small.jsonl", tmp_path / "new" / "regress", tmp_path / "o.json"
     wanted = ["-o", str(small), "--export", str(folder), "--json", str(out), "--plant", BUG]
     assert main(["shrink", str(failing), *wanted]) == 0
@@ -77,15 +77,13 @@ def test_shrink_exports_a_test_that_fails(
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: Patch) -> None:
     """No processes: they see what this one sees."""
     monkeypatch.setattr(command, "_verify", lambda *_: None)
 
 
 @pytest.mark.usefixtures("alone")
-def test_tape_on_stdout_sends_the_report_to_stderr(
-    failing: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tape_on_stdout_sends_the_report_to_stderr(failing: Path, capsys: Capsys) -> None:
     assert main(["shrink", str(failing), "--plant", BUG, "--plays", "3"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith('{"config":')
@@ -93,10 +91,7 @@ def test_tape_on_stdout_sends_the_report_to_stderr(
 
 
 def test_a_different_result_in_a_new_process_stops_shrinking(
-    failing: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failing: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     small, folder = tmp_path / "small.jsonl", tmp_path / "regress"
     arguments = ["shrink", str(failing), "--plant", BUG, "--plays", "2", "-o", str(small)]
@@ -155,7 +150,7 @@ BAD_TAPES: dict[str, tuple[str, str]] = {
 }
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refused(arguments: list[str], capsys: Capsys) -> str:
     assert main(["shrink", *arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -165,9 +160,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("name", BAD_TAPES)
-def test_a_bad_tape_is_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_tape_is_one_line(name: str, tmp_path: Path, capsys: Capsys) -> None:
     text, expected = BAD_TAPES[name]
     path, small = tmp_path / "tape.jsonl", tmp_path / "small.jsonl"
     path.write_text(text)
@@ -175,9 +168,7 @@ def test_a_bad_tape_is_one_line(
     assert sorted(tmp_path.iterdir()) == [path]
 
 
-def test_a_clean_tape_is_refused_in_one_line(
-    failing: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clean_tape_is_refused_in_one_line(failing: Path, capsys: Capsys) -> None:
     said = refused([str(failing)], capsys)
     assert "expected a tape that fails, found one that does not" in said
     assert "--plant" in said
@@ -198,24 +189,18 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_a_bad_option_is_one_line(
-    name: str, failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_option_is_one_line(name: str, failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     make, expected = BAD_OPTIONS[name]
     assert expected in refused([str(failing), *make(tmp_path)], capsys)
     assert list(tmp_path.iterdir()) == [failing]
 
 
-def test_a_missing_tape_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_tape_is_refused_in_one_line(tmp_path: Path, capsys: Capsys) -> None:
     assert "readable tape" in refused([str(tmp_path / "none.jsonl")], capsys)
     assert "readable tape" in refused([str(tmp_path)], capsys)
 
 
-def test_an_endless_tape_is_a_failure(
-    failing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endless_tape_is_a_failure(failing: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     def forever(*_: object) -> None:
         while True:
             pass
@@ -227,7 +212,7 @@ def test_an_endless_tape_is_a_failure(
 
 
 def test_an_exported_test_keeps_its_assert_where_python_drops_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     path = tmp_path / "test_small.py"
     path.write_text("def test_the_core_plays_it_clean():\n    assert False\n")

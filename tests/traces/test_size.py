@@ -23,7 +23,7 @@ from traces.sizing import plan, sampling
 from traces.sizing.search import WITHIN, Search, typed
 from traces.sweeping import work
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 SMALL = ["--device-pages", "40", "--page-size", "512"]
 GB, TB = 10**9, 10**12
@@ -48,7 +48,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -178,9 +178,7 @@ def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
     assert found["title"] in page
 
 
-def test_a_study_goes_on_where_it_ended(
-    trace: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_goes_on_where_it_ended(trace: str, monkeypatch: Patch, capsys: Capsys) -> None:
     plain = work.PointWork.__call__
 
     def some(self: work.PointWork, task: work.Task) -> dict[str, Any]:
@@ -259,7 +257,7 @@ def test_storage_is_behind_small_sizes(trace: str) -> None:
     ids=str,
 )
 def test_what_cannot_be_costs_no_replay(
-    words: list[str], said: str, trace: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, trace: str, capsys: Capsys
 ) -> None:
     assert main(["size", trace, *words]) == 2
     error = capsys.readouterr().err
@@ -268,7 +266,7 @@ def test_what_cannot_be_costs_no_replay(
 
 
 def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
     rows += [f"2023-11-16 18:00:{n // 4:02}.{n % 4}500000,{500 + 40 * n},20" for n in range(40)]

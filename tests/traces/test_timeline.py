@@ -46,6 +46,7 @@ from invariants.planted.base import planted
 from traces.cli import main
 from traces.fuzzing.work import Work
 
+from .rig import Patch
 from .test_explain import BUG, CORPUS, FAILING
 from .viewer import imported, written
 
@@ -143,7 +144,7 @@ def test_texts_contain_no_line_breaks(account: Account) -> None:
 
 
 def test_the_command_writes_the_timeline(
-    failed: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failed: Account, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("tape.jsonl"), FAILING)
@@ -156,9 +157,7 @@ def test_the_command_writes_the_timeline(
 # -- where things are
 
 
-def test_row_numbers_do_not_collide_with_main_threads(
-    lively: Account,
-) -> None:
+def test_row_numbers_do_not_collide_with_main_threads(lively: Account) -> None:
     """The number of a row says where it is, for viewers that do not know of sort_index."""
     events = written(lively)
     for one in events:

@@ -31,6 +31,7 @@ from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.twin_report import compare
 
+from .rig import Capsys
 from .test_bad_input import fails
 from .test_calibrate import profile, resealed
 
@@ -164,9 +165,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_command(
-    profile: Path, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(profile: Path, trace: Path, tmp_path: Path, capsys: Capsys) -> None:
     recording, out = tmp_path / "run.recording", tmp_path / "out.json"
     given = [
         "twin",
@@ -198,7 +197,7 @@ def test_the_command(
 
 
 def test_copies_in_other_pieces_than_those_measured_are_said(
-    profile: Path, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    profile: Path, trace: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     """The number of bytes may lie in the range, and the time depends on the pieces, too."""
     out = tmp_path / "out.json"
@@ -212,15 +211,13 @@ def test_copies_in_other_pieces_than_those_measured_are_said(
         assert printed.count("the profile was measured on tiny, kv with 4 layers") == words
 
 
-def test_json_on_stdout_is_the_only_output(
-    profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_on_stdout_is_the_only_output(profile: Path, trace: Path, capsys: Capsys) -> None:
     assert main(["twin", str(trace), "--profile", str(profile), "--limit", "3", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["trace"]["requests"] == 3
 
 
 def test_a_profile_of_another_machine_needs_force(
-    profile: Path, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    profile: Path, trace: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     other = resealed(
         profile, tmp_path, lambda document: document["machine"].update(accelerator="H900")
@@ -246,17 +243,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("given", BAD)
-def test_options(
-    given: str, profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options(given: str, profile: Path, trace: Path, capsys: Capsys) -> None:
     capsys.readouterr()
     arguments = ["twin", str(trace), "--profile", str(profile), *given.split()]
     assert BAD[given] in fails(capsys, *arguments)
 
 
-def test_missing_cuda_is_reported_in_one_line(
-    profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_cuda_is_reported_in_one_line(profile: Path, trace: Path, capsys: Capsys) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
