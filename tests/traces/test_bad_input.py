@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, Capsys, Patch, as_lines, mooncake, native, write
+from .rig import HEADER, Capsys, Patch, as_lines, fails, mooncake, native, write
 
 GOOD = mooncake([1, 2], 600)
 TURN = native(("a", 5), output=("b", 3))
@@ -134,17 +134,6 @@ OPTIONS = {
     "--model qwen3": "with which qwen3-235b-a22b, qwen3-32b, qwen3-8b, qwen3-next-80b-a3b, qwen3.5",
     "--model gemma-3-27b --device-pages 10 --swa-tokens 64": "--swa-tokens: expected at least 1088",
 }
-
-
-def fails(capsys: Capsys, *arguments: str) -> str:
-    """Runs the command, which must fail with one line; returns it."""
-    assert main(list(arguments)) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("hicache: ")
-    assert printed.err.count("\n") == 1
-    assert printed.err.endswith("\n")
-    return printed.err
 
 
 @pytest.mark.parametrize("fault", MOONCAKE)

@@ -19,10 +19,7 @@ from traces.replaying.account import ceiling_of
 
 from .rig import Capsys, Patch, mooncake, write
 
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])

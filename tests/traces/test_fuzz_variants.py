@@ -30,16 +30,13 @@ from traces.cli import main
 
 from .rig import Capsys, Patch
 
+pytestmark = pytest.mark.usefixtures("here")
+
 OPS = operations.load()
 CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
 WITHOUT_STORAGE = next(path for path in CORPUS if '"storage":true' not in path.read_text())
 RANKED = "ranks-do-not-agree-on-success"
 SMALL = ("--operations", "40", "--jobs", "1", "--twice", "0")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def fuzz(*options: str) -> int:

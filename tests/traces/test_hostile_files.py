@@ -22,17 +22,10 @@ from traces.cli import main
 from traces.commands import generate
 from traces.formats._blocks import first_repeated
 from traces.generators import base
-from traces.outside import entries
 
-from .rig import Capsys, Patch, input_files
-from .test_bad_input import fails
+from .rig import Capsys, Patch, fails, input_files
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 # -- what is read

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from sim.hardware.profile import _MEASURED
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.work import Work
-from traces.outside import entries
 from traces.terminal.text import command_line, one_line, printable, visible
 
-from .rig import HEADER, Capsys, Patch, mooncake, native, write
+from .rig import HEADER, Capsys, mooncake, native, write
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).parents[2]
 BUG = "donated-slot-stays-with-its-request"
@@ -39,13 +40,6 @@ NAMES = {
 }
 _RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 MOST_CHARACTERS = 20_000
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
 
 
 def ran(capsys: Capsys, *arguments: str) -> int:

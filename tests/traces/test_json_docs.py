@@ -22,9 +22,6 @@ from traces.mutants.planted_work import Row, Small, Trial
 from . import test_fidelity as published
 from . import test_store as test_store_command
 from .rig import Capsys, Patch, mooncake, write
-from .test_calibrate import profile
-
-__all__ = ["profile"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 BUG = "donated-slot-stays-with-its-request"

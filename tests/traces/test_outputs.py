@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,12 @@ from traces.cli import main
 from traces.commands import shrink
 from traces.fuzzing.planting import planted
 from traces.fuzzing.work import Work
-from traces.outside import entries
 from traces.terminal import output
 
-from .rig import BUG, Capsys, Patch, input_files
-from .test_bad_input import fails
+from .rig import BUG, Capsys, Patch, fails, input_files
 from .test_outside import MINE
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

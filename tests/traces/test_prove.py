@@ -1,4 +1,5 @@
-"""`hicache prove`: its table, its verdict and its tapes, and what it says to bad input."""
+"""`hicache prove`: its table, its verdict and its tapes, what logits see of planted mistakes, and
+what it says to bad input."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
+import pytest
+
 from invariants.prove.oracle import Oracle, Verdict
 from tests.traces.test_json_docs import compare
 from traces.cli import main
@@ -23,7 +26,7 @@ from traces.proving.jobs import Sum
 from traces.proving.report import verdict
 from traces.proving.work import Proved
 
-from .rig import Capsys, Patch
+from .rig import Capsys, Patch, fails
 
 WRONG = "window-is-a-page-short"
 
@@ -115,11 +118,7 @@ def test_a_family_without_a_pass_is_named() -> None:
     ],
 )
 def test_bad_input_is_one_line(options: tuple[str, ...], message: str, capsys: Capsys) -> None:
-    assert main(["prove", *options]) == 2
-    said = capsys.readouterr()
-    assert not said.out
-    assert len(said.err.splitlines()) == 1
-    assert re.search(message, said.err)
+    assert re.search(message, fails(capsys, "prove", *options))
 
 
 def without_transformers(patch: Patch) -> None:
@@ -136,8 +135,44 @@ def test_without_the_extra_it_is_named(monkeypatch: Patch, capsys: Capsys, tmp_p
     capsys.readouterr()
     without_transformers(monkeypatch)
     for words in (["prove", "--requests", "1"], ["fuzz", "--replay", tape, "--plant", ""]):
-        assert main(words) == 2
-        said = capsys.readouterr().err
-        assert len(said.splitlines()) == 1
+        said = fails(capsys, *words)
         assert "expected transformers to be installed, and it is not" in said
         assert ".[transformers]" in said
+
+
+PLANTED = ("prove", "--planted", "--requests", "10", "--jobs", "1", "--plant")
+
+
+def test_a_wrong_definition_and_a_bug_of_the_core(tmp_path: Path, capsys: Capsys) -> None:
+    out = tmp_path / "out.json"
+    more = ("--family", "gpt-oss", "--json", str(out))
+    assert main([*PLANTED, "window-is-a-token-short", *more]) == 0
+    wrong = json.loads(out.read_text())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Logits see 1 of 1 wrong definitions, in every family of each;" in said
+    [one] = wrong["mistakes"]
+    assert (one["definition"], one["seen_by"], one["checks"]) == (True, "logits", {})
+    assert [seen["family"] for seen in one["logits"]] == one["families"] == ["gpt-oss"]
+    assert main([*PLANTED, "arrival_is_not_answered", *more]) == 0
+    bug = json.loads(out.read_text())
+    [one] = bug["mistakes"]
+    assert (one["definition"], one["seen_by"], one["logits"]) == (False, "checks", [])
+    assert one["first"]["kind"] == one["checks"]["kind"] == "SPEC Matched"
+    assert "checks alone 1" in " ".join(capsys.readouterr().out.split())
+    compare("hicache prove --planted", [wrong, bug])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("values-are-keys", "--seconds", "5"), "--seconds and --planted do not go together"),
+        (("values-are-keys", "--passes", "5"), "--passes and --planted do not go together"),
+        (("values-are-keys", "--dtype", "bf16"), "--dtype and --planted do not go together"),
+        (("values-are-keys", "--family", "mamba2"), "--family: expected one of llama, .*, found"),
+        (("nothing",), "expected .*found"),
+    ],
+)
+def test_bad_input_beside_planted_is_one_line(
+    options: tuple[str, ...], message: str, capsys: Capsys
+) -> None:
+    assert re.search(message, fails(capsys, *PLANTED, *options))

@@ -25,6 +25,8 @@ from traces.sweeping import work
 
 from .rig import Capsys, Patch, mooncake, write
 
+pytestmark = pytest.mark.usefixtures("here")
+
 SMALL = ["--device-pages", "40", "--page-size", "512"]
 GB, TB = 10**9, 10**12
 
@@ -45,11 +47,6 @@ def conversations(path: Path, seed: int = 1, requests: int = 60) -> str:
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return conversations(tmp_path_factory.mktemp("size") / "trace.jsonl")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def size(*words: str, code: int = 0) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from invariants.fuzz import play
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes import tape as tapes
 from invariants.planted import base as bugs
 from sim.device.memory import Memory
 from sim.engine.engine import Engine
@@ -27,11 +26,6 @@ from traces.cli import main
 from traces.devices import device_run
 
 from .rig import Capsys, Patch
-from .test_bad_input import fails
-from .test_calibrate import profile
-from .test_twin import trace
-
-__all__ = ["profile", "trace"]
 
 OPS = operations.load()
 
@@ -139,25 +133,16 @@ def test_without_checks_the_story_says_how_to_get_one(
 
 
 def test_a_twin_tells_its_story(
-    profile: Path, trace: Path, monkeypatch: Patch, capsys: Capsys
+    profile: Path, served: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(device_run.StandIn, "wrong", lambda self, device: "prefill of request 1")
-    command = ["twin", str(trace), "--profile", str(profile), "--limit", "3"]
+    command = ["twin", str(served), "--profile", str(profile), "--limit", "3"]
     capsys.readouterr()
     assert main(command) == 12
     told = capsys.readouterr().err
     assert told.startswith("hicache: prefill of request 1\nstory:\n")
     assert "exit code 12: wrong bytes" in told
     assert told.endswith(f"replay: hicache {' '.join(command)}\n")
-
-
-def test_a_race_says_what_plays_a_tape(tmp_path: Path, capsys: Capsys) -> None:
-    swarm = draw_swarm(2, weights_of(OPS))
-    path = tmp_path / "t.jsonl"
-    tapes.write(path, play.generate(swarm, OPS, 2, 5, "off").tape)
-    said = fails(capsys, "twin", "--race", str(path), "--drop", "0")
-    assert "found a tape of hicache fuzz" in said
-    assert "hicache fuzz --replay, with --device cpu for real memory" in said
 
 
 @pytest.mark.parametrize(

@@ -25,17 +25,14 @@ from traces.fuzzing.work import FoundFailure, Result, Work
 
 from .rig import Capsys, Patch, mooncake, write
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
 HUNT = (
     *("fuzz", "--plant", BUG, "--seed", "16", "--sequences", "3", "--operations", "25"),
     *("--jobs", "1", "--twice", "0"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

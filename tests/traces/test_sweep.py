@@ -25,8 +25,9 @@ from traces.sweeping import identity, work
 from traces.sweeping.outcome import Outcome, best, front, ordered
 from traces.terminal.options import Names
 
-from .rig import Capsys, Patch
-from .test_bad_input import fails
+from .rig import Capsys, Patch, fails
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = str(Path(work.__file__).parents[2])
 SMALL = ["--device-pages", "40", "--page-size", "16,64"]
@@ -40,11 +41,6 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
     sizes = ["--clients", "4", "--rounds", "3", "--input-tokens", "32", "--output-tokens", "32"]
     assert main(["generate", "multiturn", *sizes, "--system-tokens", "64", "-o", path]) == 0
     return path
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def sweep(*words: str, code: int = 0, jobs: int = 1) -> dict[str, Any]:
