@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -13,13 +18,18 @@ from hicache.models import get
 from hicache.models._document import as_document
 from invariants.fuzz.tapes import tape as tapes
 from sim.recorder import Recorder
+from tests.patience import PATIENCE_S
+from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
 from traces.fuzzing.work import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 
+Capsys = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 BUG = "donated-slot-stays-with-its-request"  # a planted one, found at once
+ROOT = Path(__file__).resolve().parents[2]
 HEADER = {"format": "hicache-trace", "version": 1}
 
 
@@ -79,3 +89,72 @@ def input_files() -> dict[str, str]:
         Path(f"hard-{name}").hardlink_to(name)
         Path(f"soft-{name}").symlink_to(name)
     return {name: Path(name).read_text() for name in names}
+
+
+def fails(capsys: Capsys, *arguments: str) -> str:
+    """Runs the command, which must fail with one line; returns it."""
+    assert main(list(arguments)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("hicache: ")
+    assert printed.err.count("\n") == 1
+    assert printed.err.endswith("\n")
+    assert "Errno" not in printed.err
+    return printed.err
+
+
+def document(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
+    """What a command writes as JSON."""
+    out = folder / "out.json"
+    assert main([*command, "--json", str(out)]) == code
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def replayed(folder: Path, *words: str) -> dict[str, Any]:
+    """The results of a replay that must succeed."""
+    return document(folder, "replay", *words)
+
+
+def records(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The results of a replay and its records, one for each request."""
+    rows = folder / "rows.jsonl"
+    found = replayed(folder, *words, "--requests", str(rows))
+    return found, [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def turns_of(folder: Path, *shape: str) -> str:
+    """A generated trace of conversations; its path."""
+    path = str(folder / "turns.jsonl")
+    assert main(["generate", "multiturn", *shape, "-o", path]) == 0
+    return path
+
+
+def python(*words: str, **given: Any) -> subprocess.CompletedProcess[str]:
+    """Runs this interpreter, at the root of the project unless another folder is given."""
+    usual: dict[str, Any] = {"cwd": ROOT, "timeout": PATIENCE_S, "check": False}
+    how = {"capture_output": True, "text": True} | usual | given
+    return subprocess.run([sys.executable, *words], **how)
+
+
+class Ray:
+    """In place of the package ray: answers at once, the newest first."""
+
+    up = False
+    is_initialized = staticmethod(lambda: Ray.up)
+    cluster_resources = staticmethod(lambda: {"CPU": 2.0})
+    wait = staticmethod(lambda refs, num_returns, timeout: (refs[-1:], refs[:-1]))
+    get = staticmethod(lambda ref: ref())
+    exceptions = SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=ZeroDivisionError)
+
+    @staticmethod
+    def init(**how: Any) -> None:
+        Ray.up = True
+
+    @staticmethod
+    def shutdown() -> None:
+        Ray.up = False
+
+    @staticmethod
+    def remote(function: Callable[..., Any]) -> SimpleNamespace:
+        return SimpleNamespace(remote=lambda *args: lambda: function(*args))

@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, as_lines, mooncake, native, write
+from .rig import HEADER, Capsys, Patch, as_lines, fails, mooncake, native, write
 
 GOOD = mooncake([1, 2], 600)
 TURN = native(("a", 5), output=("b", 3))
@@ -136,19 +136,8 @@ OPTIONS = {
 }
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Runs the command, which must fail with one line; returns it."""
-    assert main(list(arguments)) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("hicache: ")
-    assert printed.err.count("\n") == 1
-    assert printed.err.endswith("\n")
-    return printed.err
-
-
 @pytest.mark.parametrize("fault", MOONCAKE)
-def test_mooncake(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mooncake(fault: str, tmp_path: Path, capsys: Capsys) -> None:
     text, line, expected = MOONCAKE[fault]
     path = tmp_path / "trace.jsonl"
     path.write_bytes(text if isinstance(text, bytes) else b"".join(text))
@@ -158,7 +147,7 @@ def test_mooncake(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("fault", NATIVE)
-def test_native(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_native(fault: str, tmp_path: Path, capsys: Capsys) -> None:
     records, line, expected = NATIVE[fault]
     path = write(tmp_path / "trace.jsonl", *records)
     message = fails(capsys, "inspect", str(path))
@@ -167,7 +156,7 @@ def test_native(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("given", OPTIONS)
-def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(given: str, tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "trace.jsonl", GOOD)
     assert OPTIONS[given] in fails(capsys, "replay", str(path), *given.split())
 
@@ -175,7 +164,7 @@ def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("form", [[], ["--format", "mooncake"], ["--format", "native"]])
 @pytest.mark.parametrize("text", ['[{"pictures": []}]', '{"pictures": []}', "[\n{}\n]"])
 def test_a_file_of_another_kind_is_no_trace(
-    text: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, form: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
@@ -184,11 +173,11 @@ def test_a_file_of_another_kind_is_no_trace(
 
 
 @pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate random-tree x"])
-def test_commands(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(arguments: str, capsys: Capsys) -> None:
     fails(capsys, *arguments.split())
 
 
-def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_and_missing_file(tmp_path: Path, capsys: Capsys) -> None:
     assert "found a directory" in fails(capsys, "replay", str(tmp_path))
     assert "No such file" in fails(capsys, "replay", str(tmp_path / "absent"))
     assert "expected a name, found 'a\\x00b'" in fails(capsys, "replay", "a\0b")
@@ -206,12 +195,7 @@ def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_outputs_never_overwrite_inputs(
-    command: str,
-    name: str,
-    word: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, name: str, word: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = write(tmp_path / "trace.jsonl", GOOD)
@@ -228,7 +212,7 @@ def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:
     assert json.loads(out.read_text())["requests"] == 1
 
 
-def test_gzip_faults_name_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gzip_faults_name_the_line(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "trace.jsonl"
     whole = gzip.compress(b"".join(as_lines([GOOD] * 3)), mtime=0)
     path.write_bytes(whole[:-12])
@@ -237,13 +221,11 @@ def test_gzip_faults_name_the_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"{path}:4: expected readable data" in fails(capsys, "inspect", str(path))
 
 
-def test_a_line_without_end_is_not_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_without_end_is_not_read_to_its_end(capsys: Capsys) -> None:
     assert "at most 8388608 bytes" in fails(capsys, "inspect", "/dev/zero")
 
 
-def test_terminal_escapes_are_not_echoed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_terminal_escapes_are_not_echoed(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(json.dumps(GOOD) + "\n\x1b[2J\n")
     assert "\x1b" not in fails(capsys, "inspect", str(path))

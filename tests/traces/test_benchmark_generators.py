@@ -20,7 +20,7 @@ from traces.formats.base import Lines
 from traces.generators import base
 from traces.terminal.rows import add_rows, rows
 
-from .rig import HEADER, as_lines, native, read
+from .rig import HEADER, Capsys, Patch, as_lines, native, read
 
 
 def made(words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -166,11 +166,7 @@ def test_lengths_of_conversations_are_given_or_drawn(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_one_line(
-    words: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, said: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lengths.txt").write_text("12\n")

@@ -23,17 +23,7 @@ from sim.hardware.curve import Curve
 from tests.sim.clocks import run
 from traces.cli import main
 
-from .rig import mooncake, write
-from .test_bad_input import fails
-
-
-@pytest.fixture(scope="session")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real calibration of this machine's memory, as short as it can be."""
-    path = tmp_path_factory.mktemp("calibrated") / "cpu.json"
-    short = ["--pages", "8", "--repeats", "3", "--date", "2024-02-29"]
-    assert main(["calibrate", "--device", "cpu", "-o", str(path), *short]) == 0
-    return path
+from .rig import Capsys, Patch, fails, mooncake, write
 
 
 def trace(folder: Path) -> Path:
@@ -72,9 +62,7 @@ def test_a_calibration_is_a_profile(profile: Path) -> None:
     assert set(found.curves) == {"d2h", "h2d"}
 
 
-def test_a_replay_accepts_a_measured_profile(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_accepts_a_measured_profile(profile: Path, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     sizes = ["--device-pages", "64", "--host-ratio", "2", "--json", str(out)]
     assert main(["replay", str(trace(tmp_path)), "--hardware", str(profile), *sizes]) == 0
@@ -82,7 +70,7 @@ def test_a_replay_accepts_a_measured_profile(
 
 
 def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     given = ["calibrate", "-o", str(tmp_path / "cpu.json"), "--pages", "4", "--repeats", "3"]
     assert main(given) == 0
@@ -92,7 +80,7 @@ def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
 
 
 def test_host_memory_of_a_calibration_is_bound_to_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     bound: list[int] = []
     monkeypatch.setattr(host, "numa_nodes", lambda: (0, 5))
@@ -105,7 +93,7 @@ def test_host_memory_of_a_calibration_is_bound_to_the_node(
 
 
 def test_a_replay_says_what_its_profile_did_not_measure(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     given = ["replay", str(trace(tmp_path)), "--device-tokens", "8K", "--hardware", str(profile)]
     assert main(given) == 0
@@ -113,27 +101,6 @@ def test_a_replay_says_what_its_profile_did_not_measure(
     assert "kv with 32 layers of 2 x 131,072 bytes a page: the profile copied" in printed
     assert main([*given[:-1], "h100"]) == 0
     assert "the profile copied" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"link_permille": 1000', '"link_permille": 1001'),
-        ('"date": "2024-02-29"', '"date": "2024-03-01"'),
-        ('"accelerator"', '"Accelerator"'),
-        ('"repeats": 3', '"repeats": 3000'),
-    ],
-)
-def test_a_changed_profile_is_refused(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
-) -> None:
-    text = profile.read_text()
-    assert text.count(old) == 1
-    path = tmp_path / "changed.json"
-    path.write_text(text.replace(old, new))
-    capsys.readouterr()
-    message = fails(capsys, "replay", str(trace(tmp_path)), "--hardware", str(path))
-    assert "changed since" in message
 
 
 def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -> None:
@@ -205,15 +172,14 @@ def test_an_incomplete_profile_with_a_valid_hash_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_other_files_are_refused_in_one_line(
-    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_files_are_refused_in_one_line(profile: Path, tmp_path: Path, capsys: Capsys) -> None:
     capsys.readouterr()
     path, requests = tmp_path / "other.json", str(trace(tmp_path))
     for text, expected in (
         ("", "text that is not JSON"),
         ("[]", "JSON without hicache_profile"),
-        ("{}", "JSON without hicache_profile"),
+        ('{"timestamp": 0}', "JSON without hicache_profile"),
+        ('{"hicache_profile": 2}', "a profile that was changed since"),
         (profile.read_text().replace('"hicache_profile": 2', '"hicache_profile": 1'), "version 2"),
         ("[" * 100_000, "text that is not JSON"),
     ):
@@ -238,12 +204,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("given_", BAD)
-def test_options(given_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", *given_.split()]) == 2
-    printed = capsys.readouterr()
-    assert BAD[given_] in printed.err
-    assert printed.err.count("\n") == 1, "the error and nothing before it"
-    assert not printed.out
+def test_options(given_: str, capsys: Capsys) -> None:
+    assert BAD[given_] in fails(capsys, "calibrate", *given_.split())
 
 
 @st.composite

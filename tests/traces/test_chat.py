@@ -24,6 +24,8 @@ from tests.traces.test_json_docs import compare
 from traces.chatting import loading, talking
 from traces.cli import main
 
+from .rig import Capsys, Patch
+
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz", " "]
 QUESTION = "what is the answer to the question of all questions"
 
@@ -59,7 +61,7 @@ def model_folder(folder: Path, template: str = "") -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def folder(tmp_path: Path, monkeypatch: Patch) -> str:
     torch.set_num_threads(1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return model_folder(tmp_path / "model")
@@ -70,9 +72,7 @@ def chat(*words: str) -> list[str]:
 
 
 @pytest.mark.one_in(8)
-def test_the_second_start_is_warm_from_disk(
-    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_second_start_is_warm_from_disk(folder: str, tmp_path: Path, capsys: Capsys) -> None:
     assert main(chat(folder, "--once", QUESTION)) == 0
     first = capsys.readouterr()
     assert "[0 of 51 prompt tokens skipped; first token after " in first.err
@@ -90,7 +90,7 @@ TEMPLATE = "{% for one in messages %}{{ one.content }} {% endfor %}"
 
 @pytest.mark.parametrize(("template", "last"), [("", 64), (TEMPLATE, 80)])
 def test_a_conversation_skips_what_was_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, last: int
+    tmp_path: Path, monkeypatch: Patch, template: str, last: int
 ) -> None:
     torch.set_num_threads(1)
     folder = model_folder(tmp_path / "model", template)
@@ -108,7 +108,7 @@ def test_a_conversation_skips_what_was_said(
 
 @pytest.mark.usefixtures("signals")
 def test_ctrl_c_ends_an_answer_and_not_the_conversation(
-    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     put = talking._Printer.put
     calls: list[int] = []
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_an_answer_and_not_the_conversation(
 
 
 @pytest.mark.usefixtures("signals")
-def test_ctrl_c_at_a_question_ends_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_at_a_question_ends_it(folder: str, monkeypatch: Patch) -> None:
     def typed(_: str) -> str:
         signal.raise_signal(signal.SIGINT)
         return ""
@@ -149,9 +149,7 @@ def test_a_folder_does_not_choose_kernels_that_are_downloaded(folder: str, key: 
     assert model.dtype == torch.bfloat16
 
 
-def test_folders_without_a_model(
-    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_without_a_model(folder: str, tmp_path: Path, capsys: Capsys) -> None:
     other = tmp_path / "other"
     other.mkdir()
     for words in (["nowhere"], [str(other)]):

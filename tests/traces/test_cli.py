@@ -30,7 +30,7 @@ from traces.formats.base import Lines
 from traces.replaying import modes
 from traces.terminal.output import write_whole
 
-from .rig import as_lines, mooncake, write
+from .rig import Capsys, Patch, as_lines, mooncake, write
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_round_trip(turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_round_trip(turns: str, tmp_path: Path, capsys: Capsys) -> None:
     seen = tmp_path / "seen.json"
     assert main(["inspect", turns, "--json", str(seen)]) == 0
     inspected = json.loads(seen.read_text())
@@ -84,11 +84,7 @@ def test_page_sizes(mode: str, size: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_interrupt_prints_partial_results(
-    mode: str,
-    turns: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    mode: str, turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     @contextmanager
     def interrupting(label: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -159,7 +155,7 @@ def test_closed_pipe_is_silent() -> None:
     assert (process.returncode, complaint) == (0, b"")
 
 
-def test_json_on_stdout_is_the_only_output(turns: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_on_stdout_is_the_only_output(turns: str, capsys: Capsys) -> None:
     assert main(["replay", turns, "--json", "-"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["trace"]["requests"] == 20
@@ -199,7 +195,7 @@ def test_latencies_add_up(tmp_path: Path) -> None:
     ],
 )
 def test_a_finding_exits_with_its_own_code(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def find(options: object, command: str) -> int:
         raise error
@@ -211,7 +207,7 @@ def test_a_finding_exits_with_its_own_code(
 
 @pytest.mark.parametrize("error", [CoreBug("two owners"), AssertionError(), KeyError(7)])
 def test_a_defect_exits_with_10_its_place_and_the_command(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def fail(options: object, command: str) -> int:
         raise error
@@ -226,7 +222,7 @@ def test_a_defect_exits_with_10_its_place_and_the_command(
 
 
 def test_no_line_of_a_traceback_or_a_finding_is_taken_for_one_of_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     forged = "name\nhicache: forged"
     for error in (ValueError(forged), HazardError(forged)):
@@ -243,7 +239,7 @@ def test_no_line_of_a_traceback_or_a_finding_is_taken_for_one_of_the_command(
 
 @pytest.mark.parametrize("command", [["replay"], ["size", "--host-only"]])
 def test_an_error_of_a_layer_below_names_the_option(
-    command: list[str], turns: str, capsys: pytest.CaptureFixture[str]
+    command: list[str], turns: str, capsys: Capsys
 ) -> None:
     assert main([*command, turns, "--host-bytes", "1"]) == 2
     said = capsys.readouterr().err
@@ -256,7 +252,7 @@ def test_an_error_of_a_layer_below_names_the_option(
 
 
 def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     real, seen = Core.handle, []
 
@@ -275,9 +271,7 @@ def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
     assert said.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
 
 
-def test_ctrl_c_while_a_command_is_imported_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
     def load(package: str, name: str) -> None:
         raise KeyboardInterrupt
 
@@ -298,7 +292,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
     ],
 )
 def test_unknown_commands_are_refused_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, capsys: Capsys
 ) -> None:
     assert main(arguments) == 2
     found = capsys.readouterr().err
@@ -342,7 +336,7 @@ def test_reading_the_conversation_trace() -> None:
 
 @pytest.mark.one_in(8)
 def test_every_example_of_the_help_that_replays_a_trace_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "trace.jsonl", *(mooncake([0, 1 + n % 3, 10 + n], 1400) for n in range(12)))

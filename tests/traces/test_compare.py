@@ -11,6 +11,8 @@ import pytest
 
 from traces.cli import main
 
+from .rig import Capsys
+
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -35,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compared(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: Capsys
 ) -> Callable[..., tuple[dict[str, Any], str]]:
     def run(*names: str, requests: bool = False) -> tuple[dict[str, Any], str]:
         """The document and what was printed."""
@@ -176,7 +178,7 @@ def test_a_comparison_as_html_has_no_script(folder: Path, tmp_path: Path) -> Non
     ],
 )
 def test_what_weakens_a_comparison_is_said_and_no_cause_is(
-    folder: Path, capsys: pytest.CaptureFixture[str], change: Change, said: str
+    folder: Path, capsys: Capsys, change: Change, said: str
 ) -> None:
     assert main(["compare", str(folder / "b.json"), changed(folder, "c", change)]) == 0
     out, err = capsys.readouterr()
@@ -197,7 +199,7 @@ def test_what_weakens_a_comparison_is_said_and_no_cause_is(
     ],
 )
 def test_documents_that_cannot_be_compared_are_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], change: Change, said: str
+    folder: Path, capsys: Capsys, change: Change, said: str
 ) -> None:
     assert main(["compare", str(folder / "b.json"), changed(folder, "c", change)]) == 2
     out, err = capsys.readouterr()
@@ -206,7 +208,7 @@ def test_documents_that_cannot_be_compared_are_one_line(
     assert err.count("\n") == 1
 
 
-def test_wrong_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_files_are_one_line(folder: Path, capsys: Capsys) -> None:
     a, b = str(folder / "a.json"), str(folder / "b.json")
     rows = [str(folder / f"{name}.jsonl") for name in "ab"]
     broken = folder / "broken.jsonl"

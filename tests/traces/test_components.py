@@ -17,7 +17,7 @@ from traces.replaying.hits import HitsReplay
 from traces.replaying.lookups import Lookups
 from traces.replaying.turns import by_turn, turns_of
 
-from .rig import HEADER, native, read, write
+from .rig import HEADER, Capsys, native, read, write
 from .states import Chat, simulate_states
 from .test_figures import RATES
 
@@ -181,9 +181,7 @@ def test_evictions_caused_by_another_pool_are_counted_separately(
     assert {row["capped_by"] for row in found["lookups"]} == {"unseen", "full"}
 
 
-def test_two_eviction_orders_are_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_eviction_orders_are_compared(tmp_path: Path, capsys: Capsys) -> None:
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]
     assert main(["generate", "multiturn", *sizes, "-o", path]) == 0
@@ -199,7 +197,7 @@ def test_two_eviction_orders_are_compared(
     assert f"{worse:.6f}" in report
 
 
-def test_report_of_three_components(turns: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_three_components(turns: str, capsys: Capsys) -> None:
     sizes = ["--device-tokens", "32K", "--swa-tokens", "4K", "--mamba-states", "24"]
     arguments = [turns, "--mode", "hits", "--components", "full,swa,mamba", *sizes]
     capsys.readouterr()
@@ -212,7 +210,7 @@ def test_report_of_three_components(turns: str, capsys: pytest.CaptureFixture[st
 
 
 def test_hashed_ids_have_no_reference_for_windows_and_states(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     record = {"timestamp": 0, "input_length": 1024, "output_length": 9, "hash_ids": [1, 2]}
     path = write(tmp_path / "trace.jsonl", record, {**record, "hash_ids": [1, 3]}, record)

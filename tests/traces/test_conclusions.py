@@ -22,7 +22,7 @@ from traces.reporting.conclusions import conclusions
 from traces.reporting.overload import Load, load_of, slower
 from traces.reporting.timestamps import warnings
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 NS = 1_000_000_000
 TWO_PAGES = ["--page-size", "512", "--device-pages"]
@@ -204,9 +204,7 @@ def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
     assert ("copies). Try" in text) is bool(advice)
 
 
-def test_the_report_ends_with_the_same_sentences(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_ends_with_the_same_sentences(tmp_path: Path, capsys: Capsys) -> None:
     found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3")
     report = " ".join(capsys.readouterr().out.split())
     assert report.endswith(" ".join(found["conclusions"]))
@@ -319,7 +317,7 @@ def test_a_long_gap_and_a_late_start() -> None:
 
 
 def test_warnings_reach_the_report_the_document_and_standard_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
     found = replayed(tmp_path, records)
@@ -334,11 +332,7 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
 @pytest.mark.parametrize("command", ["replay --check off", "size --host-only --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(
-    command: str,
-    screen: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, screen: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
     path = write(tmp_path / "trace.jsonl", *records)
@@ -351,9 +345,7 @@ def test_a_person_at_a_terminal_reads_each_warning_once(
 
 
 @pytest.mark.parametrize("command", ["replay", "inspect", "size", "explain"])
-def test_a_name_that_is_empty_is_refused_as_such(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_empty_is_refused_as_such(command: str, capsys: Capsys) -> None:
     assert main([command, ""]) == 2
     assert "expected a name, found none" in capsys.readouterr().err
 
@@ -380,13 +372,13 @@ def test_the_story_of_the_built_in_workload_follows_its_options(options: str) ->
     assert ("history" in text) is ("--limit 5" not in options)
 
 
-def test_the_built_in_workload_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_built_in_workload_tells_its_story(capsys: Capsys) -> None:
     assert main(["replay", "--limit", "5"]) == 0
     assert "5 conversations of 1 turn" in " ".join(capsys.readouterr().out.split())
 
 
 def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     prompts = [[8 * (n % 8) + k for k in range(8)] for n in range(64)]
     path = write(tmp_path / "my trace.jsonl", *visits(*prompts))

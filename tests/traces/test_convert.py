@@ -17,12 +17,9 @@ from traces.commands import convert
 from traces.formats._open import FORMATS, open_trace
 from traces.replaying.account import ceiling_of
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.zst"])
@@ -66,9 +63,7 @@ def test_a_limit_and_a_proved_block_size() -> None:
         ("in.jsonl", "the following arguments are required: -o/--output"),
     ],
 )
-def test_a_fault_leaves_nothing_behind(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_leaves_nothing_behind(words: str, said: str, capsys: Capsys) -> None:
     write(Path("in.jsonl"), mooncake([1, 2], 600), mooncake([4, 4], 600))
     Path("native").write_text(registry.load(FORMATS, "native").SAMPLE)
     assert main(["convert", *words.split()]) == 2
@@ -78,7 +73,7 @@ def test_a_fault_leaves_nothing_behind(
     assert sorted(os.listdir()) == ["in.jsonl", "native"]
 
 
-def test_an_interrupt_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_nothing_behind(monkeypatch: Patch) -> None:
     def interrupted(*_: object) -> object:
         yield "half\n"
         raise KeyboardInterrupt
@@ -89,7 +84,7 @@ def test_an_interrupt_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> 
     assert os.listdir() == ["in.jsonl"]
 
 
-def test_what_was_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_left_out_is_told(capsys: Capsys) -> None:
     run = {"input_lens": [5, 6, 7], "output_lens": [1, 0, 2], "start_times": [1, 2, 3]}
     Path("run.json").write_text(json.dumps(run))
     assert main(["convert", "run.json", "-o", "-"]) == 0

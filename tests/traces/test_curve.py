@@ -26,7 +26,7 @@ from traces.terminal.rows import add_rows, rows
 
 from . import plain_policies
 from .reference import random_traces, simulate_lru
-from .rig import HEADER, mooncake, native, read, replay_hits
+from .rig import HEADER, Patch, mooncake, native, read, replay_hits
 
 Records = list[dict[str, Any]]
 FEW = settings(max_examples=40, deadline=None)
@@ -53,7 +53,7 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     """In batches of one request, of a few requests, and of the whole trace; every first request."""
     paged = read(*records).paged(page_size)
     paths = paths_of(paged)
-    with pytest.MonkeyPatch.context() as patch:
+    with Patch.context() as patch:
         patch.setattr(runs, "BATCH_USES", batch_uses)
         curve = lru_curve(paged)
         half = lru_curve(paged, len(paths) // 2)

@@ -13,7 +13,7 @@ from traces.cli import main
 from traces.formats import azure
 
 from .plain_policies import PLAIN
-from .rig import mooncake, write
+from .rig import Capsys, mooncake, write
 
 
 @pytest.fixture
@@ -51,9 +51,7 @@ def test_all_capacities_are_those_at_which_the_curve_bends(trace: str, tmp_path:
     assert found["policies"]["lru"]["hit_tokens"][-1] == found["unbounded_hit_tokens"]
 
 
-def test_the_report_names_the_working_set_in_bytes_of_the_model(
-    trace: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_names_the_working_set_in_bytes_of_the_model(trace: str, capsys: Capsys) -> None:
     sizes = ["--model", "llama-3.1-8b", "--capacities", "1GB,2GB", "--device-pages", "4"]
     assert main(["curve", trace, *sizes, "--by", "depth"]) == 0
     printed = capsys.readouterr().out
@@ -71,9 +69,7 @@ def test_the_picture_has_a_line_for_each_policy(trace: str, tmp_path: Path) -> N
     assert {"lru", "optimum", "unbounded", *PLAIN} <= words
 
 
-def test_a_trace_in_which_nothing_repeats(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_in_which_nothing_repeats(tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "unique.jsonl", *(mooncake([n]) for n in range(5)))
     assert main(["curve", str(path), "--policies", "all", "--by", "depth"]) == 0
     assert "so no cache can hit anything" in capsys.readouterr().out
@@ -99,7 +95,7 @@ def test_a_trace_in_which_nothing_repeats(
     ],
 )
 def test_bad_options_are_refused_in_one_line(
-    trace: str, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    trace: str, options: list[str], said: str, capsys: Capsys
 ) -> None:
     assert main(["curve", trace, *options]) == 2
     printed = capsys.readouterr()
@@ -107,9 +103,7 @@ def test_bad_options_are_refused_in_one_line(
     assert not printed.out
 
 
-def test_a_trace_of_lengths_alone_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_of_lengths_alone_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "azure.csv"
     path.write_text(azure.SAMPLE)
     assert main(["curve", str(path)]) == 2
@@ -117,9 +111,7 @@ def test_a_trace_of_lengths_alone_is_refused(
     assert "hit rates: expected a trace that says which prompts begin alike" in said
 
 
-def test_a_document_on_standard_output_is_alone_there(
-    trace: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_document_on_standard_output_is_alone_there(trace: str, capsys: Capsys) -> None:
     assert main(["curve", trace, "--json", "-"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["kind"] == "curve"

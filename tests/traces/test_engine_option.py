@@ -10,6 +10,8 @@ import pytest
 from sim import engine_profiles
 from traces.cli import main
 
+from .rig import Capsys
+
 # What `hicache replay --limit 100` printed before there were engines and time models; for ever.
 _PLAIN_DIGEST = "32069fd50bba3bd24456a4592e8f9724"
 _PLAIN = ("--times", "pure-roofline", "--engine", "plain")
@@ -64,16 +66,14 @@ def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> N
     ],
 )
 def test_what_contradicts_is_one_line(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], told: str, capsys: Capsys
 ) -> None:
     assert main(["replay", *arguments]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.removeprefix("hicache: ").startswith(told)
 
 
-def test_the_report_names_the_version_that_stands_for_another(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_report_names_the_version_that_stands_for_another(capsys: Capsys) -> None:
     assert main(["replay", "--limit", "5", "--engine", "vllm@0.13.1"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "vllm@0.12.0 (version 0.13.1 is not known; 0.12.0 is the nearest" in printed

@@ -12,6 +12,8 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from traces.cli import main
 
+from .rig import Capsys
+
 EXCLUSIVE = ("--write-policy", "write_back", "--exclusive")
 
 
@@ -38,7 +40,7 @@ def hit_tokens(trace: Path, device_pages: int, host_pages: int, *options: str) -
     ("device_pages", "host_pages"), [(250, 250), (400, 800), (800, 300), (250, 2500), (1200, 900)]
 )
 def test_both_tiers_hit_what_one_lru_of_their_summed_size_hits(
-    trace: Path, device_pages: int, host_pages: int, capsys: pytest.CaptureFixture[str]
+    trace: Path, device_pages: int, host_pages: int, capsys: Capsys
 ) -> None:
     one = hit_tokens(trace, device_pages + host_pages, 0)
     both = hit_tokens(trace, device_pages, host_pages, *EXCLUSIVE)
@@ -47,9 +49,7 @@ def test_both_tiers_hit_what_one_lru_of_their_summed_size_hits(
     capsys.readouterr()
 
 
-def test_the_report_shows_pages_kept_for_exchanges(
-    trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_shows_pages_kept_for_exchanges(trace: Path, capsys: Capsys) -> None:
     hit_tokens(trace, 400, 800, *EXCLUSIVE)
     line = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("host  "))
     assert line.split()[1] != "800"
@@ -64,7 +64,7 @@ def test_the_report_shows_pages_kept_for_exchanges(
     ],
 )
 def test_exclusive_without_write_back_is_refused_in_one_line(
-    trace: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+    trace: Path, options: list[str], capsys: Capsys
 ) -> None:
     assert main(["replay", str(trace), "--device-tokens", "64K", *options]) == 2
     said = capsys.readouterr().err

@@ -26,6 +26,10 @@ from invariants.planted.base import planted
 from traces.cli import main
 from traces.fuzzing.work import Work
 
+from .rig import Capsys, fails
+
+pytestmark = pytest.mark.usefixtures("here")
+
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 BUG = "failed-backup-keeps-its-lock"
 FAILING = Tape(
@@ -38,11 +42,6 @@ FAILING = Tape(
     ),
     notes={"plant": BUG},
 )
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -61,9 +60,7 @@ def told(*options: str) -> dict[str, Any]:
 
 
 @pytest.mark.one_in(8)
-def test_the_story_leads_from_the_check_to_the_source_line(
-    failing: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_story_leads_from_the_check_to_the_source_line(failing: str, capsys: Capsys) -> None:
     assert main(["explain", failing]) == 11
     said = capsys.readouterr().out
     assert all(len(line) <= 100 for line in said.splitlines())
@@ -91,9 +88,7 @@ def test_the_story_leads_from_the_check_to_the_source_line(
     assert main(["explain", failing, "--plant", ""]) == 0
 
 
-def test_a_clean_tape_is_reported_as_clean(
-    failing: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clean_tape_is_reported_as_clean(failing: str, capsys: Capsys) -> None:
     assert main(["explain", failing, "--plant", ""]) == 0
     said = capsys.readouterr().out
     assert said == "tape.jsonl: 4 entries, 8 events: no failure\n"
@@ -261,34 +256,8 @@ BAD: dict[str, tuple[list[str], str]] = {
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD.keys())
 def test_a_bad_option_is_one_line(
-    options: list[str], words: str, failing: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], words: str, failing: str, capsys: Capsys
 ) -> None:
     given = options if "--trace" in options else [*options, "--trace", "trace.json"]
-    assert main(["explain", failing, *given]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("hicache: ")
-    assert words in said.err
+    assert words in fails(capsys, "explain", failing, *given)
     assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
-
-
-def test_a_bad_tape_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("cut.jsonl").write_text('{"tape":"hicache-fuzz","version":1}\n')
-    Path("test_other.py").write_text("SOMETHING = 1\n")
-    Path("test_broken.py").write_text("import nothing_of_that_name\n")
-    write(Path("op.jsonl"), Tape(Config(2, (9,)), (Entry("jump", {}),)))
-    for name, words in (
-        ("gone.jsonl", "readable tape"),
-        ("cut.jsonl", "cut off"),
-        ("op.jsonl", "'jump'"),
-        ("gone.py", "a readable test that shrink exported"),
-        ("test_other.py", "found none"),
-        ("test_broken.py", "found none"),
-    ):
-        for command in (["explain"], ["fuzz", "--replay"]):
-            assert main([*command, name]) == 2
-            said = capsys.readouterr()
-            assert said.out == ""
-            assert said.err.count("\n") == 1
-            assert words in said.err

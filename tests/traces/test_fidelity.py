@@ -19,6 +19,7 @@ from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import FIGURE_RULES, RULES
 from traces.fidelity.single.tracehits import hit_rate
 
+from .rig import Capsys, Patch
 from .test_fidelity_rows import GIVEN, rows_of
 
 UNIFORM = "uniform integer in [int(0.8*L), L]"
@@ -84,9 +85,7 @@ def test_both_halves_are_judged_apart(tmp_path: Path) -> None:
     assert max(map(abs, hits)) < 1e-6
 
 
-def test_time_models_stand_side_by_side_and_grade_c_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_time_models_stand_side_by_side_and_grade_c_apart(tmp_path: Path, capsys: Capsys) -> None:
     data = data_of(tmp_path, CLOSED, FITTED, GEMM, CLOSED | {"id": "c", "grade": "C"})
     found = document(tmp_path, "--data", data, "--times", "roofline,pure-roofline")
     assert {one["grade"] for one in found["rows"]} == {"A"}
@@ -99,9 +98,7 @@ def test_time_models_stand_side_by_side_and_grade_c_apart(
     assert "The half to judge: no figure" in said
 
 
-def test_a_second_run_does_only_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_does_only_what_is_missing(tmp_path: Path, capsys: Capsys) -> None:
     data, kept = data_of(tmp_path, CLOSED, COPY), tmp_path / "kept.jsonl"
     first = document(tmp_path, "--data", data, "--keep", str(kept))
     lines = kept.read_text().splitlines(keepends=True)
@@ -118,9 +115,7 @@ def test_a_second_run_does_only_what_is_missing(
 
 
 @pytest.mark.parametrize("text", ["my notes", "12", '{"schema": 1}', "[]"])
-def test_another_file_is_never_cut_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_another_file_is_never_cut_off(tmp_path: Path, capsys: Capsys, text: str) -> None:
     """Its only line has no end, as the last one of a killed command."""
     data, notes = data_of(tmp_path, COPY), tmp_path / "notes.txt"
     notes.write_text(text)
@@ -131,9 +126,7 @@ def test_another_file_is_never_cut_off(
     assert notes.read_text() == text
 
 
-def test_two_commands_do_not_keep_in_one_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_commands_do_not_keep_in_one_file(tmp_path: Path, capsys: Capsys) -> None:
     data, kept = data_of(tmp_path, COPY), tmp_path / "kept.jsonl"
     with kept_file.opened(str(kept)):
         assert main(["fidelity", "--data", data, "--keep", str(kept)]) == 2
@@ -166,7 +159,7 @@ def test_the_page_and_the_picture_have_every_row(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_one_line(
-    tmp_path: Path, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, given: list[str], said: str, capsys: Capsys
 ) -> None:
     data = data_of(tmp_path, CLOSED)
     words = [word.format(tmp_path) for word in given]
@@ -174,9 +167,7 @@ def test_bad_options_are_one_line(
     assert said in capsys.readouterr().err
 
 
-def test_a_bad_row_ends_the_command_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_row_ends_the_command_before_anything_runs(tmp_path: Path, capsys: Capsys) -> None:
     with pytest.raises(Exception, match="row bad"):
         data_of(tmp_path, CLOSED, CLOSED | {"id": "bad", "tp": 16})
     assert main(["fidelity", "--data", str(tmp_path)]) == 2
@@ -213,7 +204,7 @@ def test_rows_are_left_out_by_rules(tmp_path: Path, change: dict[str, object], r
 
 
 def test_a_fit_needs_its_extra_and_takes_the_fit_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     data, out = data_of(tmp_path, CLOSED, FITTED), tmp_path / "fitted.json"
     with monkeypatch.context() as patched:
@@ -311,7 +302,7 @@ def test_every_published_row_can_be_read() -> None:
 
 
 def test_ctrl_c_keeps_and_shows_what_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     data, kept = data_of(tmp_path, CLOSED, COPY), tmp_path / "kept.jsonl"
     done: list[str] = []

@@ -27,6 +27,8 @@ from traces.fidelity.fitting.table import Table
 from traces.fidelity.fitting.writing import text_of
 from traces.fidelity.running import predicted, record
 
+from .rig import Capsys
+
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
     Factor("engine.step_host_ns", ("vllm",), 3.0, None, 1, ()),
@@ -116,7 +118,7 @@ def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("change", [{"grade": "C"}, {"model": "llama-3.1-8b"}])
 def test_without_a_row_to_fit_nothing_is_written(
-    change: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: dict[str, object], tmp_path: Path, capsys: Capsys
 ) -> None:
     given = row(1, str(change.get("model", "qwen3-32b"))) | {"grade": change.get("grade", "A")}
     data, out = tmp_path / rows.FILE, tmp_path / "fitted.json"
@@ -128,7 +130,7 @@ def test_without_a_row_to_fit_nothing_is_written(
     assert not out.exists()
 
 
-def test_a_fit_writes_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_writes_nothing_else(tmp_path: Path, capsys: Capsys) -> None:
     data, out = tmp_path / rows.FILE, tmp_path / "fitted.json"
     data.write_text(json.dumps(row(1)) + "\n")
     command = ["fidelity", "--data", str(data), "--fit", str(out)]

@@ -14,7 +14,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 
-from .rig import HEADER, mooncake, native, write
+from .rig import HEADER, Capsys, mooncake, native, write
 
 LENGTHS = (300, 700, 2900, 40, 1500, 600)
 COMPONENTS = {
@@ -71,7 +71,7 @@ def hint_of(message: str, given: list[str]) -> list[str]:
 @pytest.mark.parametrize("trace", [known_tokens, known_blocks])
 @pytest.mark.parametrize("components", COMPONENTS)
 def test_following_the_hint_once_is_enough(
-    mode: str, trace: Any, components: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mode: str, trace: Any, components: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = trace(tmp_path / "trace.jsonl")
     base = ["replay", path, "--mode", mode, "--components", components, "--page-size", "64"]
@@ -91,9 +91,7 @@ def test_following_the_hint_once_is_enough(
             assert main(again) == 0, (again, capsys.readouterr().err)
 
 
-def test_the_error_names_the_largest_request_and_how_many(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_error_names_the_largest_request_and_how_many(tmp_path: Path, capsys: Capsys) -> None:
     path = known_tokens(tmp_path / "trace.jsonl")
     assert main(["replay", path, "--device-tokens", "1K"]) == 2
     message = capsys.readouterr().err
@@ -107,7 +105,7 @@ def test_the_error_names_the_largest_request_and_how_many(
 
 @pytest.mark.parametrize("trace", [known_tokens, known_blocks])
 def test_hits_mode_computes_what_does_not_fit_without_the_cache(
-    trace: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trace: Any, tmp_path: Path, capsys: Capsys
 ) -> None:
     """The others hit as if these were not there, all figures count them, and the checks agree."""
     path, out = trace(tmp_path / "trace.jsonl"), tmp_path / "out.json"
@@ -135,9 +133,7 @@ def test_hits_mode_computes_what_does_not_fit_without_the_cache(
     assert "the device cannot hold it" in capsys.readouterr().out
 
 
-def test_hits_mode_refuses_a_device_that_holds_no_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hits_mode_refuses_a_device_that_holds_no_request(tmp_path: Path, capsys: Capsys) -> None:
     path = known_blocks(tmp_path / "trace.jsonl")
     assert main(["replay", path, "--mode", "hits", "--page-size", "32", "--device-pages", "1"]) == 2
     assert "the largest of 6 that do not fit; give --device-pages" in capsys.readouterr().err
@@ -145,7 +141,7 @@ def test_hits_mode_refuses_a_device_that_holds_no_request(
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_requests_that_are_too_large_are_left_out_and_counted(
-    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mode: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = known_tokens(tmp_path / "trace.jsonl")
     out = tmp_path / "out.json"
@@ -210,9 +206,7 @@ def test_nothing_is_skipped_where_everything_fits(tmp_path: Path) -> None:
     assert two["skipped"] == {"requests": 0, "input_tokens": 0}
 
 
-def test_a_trace_of_which_nothing_fits_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_of_which_nothing_fits_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
     assert main(["replay", str(path), "--device-pages", "1", "--skip-too-large"]) == 2
     assert "--skip-too-large: expected a request that fits 1 pages" in capsys.readouterr().err
@@ -230,7 +224,7 @@ LARGE = {
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("more", LARGE)
 def test_the_hint_names_only_what_the_hardware_holds(
-    more: str, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: str, mode: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write(tmp_path / "trace.jsonl", HEADER, native(("a", 600_000), output=("b", 40)))
     given = ["replay", str(path), "--mode", mode, "--check", "off", *more.split()]
@@ -250,7 +244,7 @@ def test_the_hint_names_only_what_the_hardware_holds(
     ],
 )
 def test_two_changes_are_named_where_no_single_one_is_enough(
-    tokens: int, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tokens: int, hint: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write(tmp_path / "trace.jsonl", HEADER, native(("a", tokens), output=("b", 40)))
     assert main(["replay", str(path)]) == 2
@@ -258,7 +252,7 @@ def test_two_changes_are_named_where_no_single_one_is_enough(
 
 
 def test_a_pool_larger_than_the_hardware_is_allowed_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
     for tokens, said in (("100M", "(as given, but h100 holds only 6,668 pages)"), ("1K", "given)")):

@@ -18,6 +18,8 @@ from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 
+from .rig import Capsys, Patch
+
 DIVIDED = ["--prefill-replicas", "2", "--decode-replicas", "2"]
 SMALL = ["--device-pages", "60", "--host-pages", "60"]
 
@@ -88,7 +90,7 @@ def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any],
     ],
 )
 def test_options_that_do_not_belong_together_are_one_line(
-    turns: str, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+    turns: str, capsys: Capsys, options: list[str], said: str
 ) -> None:
     assert main(["replay", turns, *options]) == 2
     out, err = capsys.readouterr()
@@ -172,9 +174,7 @@ def test_what_only_other_replicas_have_is_told_apart(turns: str, tmp_path: Path)
     assert found["fleet"]["elsewhere_tokens"] == 0 == found["whole"]["lost_tokens"]
 
 
-def test_why_says_that_another_replica_has_it(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> None:
     options = ["--device-pages", "900", "--replicas", "4", "--why", "29"]
     assert main(["replay", turns, *options]) == 0
     assert "other replicas only" in " ".join(capsys.readouterr().out.split())
@@ -199,9 +199,7 @@ def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) 
     )
 
 
-def test_a_violation_names_the_replica(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_violation_names_the_replica(turns: str, monkeypatch: Patch, capsys: Capsys) -> None:
     ended = Fleet._ended
 
     def wrong(self: Fleet, place: int, served: Any) -> None:
@@ -219,9 +217,7 @@ def test_a_violation_names_the_replica(
     assert "arrives-once" in capsys.readouterr().err
 
 
-def test_the_report_has_a_row_for_each_replica(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_has_a_row_for_each_replica(turns: str, capsys: Capsys) -> None:
     assert main(["replay", turns, *SMALL, *DIVIDED, "--router", "prefix-aware"]) == 0
     out = capsys.readouterr().out
     for words in ("0  prefill", "3  decode", "largest / mean", "waiting for the link (s)"):

@@ -18,7 +18,7 @@ from traces.formats import _chains
 from traces.formats._chains import Chains
 from traces.formats._open import FORMATS, open_trace
 
-from .rig import HEADER, as_lines, mooncake, native, read
+from .rig import HEADER, Patch, as_lines, mooncake, native, read
 
 
 def rows(raw: bytes) -> list[int]:
@@ -164,7 +164,7 @@ def test_native_pages_have_equal_ids_exactly_where_their_prefixes_are_equal(
     assert len({*ids.values()}) == len(ids)
 
 
-def test_too_many_different_blocks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
     monkeypatch.setattr(_chains, "MOST", 3)
     with pytest.raises(CallerError, match="trace:2: expected at most 3 different blocks"):
         read(mooncake([1, 2]), mooncake([1, 3, 4]))

@@ -20,7 +20,7 @@ from traces.formats._open import FORMATS, open_trace, parse
 from traces.formats.base import Lines, Trace
 from traces.replaying.account import ceiling_of
 
-from .rig import as_lines, mooncake
+from .rig import Capsys, Patch, as_lines, mooncake
 
 
 def sample(name: str) -> str:
@@ -368,7 +368,7 @@ def test_packed_files_are_read_and_a_cut_one_is_named(pack: Any, tmp_path: Path)
         open_trace(str(path))
 
 
-def test_a_doubtful_format_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_doubtful_format_is_not_guessed(monkeypatch: Patch) -> None:
     header = ",".join(
         [*sample("azure").splitlines()[0].split(","), "Timestamp,Request tokens,Response tokens"]
     )
@@ -376,7 +376,7 @@ def test_a_doubtful_format_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> No
         text(header + "\n")
 
 
-def test_the_list_of_formats_has_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_formats_has_each(capsys: Capsys) -> None:
     assert main(["formats"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told if line[:1].isalpha()][2:] == registry.names(FORMATS)
@@ -415,9 +415,7 @@ def test_the_traces_of_azure(name: str, requests: int) -> None:
 # -- what commands make of lengths without identity
 
 
-def test_lengths_drive_load_and_no_hit_rate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lengths_drive_load_and_no_hit_rate(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(sample("azure"))
     for words in (["replay", str(path), "--mode", "hits"], ["size", "--host-only", str(path)]):

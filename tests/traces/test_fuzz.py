@@ -1,41 +1,43 @@
-"""`hicache fuzz`: its runs, its files, its codes, and every fault of a tape or an option."""
+"""`hicache fuzz`: its runs, its files, its codes, what it must reach, and when it ends."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from invariants.explain.recorder import recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
+from invariants.fuzz.ops import retract
+from invariants.fuzz.reach import gauges, probes, rates
 from invariants.fuzz.tapes import tape as tapes
-from tests.patience import PATIENCE_S
+from invariants.planted.base import planted
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
 from traces.executors import base as executors
 from traces.executors import local
-from traces.fuzzing import canary as fuzz_canary
+from traces.executors.base import JobOptions
 from traces.fuzzing import work as fuzz_work
 from traces.fuzzing.canary import canary
 from traces.fuzzing.double_run import Step, first_difference
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
+from .rig import Capsys, Patch, Ray, python
+
+pytestmark = pytest.mark.usefixtures("here")
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def fuzz(*options: str) -> int:
@@ -48,7 +50,7 @@ def report(*options: str) -> dict[str, Any]:
     return found
 
 
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def canary_on(monkeypatch: Patch) -> None:
     """As if the canary were a bug of the core that nobody put there."""
     real = canary
     monkeypatch.setattr(fuzz_work, "canary", lambda on: real(True))
@@ -66,9 +68,7 @@ def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..
 # -- runs
 
 
-def test_a_clean_run_prints_a_summary_and_leaves_no_folder(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_clean_run_prints_a_summary_and_leaves_no_folder(capsys: Capsys) -> None:
     assert fuzz("--sequences", "4", "--seed", "7") == 0
     said = capsys.readouterr().out
     assert said.startswith("hicache fuzz --seed 7\n")
@@ -94,7 +94,7 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     assert counted("--seed", "70") != one
 
 
-def test_fixed_options_hold_for_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
     work = Work(25, ("full", "swa"), "write_back")
     for seed in range(8):
         config = work.swarm(seed).config
@@ -107,9 +107,7 @@ def test_fixed_options_hold_for_every_sequence(monkeypatch: pytest.MonkeyPatch) 
     assert "--ranks 3" in Work(25, ranks=3).command(0)
 
 
-def test_several_ranks_replay_and_repeat_in_a_fresh_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_several_ranks_replay_and_repeat_in_a_fresh_process(capsys: Capsys) -> None:
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
     tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
@@ -119,22 +117,13 @@ def test_several_ranks_replay_and_repeat_in_a_fresh_process(
     assert fuzz("--replay", str(path), "--plant", "") == 0
 
 
-def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_of_seconds_ends_a_run(monkeypatch: Patch) -> None:
     ticks = iter(range(100))
     monkeypatch.setattr(fuzz_command, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert report("--seconds", "4")["sequences"] == 3
 
 
-def test_json_on_stdout_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fuzz("--sequences", "2", "--seed", "7", "--json", "-") == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["sequences"] == 2
-    assert "hicache fuzz --seed 7" in said.err
-
-
-def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_seed_comes_from_the_commit_and_is_0_outside_git(monkeypatch: Patch) -> None:
     said = SimpleNamespace(returncode=0, stdout="00000000001f" + "a" * 28 + "\n")
     monkeypatch.setattr(fuzz_command.subprocess, "run", lambda *args, **how: said)
     assert fuzz_command.commit_seed() == 31
@@ -145,10 +134,8 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
 # -- failures
 
 
-def test_a_failure_is_kept_as_tape_and_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    planted(monkeypatch)
+def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
+    canary_on(monkeypatch)
     code = fuzz("--sequences", "6", "--seed", "7", "--output", "kept", "--json", "out.json")
     found = json.loads(Path("out.json").read_text())
     assert code == found["exit_code"] == 11
@@ -170,26 +157,25 @@ def test_a_failure_is_kept_as_tape_and_text(
 
 def test_of_every_kind_the_smallest_failure_is_kept() -> None:
     def result(seed: int, lines: int, code: int = 11, kind: str = "OWN-D") -> Result:
-        return Result(
-            seed, 5, 5, 5, failure=FoundFailure(code, kind, "", 1, "x\n" * lines, f"n{seed}")
-        )
+        tape = "x\n" * lines
+        found = FoundFailure(code, kind, "", 1, tape, f"n{seed}", event=lines)
+        return Result(seed, 5, 5, 5, failure=found)
 
     tally = Tally()
-    assert tally.add(result(5, 20)) is not None
+    assert tally.add(result(5, 20), 1.5) is not None
     assert tally.add(result(6, 30)) is None
-    small = tally.add(result(7, 10))
+    small = tally.add(result(7, 10), 4.0)
     assert small is not None
     assert small.name == "n7"
-    assert tally.kinds[11, "OWN-D"].count == 3
+    (kind,) = tally.sorted_kinds()
+    assert (kind.count, kind.seconds, kind.smallest.event) == (3, 1.5, 10)
     assert tally.code() == 11
     for code in reversed(WORST):  # each is worse than all before
         tally.add(result(8, 1, code, "other"))
         assert tally.code() == (code if WORST.index(code) <= WORST.index(11) else 11)
 
 
-def test_a_failure_that_does_not_replay_is_a_harness_fault(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -> None:
     work = Work(25)
     with canary(True):
         outcome = play.generate(work.swarm(7), operations.load(), 7, 25)
@@ -199,14 +185,12 @@ def test_a_failure_that_does_not_replay_is_a_harness_fault(
     assert (found.code, found.kind) == (17, "REPLAY")
 
 
-def test_ctrl_c_keeps_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     def stopped(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise KeyboardInterrupt
 
-    planted(monkeypatch)
+    canary_on(monkeypatch)
     monkeypatch.setattr(local, "run", stopped)
     assert fuzz("--seed", "7", "--json", "out.json") == 11
     assert json.loads(Path("out.json").read_text())["complete"] is False
@@ -216,7 +200,7 @@ def test_ctrl_c_keeps_findings(
     assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
-def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:
     def wait(hand: Any, args: Any) -> None:
         while True:
             pass
@@ -229,9 +213,7 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.Mon
     assert "still at work" in found.text
 
 
-def test_a_lost_worker_is_reported_after_the_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     def dying(work: Work, seeds: Iterator[int], *_: object) -> Iterator[Result]:
         yield work(next(seeds))
         raise executors.WorkerLost("a worker died")
@@ -250,34 +232,20 @@ def test_the_canary_is_found() -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_a_canary_that_is_not_found_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_canary_that_is_not_found_survives(monkeypatch: Patch) -> None:
     monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
 
-def test_another_bug_does_not_count_as_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted(monkeypatch)
+def test_another_bug_does_not_count_as_the_canary(monkeypatch: Patch) -> None:
+    canary_on(monkeypatch)
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
-
-
-def test_canary_is_removed_after_the_run() -> None:
-    before = fuzz_canary.Pool.give_back
-    with canary(True):
-        assert fuzz_canary.Pool.give_back is not before
-    assert fuzz_canary.Pool.give_back is before
 
 
 # -- twice
 
 
-def test_two_processes_produce_the_same_trail() -> None:
-    found = report("--sequences", "1", "--seed", "7", "--twice", "100")
-    assert (found["run_twice"], found["exit_code"]) == (1, 0)
-
-
-def test_nondeterminism_is_named_by_the_first_different_event(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nondeterminism_is_named_by_the_first_different_event(monkeypatch: Patch) -> None:
     (Path() / "sitecustomize.py").write_text(
         "from hicache.core.eviction_policies.lru import Lru\n"
         "Lru.rank = lambda self, node, component: -int(node.last_use[component])\n"
@@ -331,21 +299,11 @@ if __name__ == "__main__":
     raise SystemExit(code)
 """
     )
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = python(str(program), env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_ray_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
@@ -354,28 +312,7 @@ def test_without_ray_one_line_says_what_to_install(
     assert ".venv/bin/pip install -e '.[ray]'" in said
 
 
-def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ray:
-        """Answers at once, the newest first."""
-
-        up = False
-        is_initialized = staticmethod(lambda: Ray.up)
-        cluster_resources = staticmethod(lambda: {"CPU": 2.0})
-        wait = staticmethod(lambda refs, num_returns, timeout: (refs[-1:], refs[:-1]))
-        get = staticmethod(lambda ref: ref())
-
-        @staticmethod
-        def init(**how: Any) -> None:
-            Ray.up = True
-
-        @staticmethod
-        def shutdown() -> None:
-            Ray.up = False
-
-        @staticmethod
-        def remote(function: Callable[..., Any]) -> SimpleNamespace:
-            return SimpleNamespace(remote=lambda *args: lambda: function(*args))
-
+def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "8", "--seed", "7", *options)
         return [found[key] for key in ("sequences", "events", "counts", "probes")]
@@ -386,3 +323,102 @@ def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted("--executor", "ray") == one
     monkeypatch.delitem(sys.modules, "traces.executors.ray", raising=False)
     assert not Ray.up
+
+
+BUG = "donated-slot-stays-with-its-request"
+HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--twice", "0", "--first")
+
+
+def test_the_first_failure_ends_the_run_and_is_kept() -> None:
+    out = Path("out.json")
+    assert main([*HUNT, "--sequences", "1000000", "--jobs", "1", "--json", str(out)]) == 11
+    found: dict[str, Any] = json.loads(out.read_text())
+    (failure,) = found["failures"]
+    assert (failure["times"], found["exit_code"], found["complete"]) == (1, 11, True)
+    assert found["sequences"] == failure["seed"] - 16 + 1
+    assert failure["seconds"] >= 0
+    with planted(BUG):
+        account = recorded(tapes.read(Path(failure["tape"])), operations.load())
+    assert failure["event"] == account.steps[-1].number
+    assert failure["event_text"].startswith(type(account.steps[-1].event).__name__)
+
+
+def test_without_a_failure_every_sequence_is_played() -> None:
+    clean = ["fuzz", "--seed", "7", "--operations", "10", "--first", "--jobs", "1"]
+    assert main([*clean, "--sequences", "3", "--json", "out.json"]) == 0
+    assert json.loads(Path("out.json").read_text())["sequences"] == 3
+
+
+def endless(seed: int) -> Result:
+    """A sequence that never ends, except the first."""
+    for _ in count() if seed else ():
+        pass
+    return Result(seed, 1, 1, 1)
+
+
+def test_closing_ends_workers_within_a_sequence() -> None:
+    def seeds() -> Iterator[int]:
+        yield from range(4)
+
+    results: Any = local.run(endless, seeds(), 2, JobOptions(str))
+    assert next(results).seed == 0
+    workers = list(results._workers)
+    results.close()
+    assert workers
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def blind(monkeypatch: Patch) -> None:
+    """As if no sequence ever retracted a request."""
+    monkeypatch.setattr(retract, "draw", lambda hand, draws: None)
+    monkeypatch.setattr(rates, "table", lambda: dict.fromkeys(KINDS, OWED))
+
+
+KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
+OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
+
+
+@pytest.mark.one_in(8)
+def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
+    monkeypatch: Patch, capsys: Capsys
+) -> None:
+    blind(monkeypatch)
+    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted", "LoadDone"])
+    found = report("--operations", "120", "--sequences", "25", "--seed", "7", "--check", "off")
+    assert found["exit_code"] == probes.MISSED
+    assert found["missed"] == ["Retracted"]
+    assert "should have reached these states, but did not: Retracted\n" in capsys.readouterr().out
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--operations", "120", "--sequences", "2"),
+        ("--operations", "25", "--sequences", "25"),
+        ("--operations", "120", "--sequences", "25", "--write-policy", "write_back"),
+    ],
+    ids=["few sequences", "short ones", "of one policy"],
+)
+def test_a_run_that_requires_no_state_is_clean(words: tuple[str, ...], monkeypatch: Patch) -> None:
+    blind(monkeypatch)
+    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted"])
+    assert fuzz("--seed", "7", "--check", "off", *words) == 0
+
+
+def test_written_rates_can_be_read_again(monkeypatch: Patch) -> None:
+    assert fuzz("--sequences", "4", "--rates", "made.json") == 0
+    monkeypatch.setattr(rates, "PATH", Path("made.json"))
+    rates.table.cache_clear()
+    found = rates.table()
+    rates.table.cache_clear()
+    assert sum(row[""] for row in found.values()) == 4
+    assert all(0 < count <= row[""] for row in found.values() for count in row.values())
+
+
+def test_the_summary_shows_the_gauges(capsys: Capsys) -> None:
+    found = report("--sequences", "4")
+    assert "Audit of the generator" in capsys.readouterr().out
+    assert found["audit"]["events_per_thousand"]["AdmitWanted"] > 0
+    assert set(found["audit"]["quantiles"]) == set(gauges.QUANTITIES)
+    assert sum(row[""] for row in found["reached"].values()) == 4

@@ -28,16 +28,15 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
 from traces.cli import main
 
+from .rig import Capsys, Patch
+
+pytestmark = pytest.mark.usefixtures("here")
+
 OPS = operations.load()
 CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
 WITHOUT_STORAGE = next(path for path in CORPUS if '"storage":true' not in path.read_text())
 RANKED = "ranks-do-not-agree-on-success"
 SMALL = ("--operations", "40", "--jobs", "1", "--twice", "0")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def fuzz(*options: str) -> int:
@@ -76,9 +75,7 @@ def test_a_device_with_real_bytes_changes_no_decision() -> None:
 
 
 @pytest.mark.one_in(8)
-def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(monkeypatch: Patch) -> None:
     """Bytes on the simulated link are those of its copies that did not fail."""
     made: Counter[Direction] = Counter()
     copy = CpuDevice.copy
@@ -119,7 +116,7 @@ def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.mark.one_in(8)
 def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Arena, "copy", wrong_page(Arena.copy))
@@ -139,7 +136,7 @@ def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
 
 
 @pytest.mark.one_in(8)
-def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: Patch) -> None:
     """The copies are right; another page is written by each of them."""
     copy = Arena.copy
 
@@ -154,9 +151,7 @@ def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: pytest.MonkeyPatc
     assert (failure.code, failure.kind) == (12, "BYTES on cpu")
 
 
-def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(capsys: Capsys) -> None:
     for tape in (drawn(2, "replies"), drawn(2, "device")):
         tapes.write(Path("t.jsonl"), replace(tape, pairs=False, ranks=1))
         assert main(["fuzz", "--device", "cpu", "--replay", "t.jsonl"]) == 0
@@ -164,7 +159,7 @@ def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     """Without CUDA, on an accelerator that acts at once; the seeds choose plain copies."""
     pytest.importorskip("torch", exc_type=ImportError)
     at_once = pytest.importorskip("tests.devices.at_once", exc_type=ImportError)
@@ -192,7 +187,7 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_options_that_exclude_each_other(
-    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], said: str, capsys: Capsys
 ) -> None:
     tape = replace(drawn(2, "replies"), pairs=False, ranks=1)
     tapes.write(Path("ranks.jsonl"), replace(tape, ranks=2))
@@ -203,9 +198,7 @@ def test_options_that_exclude_each_other(
     assert told.count("\n") == 1
 
 
-def test_a_missing_device_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_device_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
     loaded = real.registry.load
 
     def load(package: str, name: str) -> Any:
@@ -235,7 +228,7 @@ def otherwise_by_page(said: Callable[..., tuple[int, ...]]) -> Callable[..., tup
 
 @pytest.mark.one_in(8)
 def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Content, "said", otherwise_by_page(Content.said))
@@ -255,9 +248,7 @@ def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(monkeypatch: Patch) -> None:
     said = Content.said
 
     def broken(self: Content, table: Pages, length: int) -> tuple[int, ...]:
@@ -271,7 +262,7 @@ def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(
     assert "twin" not in tape.notes
 
 
-def test_a_note_with_an_unknown_twin_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_with_an_unknown_twin_is_refused(capsys: Capsys) -> None:
     tapes.write(Path("t.jsonl"), replace(drawn(2), notes={"twin": "of nobody"}))
     assert main(["fuzz", "--replay", "t.jsonl"]) == 2
     told = capsys.readouterr().err

@@ -20,13 +20,13 @@ from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
 from traces.sizing import host_only
-from traces.sweeping import pool, words
+from traces.sweeping import pool
 from traces.sweeping.enough import recommended
 from traces.sweeping.picture import print_points
 from traces.sweeping.points import Point, with_host
 from traces.sweeping.svg import Line, Panel, apart, svg, ticks
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = ["--device-pages", "100"]
@@ -50,7 +50,7 @@ def shown(path: Path, *arguments: str) -> dict[str, Any]:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_point_is_what_a_replay_with_that_size_measures(
-    jobs: str, turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    jobs: str, turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     picture = tmp_path / "picture.svg"
     sizes = ["--host-bytes", "3.2GB,0,0.8GB", "--jobs", jobs, "-o", str(picture)]
@@ -98,10 +98,7 @@ def test_the_compute_that_host_memory_saves_is_what_passes_take_without_it(tmp_p
 
 
 def test_the_files_that_were_written_are_named_with_the_report(
-    turns: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = [*HOST, turns, *SMALL, "--host-bytes", "0,3.2GB", "--jobs", "1"]
@@ -136,10 +133,7 @@ def test_options_of_the_host_pool_do_not_hinder_the_point_without_one(
 
 
 def test_ctrl_c_keeps_the_points_that_are_done(
-    turns: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     measured = pool.measure
 
@@ -180,11 +174,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(
     ids=lambda value: str(value)[:40],
 )
 def test_options_that_cannot_be(
-    options: list[str],
-    word: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], word: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "trace.jsonl", mooncake([1], output_length=100))
@@ -219,7 +209,7 @@ def point(size_gb: float, hit: float, p90: float, **other: Any) -> Point:
 
 
 def sentence(*points: Point, turns: str) -> str:
-    return " ".join(words.conclusions(*resolved(turns), points))
+    return " ".join(conclusions.conclusions(*resolved(turns), points))
 
 
 def resolved(turns: str) -> tuple[Trace, Settings]:
@@ -286,7 +276,7 @@ def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
 
 @pytest.mark.one_in(8)
 def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     found = shown(tmp_path, "--mode", "hits", "--jobs", "1")
     text = " ".join(capsys.readouterr().out.split())
@@ -299,9 +289,7 @@ def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
 
 
 @pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
-def test_the_table_fits_80_columns_whatever_the_times(
-    time_s: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_fits_80_columns_whatever_the_times(time_s: float, capsys: Capsys) -> None:
     points = [point(0, 0.1, time_s), point(64, 0.6, time_s)]
     print_points(points, sys.stdout)
     rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]

@@ -22,18 +22,11 @@ from traces.cli import main
 from traces.commands import generate
 from traces.formats._blocks import first_repeated
 from traces.generators import base
-from traces.outside import entries
 from traces.terminal.rows import add_rows, rows
 
-from .rig import input_files
-from .test_bad_input import fails
+from .rig import Capsys, Patch, fails, input_files
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 # -- what is read
@@ -62,7 +55,7 @@ READERS = (
 )
 
 
-def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def one_line(capsys: Capsys, *words: str) -> str:
     """The error of a command that may print a part of its report before."""
     assert main(list(words)) == 2
     said = capsys.readouterr().err
@@ -71,7 +64,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_packed_files_are_named(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packed_files_are_named(kind: str, capsys: Capsys) -> None:
     Path("x.json").write_bytes(PACKED[kind])
     assert packed_as(PACKED[kind]) == kind
     for words in (*READERS, ("inspect", "x.json"), ("replay", "x.json")):
@@ -80,9 +73,7 @@ def test_packed_files_are_named(kind: str, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_pipes_and_endless_files_are_refused(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pipes_and_endless_files_are_refused(words: tuple[str, ...], capsys: Capsys) -> None:
     os.mkfifo("x.json")
     assert "found: a pipe or a device; write it to a file first" in one_line(capsys, *words)
     Path("x.json").unlink()
@@ -105,7 +96,7 @@ NUMBERS_OF_POOL = [name for name, value in POOL.items() if type(value) is int]  
     [str(1 << 62), "9" * 4000, "9" * 5000, "-1", "1e300", "1e999", "NaN", '"1"', "null", "true"],
     ids=lambda text: text[:20],
 )
-def test_numbers_of_models_are_bounded(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_of_models_are_bounded(value: str, capsys: Capsys) -> None:
     cases = [{**MODEL, name: "VALUE"} for name in NUMBERS]
     cases += [{**MODEL, "pools": [{**POOL, name: "VALUE"}]} for name in NUMBERS_OF_POOL]  # type: ignore[has-type]
     texts = [json.dumps(case).replace('"VALUE"', value) for case in cases]
@@ -121,14 +112,14 @@ def test_numbers_of_models_are_bounded(value: str, capsys: pytest.CaptureFixture
     "text",
     ["[" * 100_000, '{"a":' * 90_000, '{"a": 1, "a": 2}', "", "null", "\ufeff{}", '"\\ud800"'],
 )
-def test_strange_json_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strange_json_is_one_line(text: str, capsys: Capsys) -> None:
     Path("x.json").write_text(text)
     for words in READERS:
         one_line(capsys, *words)
 
 
 @pytest.mark.parametrize("value", [1 << 62, 1 << 61, -1, 1e300, "1", None])
-def test_numbers_of_profiles_are_bounded(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_of_profiles_are_bounded(value: object, capsys: Capsys) -> None:
     fields = measured._GEOMETRY
     curve = [[1, 1], [2, 2]]
     for name in ("flops_per_s", "hbm_bytes", "link_permille", "copy_latency_ns"):
@@ -201,15 +192,13 @@ def test_a_repetition_is_found_in_linear_time() -> None:
         ("multiturn --clients 1M --rounds 1K -o out", "of free space for 1,000,000,000 requests"),
     ],
 )
-def test_a_trace_that_nothing_can_hold_is_refused(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trace_that_nothing_can_hold_is_refused(words: str, said: str, capsys: Capsys) -> None:
     assert said in fails(capsys, "generate", *words.split())
     assert not os.listdir()
 
 
 def test_a_large_trace_is_announced_and_an_interrupt_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def interrupted(lines: Iterator[str], report: object) -> Iterator[str]:
         yield next(lines)
@@ -226,7 +215,7 @@ def test_a_large_trace_is_announced_and_an_interrupt_leaves_nothing(
 
 
 def test_running_out_of_memory_names_what_the_command_can_change(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     input_files()
 

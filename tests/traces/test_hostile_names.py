@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from sim.hardware.profile import _MEASURED
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.work import Work
-from traces.outside import entries
 from traces.terminal.text import command_line, one_line, printable, visible
 
-from .rig import HEADER, mooncake, native, write
+from .rig import HEADER, Capsys, mooncake, native, write
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).parents[2]
 BUG = "donated-slot-stays-with-its-request"
@@ -41,14 +42,7 @@ _RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2
 MOST_CHARACTERS = 20_000
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
-
-
-def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> int:
+def ran(capsys: Capsys, *arguments: str) -> int:
     """Runs the command, whose output must be clean; returns its exit code."""
     code = main(list(arguments))
     said = capsys.readouterr()
@@ -79,7 +73,7 @@ NATIVE: dict[str, Callable[[str], list[Any]]] = {
 
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traces(bad: str, capsys: Capsys) -> None:
     seen = set()
     for field, make in NATIVE.items():
         path = str(write(Path(f"{field}.jsonl"), *make(bad)))
@@ -90,7 +84,7 @@ def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert seen == {0, 2}
 
 
-def test_the_name_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_a_trace(capsys: Capsys) -> None:
     twice = [mooncake([1, 2, 3]), mooncake([1, 2, 3])]
     path = str(write(Path("\x1b[2J\u202e\nhicache: forged\n"), *twice))
     host = ["size", "--host-only", "--jobs", "1"]
@@ -99,7 +93,7 @@ def test_the_name_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_models(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models(bad: str, capsys: Capsys) -> None:
     whole = as_document(get("llama-3.1-8b"))
     [pool] = whole["pools"]  # type: ignore[misc]
     cases: list[dict[str, Any]] = [{**whole, name: bad} for name in whole] + [{**whole, bad: 1}]
@@ -115,7 +109,7 @@ def test_models(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_profiles(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles(bad: str, capsys: Capsys) -> None:
     curve = [[1, 1], [2, 2]]
     whole: dict[str, Any] = {
         "name": "cpu",
@@ -142,7 +136,7 @@ def test_profiles(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tapes(bad: str, capsys: Capsys) -> None:
     head, *entries_ = tapes.dumps(Work(5, ("full", "mamba"), plant=BUG).drawn(16)).splitlines()
     first, last = json.loads(head), json.loads(entries_[-1])
     cases = [{**first, name: bad} for name in first] + [{**first, bad: bad}]
@@ -168,7 +162,7 @@ def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
-def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_files(capsys: Capsys) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
     for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):
         assert ran(capsys, *command) == 0
@@ -201,7 +195,7 @@ def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("bad", [*NAMES.values(), "\0"], ids=[*NAMES.keys(), "nul"])
-def test_options(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(bad: str, capsys: Capsys) -> None:
     bad = bad[: 1 << 15]  # Linux takes words of up to 128 KiB
     for words in (
         (bad,),
@@ -223,7 +217,7 @@ def test_options(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert ran(capsys, *words) == 2
 
 
-def test_policies_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_of_the_user(capsys: Capsys) -> None:
     Path("mine.py").write_text(f"raise ValueError({BAD!r})\n")
     assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
     Path("mine.py").write_text(f"class Mine:\n    name = {BAD!r}\n    priority = lambda *_: 0\n")
@@ -298,7 +292,7 @@ def test_a_long_word_keeps_its_ends_and_the_rest_of_the_line() -> None:
 
 
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
-def test_reports(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports(bad: str, capsys: Capsys) -> None:
     trace = str(write(Path("trace.jsonl"), mooncake([1, 2]), mooncake([1, 2])))
     files = ["--html", "whole.html", "--json", "whole.json", "--check", "off"]
     assert ran(capsys, "replay", trace, *files) == 0

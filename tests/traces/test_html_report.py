@@ -18,7 +18,7 @@ from traces.html.markup import chart_text, data, escaped, tag
 from traces.html.reading import checked
 from traces.html.render import render
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<!--"
 
@@ -195,9 +195,7 @@ def test_building_blocks_escape() -> None:
         data("x", float("nan"))
 
 
-def test_names_from_a_file_are_text_in_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_from_a_file_are_text_in_a_report(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     name = "<img src=x onerror=alert(1)>.jsonl"
     write(tmp_path / name, mooncake([1, 2]), mooncake([1, 2]))
@@ -229,11 +227,7 @@ def test_names_from_a_file_are_text_in_a_report(
     ],
 )
 def test_a_document_that_is_wrong_is_one_line(
-    whole: dict[str, Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Any,
-    said: str,
+    whole: dict[str, Any], tmp_path: Path, capsys: Capsys, change: Any, said: str
 ) -> None:
     document = json.loads(json.dumps(whole))
     change(document)
@@ -248,7 +242,7 @@ def test_a_document_that_is_wrong_is_one_line(
 
 
 def test_files_that_are_no_report_are_one_line(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     other = tmp_path / "other.html"
     small = ["--limit", "10", "--device-pages", "90", "--check", "off", "--html", str(other)]

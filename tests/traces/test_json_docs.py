@@ -21,10 +21,7 @@ from traces.mutants.planted_work import Row, Small, Trial
 
 from . import test_fidelity as published
 from . import test_store as test_store_command
-from .rig import mooncake, write
-from .test_calibrate import profile
-
-__all__ = ["profile"]
+from .rig import Capsys, Patch, mooncake, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 BUG = "donated-slot-stays-with-its-request"
@@ -238,15 +235,13 @@ def test_sweep_and_size(folder: Path) -> None:
         assert any(fits(key, pattern[: len(key)]) for pattern in known), key
 
 
-def test_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models(capsys: Capsys) -> None:
     assert main(["models", "--json"]) == 0
     compare("hicache models", [json.loads(capsys.readouterr().out)])
 
 
 @pytest.mark.one_in(8)
-def test_fuzz_shrink_and_explain(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fuzz_shrink_and_explain(folder: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(folder)
     # fresh processes have tests of their own
     monkeypatch.setattr(traces.commands.shrink, "_verify", lambda *_: None)
@@ -273,7 +268,7 @@ def test_mutants() -> None:
 
 
 @pytest.mark.one_in(8)
-def test_drawn_bugs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_bugs(folder: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
     monkeypatch.setattr(fresh_work.judging, "seeds", lambda *_: iter(range(3)))
     monkeypatch.setattr(fresh_work.recorded, "corpus_tapes", lambda: iter(()))

@@ -18,6 +18,8 @@ from traces.replaying.observing.observers import Observers
 from traces.replaying.run import Latency
 from traces.replaying.tally import Tally
 
+from .rig import Capsys, Patch
+
 BUILT_IN = ["replay", "--limit", "45", "--device-tokens", "8000", "--check", "every"]
 HYBRID = [*BUILT_IN, "--components", "full,swa,mamba", "--swa-window", "1024"]
 
@@ -36,7 +38,7 @@ def test_a_report_agrees_with_its_events(options: list[str]) -> None:
     assert main(options) == 0
 
 
-def _from_admission(monkeypatch: pytest.MonkeyPatch) -> None:
+def _from_admission(monkeypatch: Patch) -> None:
     """The time to first token without the queue."""
     record = replay_timed.record_result
 
@@ -48,7 +50,7 @@ def _from_admission(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_timed, "record_result", late)
 
 
-def _queue_in_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def _queue_in_loads(monkeypatch: Patch) -> None:
     """Waiting for a pass counts as waiting for a load."""
     ended = Prefills.ended
 
@@ -60,7 +62,7 @@ def _queue_in_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prefills, "ended", early)
 
 
-def _hits_of_the_other_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hits_of_the_other_tier(monkeypatch: Patch) -> None:
     admit = Account.admit
     monkeypatch.setattr(
         Account,
@@ -69,13 +71,13 @@ def _hits_of_the_other_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _refusals_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:
+def _refusals_miscounted(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         Observers, "refused", lambda self, backbone: {"no_pages": len(self.tally.evicted)}
     )
 
 
-def _copies_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _copies_counted_once(monkeypatch: Patch) -> None:
     def uncounted(self: Tally, event: object, outcomes: object, view: object) -> None:
         """Counts nothing."""
 
@@ -94,7 +96,7 @@ def _copies_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_account_ends_the_replay(
-    spoil: Any, figure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spoil: Any, figure: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     spoil(monkeypatch)
     assert main(BUILT_IN) == 17
@@ -106,7 +108,7 @@ def test_a_wrong_account_ends_the_replay(
 
 @pytest.mark.one_in(8)
 def test_nothing_is_written_where_the_accounts_are_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     path = tmp_path / "found.json"
     assert main([*BUILT_IN, "--json", str(path)]) == 0

@@ -19,7 +19,7 @@ from traces.replaying.load.trace import loaded
 from traces.replaying.load.turns import MOST_BRANCHES, by_prompt, numbered
 from traces.replaying.options import ReplayOptions
 
-from .rig import HEADER, mooncake, native, read, write
+from .rig import HEADER, Capsys, Patch, mooncake, native, read, write
 
 Ids = list[list[int]]
 
@@ -133,7 +133,7 @@ def test_turns_equal_those_of_comparing_every_pair(drawn: list[tuple[list[int], 
         assert turn == (0 if earlier < 0 else numbered(before)[earlier] + 1)
 
 
-def test_turns_are_found_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_found_in_parts(monkeypatch: Patch) -> None:
     trace = blocks(*([n % 7, *range(100 + n % 3, 100 + n % 3 + n % 5)] for n in range(60)))
     paged = trace.paged(128)
     whole = by_prompt(paged).tolist()
@@ -176,9 +176,7 @@ def test_options_that_the_trace_has_no_use_for_are_one_line(given: str, said: st
 @pytest.mark.parametrize(
     "text", ["speedy", "poisson:cv=2", "gamma:cv=x", "gamma:cv=1,cv=2", "on-off:on=2", "gamma:2"]
 )
-def test_arrivals_that_cannot_be_read_are_one_line(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arrivals_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
     assert main(["replay", "--arrivals", text]) == 2
     assert "--arrivals: " in capsys.readouterr().err.splitlines()[-1]
 
@@ -241,7 +239,7 @@ def test_open_loops_have_hits_by_turn_from_sessions_or_prompts(
 
 
 def test_rates_that_are_hardly_meant_are_warned_of(
-    conversations: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    conversations: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     def warned(*given: str) -> str:
         file = tmp_path / "all.json"

@@ -10,19 +10,21 @@ import pytest
 from hicache import models
 from traces.cli import main
 
+from .rig import Capsys
+
 PAGE = Path(__file__).parents[2] / "docs/models.md"
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def shown(capsys: Capsys, *arguments: str) -> str:
     assert main(["models", *arguments]) == 0
     return capsys.readouterr().out
 
 
-def test_docs_match_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_match_the_output_of_the_command(capsys: Capsys) -> None:
     assert PAGE.read_text() == shown(capsys, "--markdown"), "run: hicache models --markdown"
 
 
-def test_the_table_names_every_model_pool_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_every_model_pool_and_source(capsys: Capsys) -> None:
     lines = shown(capsys).splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
@@ -38,9 +40,7 @@ def test_the_table_names_every_model_pool_and_source(capsys: pytest.CaptureFixtu
             assert any(line.split()[:1] == [pool.name] for line in lines)
 
 
-def test_json_has_each_stage_and_the_model_itself(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_json_has_each_stage_and_the_model_itself(capsys: Capsys, tmp_path: Path) -> None:
     arguments = ["qwen3-next-80b-a3b", "--json", "--tp", "2", "--pp", "3", "--page-size", "64"]
     (found,) = json.loads(shown(capsys, *arguments))["models"]
     model = models.get("qwen3-next-80b-a3b")
@@ -65,9 +65,7 @@ def test_json_has_each_stage_and_the_model_itself(
     ],
 )
 @pytest.mark.parametrize("form", ["", "--json", "--markdown"])
-def test_bad_input_is_one_line(
-    arguments: list[str], said: str, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(arguments: list[str], said: str, form: str, capsys: Capsys) -> None:
     assert main(["models", *arguments, *filter(None, [form])]) == 2
     out, err = capsys.readouterr()
     assert not out
@@ -76,7 +74,7 @@ def test_bad_input_is_one_line(
 
 
 def test_a_replay_takes_a_file_and_refuses_components_that_do_not_exist(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: Capsys, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps(models.as_document(models.get("llama-3.1-8b-eagle3"))))

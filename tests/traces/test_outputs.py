@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,12 @@ from traces.cli import main
 from traces.commands import shrink
 from traces.fuzzing.planting import planted
 from traces.fuzzing.work import Work
-from traces.outside import entries
 from traces.terminal import output
 
-from .rig import BUG, input_files
-from .test_bad_input import fails
+from .rig import BUG, Capsys, Patch, fails, input_files
 from .test_outside import MINE
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -59,7 +51,7 @@ WRITERS = [
 
 @pytest.mark.parametrize(("read", "words"), WRITERS, ids=[words for _, words in WRITERS])
 def test_no_output_replaces_an_input(
-    read: str, words: str, inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+    read: str, words: str, inputs: dict[str, str], capsys: Capsys
 ) -> None:
     before = sorted(os.listdir())
     for name in (read, f"./{read}", f"hard-{read}", f"soft-{read}", str(Path(read).absolute())):
@@ -70,7 +62,7 @@ def test_no_output_replaces_an_input(
 
 @pytest.mark.parametrize("words", [*(words for _, words in WRITERS), "generate multiturn -o"])
 def test_an_output_that_cannot_be_written_is_found_before_the_work(
-    words: str, inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+    words: str, inputs: dict[str, str], capsys: Capsys
 ) -> None:
     Path("loop").symlink_to("loop")
     Path("kept").write_text("")
@@ -93,7 +85,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work(
 
 
 def test_an_output_does_not_become_a_part_of_the_folder_that_is_read(
-    inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+    inputs: dict[str, str], capsys: Capsys
 ) -> None:
     Path("many").mkdir()
     Path("many/a.json").write_text("mine")
@@ -107,16 +99,14 @@ def test_an_output_does_not_become_a_part_of_the_folder_that_is_read(
     assert "expected another file than the tokenizer" in said
 
 
-def test_a_policy_of_the_user_is_an_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_of_the_user_is_an_input(capsys: Capsys) -> None:
     Path("mine.py").write_text(MINE)
     words = ("replay", "--eviction", "mine.py:Mine", "--json", "./mine.py")
     assert "than the file of mine.py:Mine, which it would replace" in fails(capsys, *words)
     assert Path("mine.py").read_text() == MINE
 
 
-def test_standard_output_has_several_names(
-    inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_output_has_several_names(inputs: dict[str, str], capsys: Capsys) -> None:
     for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
         assert main(["inspect", "trace.jsonl", "--json", name]) == 0
         said = capsys.readouterr()
@@ -144,7 +134,7 @@ def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
     assert Path("pipe").is_fifo()
 
 
-def test_all_files_are_written_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_are_written_or_none(monkeypatch: Patch) -> None:
     def fill(name: str, path: Path, mode: str, pieces: Any, pack: bool) -> None:
         if name.startswith("folder"):
             raise output.unwritable(name, "No space left on device")
@@ -175,7 +165,7 @@ def test_an_exported_test_fails_without_asserts_and_is_printable() -> None:
 
 
 def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
     tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))

@@ -18,7 +18,7 @@ from hicache.core.eviction_policies.lru import Lru
 from traces import cli
 from traces.outside import entries
 
-from .rig import HEADER, native, write
+from .rig import HEADER, Capsys, Patch, native, write
 
 MINE = '''
 from hicache.core.eviction_policies.base import Term, before
@@ -89,7 +89,7 @@ SMALL = ["--page-size", "16", "--device-tokens", "1600", "--host-ratio", "1", "-
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mine(tmp_path: Path, monkeypatch: Patch) -> Iterator[str]:
     """A file of a user's own, in the folder where the command runs; forgotten afterwards."""
     (tmp_path / "mine.py").write_text(MINE)
     write(tmp_path / "trace.jsonl", HEADER, *REQUESTS)
@@ -104,7 +104,7 @@ def replayed(*options: str) -> dict[str, Any]:
     return found
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def fails(capsys: Capsys, *arguments: str) -> str:
     capsys.readouterr()
     try:
         code: object = cli.main(list(arguments))
@@ -131,9 +131,7 @@ def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
     assert found["config"]["scheduler"] == "shortest"
 
 
-def test_an_undeclared_order_is_reported_as_unchecked(
-    mine: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_undeclared_order_is_reported_as_unchecked(mine: str, capsys: Capsys) -> None:
     found = replayed("--eviction", f"{mine}:Silent")
     assert "silent declares no order" in found["checks"]["not_judged"]
     assert found["checks"]["specified"] == 0
@@ -155,7 +153,7 @@ def test_an_undeclared_order_is_reported_as_unchecked(
     ],
 )
 def test_an_unusable_file_is_refused_in_one_line(
-    mine: str, option: str, words: str, capsys: pytest.CaptureFixture[str]
+    mine: str, option: str, words: str, capsys: Capsys
 ) -> None:
     assert words in fails(capsys, "replay", "trace.jsonl", *option.format(mine).split())
 
@@ -176,7 +174,7 @@ class Falling:
     ],
 )
 def test_a_new_entry_must_pass_its_contract_before_a_run(
-    mine: str, entry: SimpleNamespace, words: str, capsys: pytest.CaptureFixture[str]
+    mine: str, entry: SimpleNamespace, words: str, capsys: Capsys
 ) -> None:
     registry.add(registry.EVICTION_POLICIES, "falling", entry)
     try:
@@ -187,25 +185,19 @@ def test_a_new_entry_must_pass_its_contract_before_a_run(
     assert "eviction_policies/falling.py" in said
 
 
-def test_an_error_of_a_users_file_during_a_run_names_its_line(
-    mine: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_a_users_file_during_a_run_names_its_line(mine: str, capsys: Capsys) -> None:
     said = fails(capsys, "replay", "trace.jsonl", *SMALL, "--eviction", f"{mine}:Late")
     assert "mine.py, line" in said
     assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
 
 
-def test_a_file_that_does_not_load_is_refused_in_one_line(
-    mine: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_does_not_load_is_refused_in_one_line(mine: str, capsys: Capsys) -> None:
     for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
         Path("bad.py").write_text(text)
         assert words in fails(capsys, "replay", "trace.jsonl", "--eviction", "bad.py:Mine")
 
 
-def test_an_entry_point_is_loaded_when_it_is_named(
-    mine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_point_is_loaded_when_it_is_named(mine: str, monkeypatch: Patch) -> None:
     monkeypatch.syspath_prepend(".")
     point = EntryPoint("installed", "mine:Mine", "hicache.eviction_policies")
     monkeypatch.setattr(
@@ -223,7 +215,7 @@ def test_an_entry_point_is_loaded_when_it_is_named(
 
 @pytest.mark.one_in(8)
 def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
-    mine: str, capsys: pytest.CaptureFixture[str]
+    mine: str, capsys: Capsys
 ) -> None:
     own = ["--eviction", f"{mine}:Mine"]
     hunt = ["fuzz", "--sequences", "3", "--jobs", "1", "--seed", "3", "--twice", "100"]
@@ -247,9 +239,7 @@ def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
 
 
 @pytest.mark.one_in(8)
-def test_a_failing_tape_prints_its_replay_command(
-    mine: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_tape_prints_its_replay_command(mine: str, capsys: Capsys) -> None:
     own = ["--eviction", f"{mine}:Mine"]
     hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]
     assert cli.main([*hunt, "released-receipt-keeps-its-locks", *own]) != 0
@@ -261,7 +251,7 @@ def test_a_failing_tape_prints_its_replay_command(
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_exception_of_an_outside_policy_ends_a_hunt_with_one_line(
-    jobs: str, mine: str, capsys: pytest.CaptureFixture[str]
+    jobs: str, mine: str, capsys: Capsys
 ) -> None:
     """It names the policy and the command that repeats it; it is no failure of the core."""
     Path("late.py").write_text(

@@ -1,37 +1,42 @@
-"""`--plant`: the same planted bug for all of a command, its workers and fresh processes; and what
-is said of a failure, which always ends with what plays it again."""
+"""What holds in every process of a command: the planted bug, and a hash seed of its own. What is
+said of a failure ends with what plays it again."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from invariants.base import NONDETERMINISM
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import load, planted
 from traces.cli import main
+from traces.executors import local
+from traces.executors.base import JobOptions
+from traces.fuzzing import double_run
 from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
-from traces.fuzzing.work import Work
+from traces.fuzzing.work import Result, Work
+from traces.mutants import planted_work
+from traces.terminal import workers
+
+from .rig import Capsys, Patch, fails
+
+pytestmark = pytest.mark.usefixtures("here")
 
 BUG = "empty-slot-sentinel-is-freed"
 HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_bug_is_planted_for_the_whole_run_only(
-    jobs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bug_is_planted_for_the_whole_run_only(jobs: str, capsys: Capsys) -> None:
     code = main([*HUNT, "--jobs", jobs, "--plant", BUG, "--json", "out.json"])
     said = capsys.readouterr().out
     assert BUG in next(line for line in said.splitlines() if line.startswith("planted"))
@@ -52,7 +57,7 @@ def test_the_bug_is_planted_for_the_whole_run_only(
 
 
 @pytest.mark.one_in(8)
-def test_the_printed_next_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_next_commands_run(capsys: Capsys) -> None:
     main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
     first = json.loads(Path("out.json").read_text())["failures"][0]
     capsys.readouterr()
@@ -99,15 +104,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", WRONG.values(), ids=WRONG.keys())
-def test_an_unknown_bug_is_refused_in_one_line(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_bug_is_refused_in_one_line(command: list[str], capsys: Capsys) -> None:
     tapes.write(Path("tape.jsonl"), Work(5).drawn(7))
-    assert main([*command, "--plant", "sentinel-is-fried"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert f"did you mean {BUG}?" in said.err
+    said = fails(capsys, *command, "--plant", "sentinel-is-fried")
+    assert f"did you mean {BUG}?" in said
     assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
 
 
@@ -115,16 +115,12 @@ def test_an_unknown_bug_is_refused_in_one_line(
     ("bug", "ranks"),
     [("loads-do-not-wait-for-passes", "2"), ("reduction-omits-the-last-rank", "1")],
 )
-def test_ranks_that_cannot_have_the_bug_are_refused(
-    bug: str, ranks: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*HUNT, "--plant", bug, "--ranks", ranks]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+def test_ranks_that_cannot_have_the_bug_are_refused(bug: str, ranks: str, capsys: Capsys) -> None:
+    said = fails(capsys, *HUNT, "--plant", bug, "--ranks", ranks)
     assert f"to have {bug} at all, found {ranks}; leave the option out" in said
 
 
-def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_canary_is_the_only_bug_of_its_run(capsys: Capsys) -> None:
     assert main([*HUNT, "--canary", "--plant", BUG]) == 2
     assert "--plant and --canary do not go together" in capsys.readouterr().err
 
@@ -153,3 +149,104 @@ def test_every_failure_ends_with_its_replay_command() -> None:
             assert again.text.endswith("\nreplay: hicache fuzz --replay t.jsonl")
         assert f"--seed {seed} --sequences 1 --operations 80 --plant {bug}" in command
     assert kinds >= {10, 11}
+
+
+UNORDERED = "victims-follow-a-set"
+CHILD = """
+import os, sys
+for line in sys.stdin:
+    if line == "end\\n":
+        sys.exit("no more")
+    print(os.environ["PYTHONHASHSEED"], line, end="", flush=True)
+"""
+
+
+def hash_seed_of_worker(seed: int) -> Result:
+    """Takes the place of a sequence; says in which process it ran."""
+    return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("given", ["", "77"])
+def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", given or "random")
+    manner = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
+    results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
+    found = list(results)
+    results.close()
+    assert sorted(one.busy_ns for one in found) == list(range(5, 45))
+    seeds = {one.seed: one.operations for one in found}
+    first = int(given or 5)
+    assert set(seeds.values()) <= {first, first + 1}
+    assert len(set(seeds.values())) == len(seeds)
+    assert os.environ["PYTHONHASHSEED"] == (given or "random")
+
+
+def test_the_other_process_has_another_hash_seed_which_changes(monkeypatch: Patch) -> None:
+    seeds = []
+
+    class Nobody:
+        def __init__(self, module: str, environment: dict[str, str]) -> None:
+            seeds.append(environment["PYTHONHASHSEED"])
+
+        def ask(self, line: str, timeout_s: float) -> str:
+            raise workers.ChildLost("no")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(double_run, "_other", double_run._Other())
+    monkeypatch.setattr(double_run, "Child", Nobody)
+    last = 7 + double_run.KEPT_FOR
+    for given, seed in (
+        ("11", 7),
+        ("11", last),
+        ("4294967295", 8),
+        ("random", 7),
+        ("random", last),
+    ):
+        monkeypatch.setenv("PYTHONHASHSEED", given)
+        assert "(failed: no)" in double_run.differs(Work(5).drawn(seed), Work(5))
+    assert seeds == ["12", "13", "0", "1", "2"]
+
+
+@pytest.mark.one_in(8)
+def test_an_order_that_comes_from_hashing_is_found_and_repeated(
+    capsys: Capsys, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "3")
+    row = planted_work.work(planted_work.BugJob(UNORDERED, 20_000, 120))
+    assert (row.code, row.check) == (NONDETERMINISM, "DETERMINISM")
+    again = f"--operations 120 --plant {UNORDERED} --twice 100"
+    command = f"fuzz --seed {row.seed} --sequences 1 {again} --jobs 1 --json out.json"
+    assert main(command.split()) == NONDETERMINISM
+    assert f"planted    {UNORDERED}" in " ".join(capsys.readouterr().out.split(" " * 7))
+    found = json.loads(Path("out.json").read_text())["failures"][0]
+    assert found["hash_seed"] == 3
+    lines = found["text"].splitlines()
+    there = 4 + row.seed // double_run.KEPT_FOR  # another process after each KEPT_FOR seeds
+    assert f"    PYTHONHASHSEED is 3 here, and {there} there" in lines
+    assert (
+        lines[-1]
+        == f"replay: PYTHONHASHSEED=3 hicache fuzz --seed {row.seed} --sequences 1 {again}"
+    )
+
+
+def test_ranks_run_twice_whatever_the_percentage(monkeypatch: Patch) -> None:
+    played = []
+    monkeypatch.setattr(Work, "run_twice", lambda self, tape: played.append(tape.ranks))
+    for percent in (0, 1):
+        for seed in range(4):
+            cast(Any, Work(10, ranks=2, level="off", twice=percent))(seed)
+    assert played == [2] * 4
+
+
+def test_a_child_answers_each_line_until_it_ends(monkeypatch: Patch) -> None:
+    Path("answers.py").write_text(CHILD)
+    path = os.pathsep.join([str(Path.cwd()), str(Path(workers.__file__).parents[2])])
+    child = workers.Child("answers", {"PYTHONHASHSEED": "5", "PYTHONPATH": path})
+    assert [child.ask(word, 60) for word in ("one", "two")] == ["5 one\n", "5 two\n"]
+    with pytest.raises(workers.ChildLost, match="no more"):
+        child.ask("end", 60)
+    with pytest.raises(workers.ChildLost):
+        child.ask("three", 60)
+    child.close()

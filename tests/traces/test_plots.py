@@ -13,6 +13,8 @@ from traces.cli import main
 from traces.plots.canvas import Axis, Line, Part, bars, lines
 from traces.plots.charts import print_curve
 
+from .rig import Capsys, Patch
+
 PLAIN = Axis("", "{:g}".format)
 
 
@@ -59,7 +61,7 @@ def test_bars_have_the_length_of_their_values() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
-def test_no_row_is_wider_than_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_wider_than_the_terminal(width: int, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -70,7 +72,7 @@ def test_no_row_is_wider_than_the_terminal(width: int, monkeypatch: pytest.Monke
     assert max(map(len, plain.splitlines())) <= width
 
 
-def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colour_without_a_terminal_or_with_no_color(monkeypatch: Patch) -> None:
     piped = io.StringIO()
     print_curve(curve(), piped)
     assert "\x1b" not in piped.getvalue()
@@ -88,7 +90,7 @@ def test_odd_data_is_drawn(drawn: list[Line], log: bool) -> None:
     assert lines(drawn, Axis("x", "{:g}".format, log), PLAIN, 50)
 
 
-def test_replay_draws_its_times_and_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_draws_its_times_and_tokens(capsys: Capsys) -> None:
     assert main(["replay", "--limit", "60", "--check", "off", "--plot"]) == 0
     printed = capsys.readouterr().out
     assert "Share of requests by time to first token" in printed

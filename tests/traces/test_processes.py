@@ -21,6 +21,8 @@ from traces.sweeping import pool
 from traces.terminal.processes import JobFailed, ProcessLost, results
 from traces.terminal.signals import ENDS, interruptible
 
+from .rig import Capsys, Patch
+
 ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
 
@@ -116,7 +118,7 @@ def test_who_takes_no_more_results_ends_the_processes() -> None:
     assert not active_children()
 
 
-def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: Patch) -> None:
     start = FORK.Process.start
 
     def interrupted(process: object) -> None:
@@ -156,9 +158,7 @@ def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
     assert not kept
 
 
-def test_a_lost_point_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_point_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
     def measure(*_: object) -> None:
         os._exit(7)
 

@@ -1,4 +1,5 @@
-"""`hicache prove`: its table, its verdict and its tapes, and what it says to bad input."""
+"""`hicache prove`: its table, its verdict and its tapes, what logits see of planted mistakes, and
+what it says to bad input."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
+import pytest
+
 from invariants.prove.oracle import Oracle, Verdict
 from tests.traces.test_json_docs import compare
 from traces.cli import main
@@ -22,6 +25,8 @@ from traces.fuzzing.files import Files
 from traces.proving.jobs import Sum
 from traces.proving.report import verdict
 from traces.proving.work import Proved
+
+from .rig import Capsys, Patch, fails
 
 WRONG = "window-is-a-page-short"
 
@@ -37,7 +42,7 @@ def prove(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
 
 @pytest.mark.one_in(8)
 def test_families_are_proved_and_a_wrong_definition_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     clean = prove(tmp_path, "--family", "llama,gemma3", "--requests", "5", "--faults")
     assert [one["family"] for one in clean["families"]] == ["llama", "gemma3"]
@@ -59,7 +64,7 @@ def test_families_are_proved_and_a_wrong_definition_is_found(
     assert re.search(r"request \d+, (prefill \d+|decode) ", said)
 
 
-def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
+def jumping(patch: Patch, every: int) -> None:
     """One comparison of so many is called unstable."""
     judge, judged = Oracle.judge, itertools.count(1)
 
@@ -73,11 +78,7 @@ def jumping(patch: pytest.MonkeyPatch, every: int) -> None:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
 def test_a_family_that_jumps_often_is_not_judged(
-    every: int,
-    code: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    every: int, code: int, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     jumping(monkeypatch, every)
     found = prove(tmp_path, "--family", "llama", "--passes", "400", "--check", "off", code=code)
@@ -118,17 +119,11 @@ def test_a_family_without_a_pass_is_named() -> None:
         (("--seconds", "5", "--requests", "5"), "--seconds and --requests do not go together"),
     ],
 )
-def test_bad_input_is_one_line(
-    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["prove", *options]) == 2
-    said = capsys.readouterr()
-    assert not said.out
-    assert len(said.err.splitlines()) == 1
-    assert re.search(message, said.err)
+def test_bad_input_is_one_line(options: tuple[str, ...], message: str, capsys: Capsys) -> None:
+    assert re.search(message, fails(capsys, "prove", *options))
 
 
-def without_transformers(patch: pytest.MonkeyPatch) -> None:
+def without_transformers(patch: Patch) -> None:
     """As where the extra is not installed."""
     for name in list(sys.modules):
         if name.startswith(("invariants.prove", "hicache.transformers")):
@@ -136,16 +131,51 @@ def without_transformers(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(sys.modules, "transformers", None)
 
 
-def test_without_the_extra_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_without_the_extra_it_is_named(monkeypatch: Patch, capsys: Capsys, tmp_path: Path) -> None:
     found = prove(tmp_path, "--family", "gemma3", "--requests", "90", "--plant", WRONG, code=12)
     tape = found["failures"][0]["tape"]
     capsys.readouterr()
     without_transformers(monkeypatch)
     for words in (["prove", "--requests", "1"], ["fuzz", "--replay", tape, "--plant", ""]):
-        assert main(words) == 2
-        said = capsys.readouterr().err
-        assert len(said.splitlines()) == 1
+        said = fails(capsys, *words)
         assert "expected transformers to be installed, and it is not" in said
         assert ".[transformers]" in said
+
+
+PLANTED = ("prove", "--planted", "--requests", "10", "--jobs", "1", "--plant")
+
+
+@pytest.mark.one_in(8)
+def test_a_wrong_definition_and_a_bug_of_the_core(tmp_path: Path, capsys: Capsys) -> None:
+    out = tmp_path / "out.json"
+    more = ("--family", "gpt-oss", "--json", str(out))
+    assert main([*PLANTED, "window-is-a-token-short", *more]) == 0
+    wrong = json.loads(out.read_text())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Logits see 1 of 1 wrong definitions, in every family of each;" in said
+    [one] = wrong["mistakes"]
+    assert (one["definition"], one["seen_by"], one["checks"]) == (True, "logits", {})
+    assert [seen["family"] for seen in one["logits"]] == one["families"] == ["gpt-oss"]
+    assert main([*PLANTED, "arrival_is_not_answered", *more]) == 0
+    bug = json.loads(out.read_text())
+    [one] = bug["mistakes"]
+    assert (one["definition"], one["seen_by"], one["logits"]) == (False, "checks", [])
+    assert one["first"]["kind"] == one["checks"]["kind"] == "SPEC Matched"
+    assert "checks alone 1" in " ".join(capsys.readouterr().out.split())
+    compare("hicache prove --planted", [wrong, bug])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("values-are-keys", "--seconds", "5"), "--seconds and --planted do not go together"),
+        (("values-are-keys", "--passes", "5"), "--passes and --planted do not go together"),
+        (("values-are-keys", "--dtype", "bf16"), "--dtype and --planted do not go together"),
+        (("values-are-keys", "--family", "mamba2"), "--family: expected one of llama, .*, found"),
+        (("nothing",), "expected .*found"),
+    ],
+)
+def test_bad_input_beside_planted_is_one_line(
+    options: tuple[str, ...], message: str, capsys: Capsys
+) -> None:
+    assert re.search(message, fails(capsys, *PLANTED, *options))

@@ -11,7 +11,7 @@ import pytest
 
 from traces.cli import main
 
-from .rig import HEADER, mooncake, native, write
+from .rig import HEADER, Capsys, Patch, mooncake, native, write
 
 NS = 1_000_000_000
 
@@ -168,15 +168,13 @@ def test_a_load_that_is_left_out_is_named(tmp_path: Path) -> None:
     assert rows[2]["hit_ended_by"] == "not_loaded"
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def said(capsys: Capsys, *arguments: str) -> str:
     capsys.readouterr()
     assert main(["replay", *arguments, *times(arguments)]) == 0
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_why_tells_the_story_of_one_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_tells_the_story_of_one_request(tmp_path: Path, capsys: Capsys) -> None:
     path = write(
         tmp_path / "trace.jsonl",
         mooncake([1, 2], timestamp=0),
@@ -221,7 +219,7 @@ def test_why_tells_the_story_of_one_request(
 
 
 def test_why_of_the_native_format_counts_lines_behind_the_header(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     path = write(tmp_path / "t.jsonl", HEADER, native(("a", 64), output=("b", 2)))
     assert "Request 0, line 2 of" in said(capsys, str(path), "--why", "0")
@@ -242,11 +240,7 @@ def test_why_of_the_native_format_counts_lines_behind_the_header(
     ids=str,
 )
 def test_options_that_cannot_be(
-    options: list[str],
-    word: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], word: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "trace.jsonl", mooncake([1]))

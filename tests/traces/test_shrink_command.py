@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import traces.commands.shrink as command
 from hicache.core.config import Config
-from hicache.runtime.config_document import document
 from invariants.base import INVARIANT, NONDETERMINISM
 from invariants.fuzz import play
-from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, read, write
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, read, write
 from invariants.planted.base import planted
 from traces.cli import main
+
+from .rig import Capsys, Patch, fails
 
 BUG = "failed-backup-keeps-its-lock"
 FAILING = Tape(
@@ -45,9 +44,7 @@ def failing(tmp_path: Path) -> Path:
 
 
 @pytest.mark.one_in(8)
-def test_shrink_exports_a_test_that_fails(
-    failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shrink_exports_a_test_that_fails(failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     small, folder, out = tmp_path / "small.jsonl", tmp_path / "new" / "regress", tmp_path / "o.json"
     wanted = ["-o", str(small), "--export", str(folder), "--json", str(out), "--plant", BUG]
     assert main(["shrink", str(failing), *wanted]) == 0
@@ -78,15 +75,13 @@ def test_shrink_exports_a_test_that_fails(
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: Patch) -> None:
     """No processes: they see what this one sees."""
     monkeypatch.setattr(command, "_verify", lambda *_: None)
 
 
 @pytest.mark.usefixtures("alone")
-def test_tape_on_stdout_sends_the_report_to_stderr(
-    failing: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tape_on_stdout_sends_the_report_to_stderr(failing: Path, capsys: Capsys) -> None:
     assert main(["shrink", str(failing), "--plant", BUG, "--plays", "3"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith('{"config":')
@@ -94,10 +89,7 @@ def test_tape_on_stdout_sends_the_report_to_stderr(
 
 
 def test_a_different_result_in_a_new_process_stops_shrinking(
-    failing: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failing: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     small, folder = tmp_path / "small.jsonl", tmp_path / "regress"
     arguments = ["shrink", str(failing), "--plant", BUG, "--plays", "2", "-o", str(small)]
@@ -123,63 +115,8 @@ def test_a_different_result_in_a_new_process_stops_shrinking(
         assert not folder.exists()
 
 
-def edited(**more: Any) -> str:
-    """The tape with its first line changed."""
-    first, *rest = dumps(FAILING).splitlines()
-    return "\n".join([json.dumps(json.loads(first) | more), *rest]) + "\n"
-
-
-def with_entry(entry: Entry) -> str:
-    return dumps(replace(FAILING, entries=(*FAILING.entries[:1], entry)))
-
-
-SETTINGS = document(FAILING.config)
-BAD_TAPES: dict[str, tuple[str, str]] = {
-    "empty": ("", "a tape of hicache fuzz"),
-    "another file": ('{"a": 1}\n', "a tape of hicache fuzz"),
-    "another version": (edited(version=99), "expected version 1, found 99"),
-    "truncated": (dumps(FAILING)[:-60], "cut off"),
-    "an entry short": ("\n".join(dumps(FAILING).splitlines()[:-1]) + "\n", "cut off"),
-    "a setting that is gone": (edited(config=SETTINGS | {"colour": 3}), "colour"),
-    "a component that is gone": (edited(config=SETTINGS | {"components": ["fuller"]}), "fuller"),
-    "a policy that is gone": (edited(config=SETTINGS | {"write_policy": "never"}), "never"),
-    "an illegal setting": (edited(config=SETTINGS | {"page_size": 0}), "page_size"),
-    "an operation that is gone": (with_entry(Entry("jump", {})), "'jump'"),
-    "a word for a number": (
-        with_entry(Entry("admit", {"request": 0, "chunk": "many"})),
-        "line 3: admit: expected chunk: an integer",
-    ),
-    "tokens that are none": (
-        with_entry(Entry("arrive", {"request": 0, "tokens": 5, "space": "", "whole": False})),
-        "line 3: arrive: expected tokens: runs of",
-    ),
-}
-
-
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["shrink", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("hicache: ")
-    return said.err
-
-
-@pytest.mark.parametrize("name", BAD_TAPES)
-def test_a_bad_tape_is_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, expected = BAD_TAPES[name]
-    path, small = tmp_path / "tape.jsonl", tmp_path / "small.jsonl"
-    path.write_text(text)
-    assert expected in refused([str(path), "-o", str(small)], capsys)
-    assert sorted(tmp_path.iterdir()) == [path]
-
-
-def test_a_clean_tape_is_refused_in_one_line(
-    failing: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused([str(failing)], capsys)
+def test_a_clean_tape_is_refused_in_one_line(failing: Path, capsys: Capsys) -> None:
+    said = fails(capsys, "shrink", str(failing))
     assert "expected a tape that fails, found one that does not" in said
     assert "--plant" in said
 
@@ -198,25 +135,15 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 }
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_a_bad_option_is_one_line(
-    name: str, failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_option_is_one_line(name: str, failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     make, expected = BAD_OPTIONS[name]
-    assert expected in refused([str(failing), *make(tmp_path)], capsys)
+    assert expected in fails(capsys, "shrink", str(failing), *make(tmp_path))
     assert list(tmp_path.iterdir()) == [failing]
 
 
-def test_a_missing_tape_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "readable tape" in refused([str(tmp_path / "none.jsonl")], capsys)
-    assert "readable tape" in refused([str(tmp_path)], capsys)
-
-
-def test_an_endless_tape_is_a_failure(
-    failing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endless_tape_is_a_failure(failing: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     def forever(*_: object) -> None:
         while True:
             pass
@@ -228,7 +155,7 @@ def test_an_endless_tape_is_a_failure(
 
 
 def test_an_exported_test_keeps_its_assert_where_python_drops_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     path = tmp_path / "test_small.py"
     path.write_text("def test_the_core_plays_it_clean():\n    assert False\n")

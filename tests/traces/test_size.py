@@ -23,7 +23,9 @@ from traces.sizing import plan, sampling
 from traces.sizing.search import WITHIN, Search, typed
 from traces.sweeping import work
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
+
+pytestmark = pytest.mark.usefixtures("here")
 
 SMALL = ["--device-pages", "40", "--page-size", "512"]
 GB, TB = 10**9, 10**12
@@ -45,11 +47,6 @@ def conversations(path: Path, seed: int = 1, requests: int = 60) -> str:
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return conversations(tmp_path_factory.mktemp("size") / "trace.jsonl")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def size(*words: str, code: int = 0) -> dict[str, Any]:
@@ -180,9 +177,7 @@ def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
 
 
 @pytest.mark.one_in(8)
-def test_a_study_goes_on_where_it_ended(
-    trace: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_goes_on_where_it_ended(trace: str, monkeypatch: Patch, capsys: Capsys) -> None:
     plain = work.PointWork.__call__
 
     def some(self: work.PointWork, task: work.Task) -> dict[str, Any]:
@@ -263,7 +258,7 @@ def test_storage_is_behind_small_sizes(trace: str) -> None:
     ids=str,
 )
 def test_what_cannot_be_costs_no_replay(
-    words: list[str], said: str, trace: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, trace: str, capsys: Capsys
 ) -> None:
     assert main(["size", trace, *words]) == 2
     error = capsys.readouterr().err
@@ -273,7 +268,7 @@ def test_what_cannot_be_costs_no_replay(
 
 @pytest.mark.one_in(8)
 def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
     rows += [f"2023-11-16 18:00:{n // 4:02}.{n % 4}500000,{500 + 40 * n},20" for n in range(40)]

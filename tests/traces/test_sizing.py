@@ -17,7 +17,7 @@ from sim.hardware import profile as hardware
 from traces.cli import main
 from traces.terminal import options as read
 
-from .rig import HEADER, mooncake, native, write
+from .rig import HEADER, Capsys, mooncake, native, write
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def trace(tmp_path: Path) -> str:
 
 @pytest.fixture
 def replayed(
-    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trace: str, tmp_path: Path, capsys: Capsys
 ) -> Callable[[str], tuple[str, dict[str, Any]]]:
     """Runs a replay with these options; returns its report, in single spaces, and its document."""
 
@@ -42,7 +42,7 @@ def replayed(
 Replayed = Callable[[str], tuple[str, dict[str, Any]]]
 
 
-def refused(trace: str, arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(trace: str, arguments: str, capsys: Capsys) -> str:
     """The one line with which the replay is refused."""
     assert main(["replay", trace, *arguments.split()]) == 2
     printed = capsys.readouterr()
@@ -154,7 +154,7 @@ def test_a_host_of_half_the_device_keeps_what_was_evicted_if_it_is_written_back(
     assert hits["write_through"] < hits["write_back"]
 
 
-def test_a_ratio_without_a_page_is_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ratio_without_a_page_is_refused(trace: str, capsys: Capsys) -> None:
     said = refused(trace, "--device-pages 20 --host-ratio 0.01", capsys)
     assert "--host-ratio: expected at least a page of host for the 20 pages on device" in said
 
@@ -191,15 +191,13 @@ def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> N
     assert each == {**before, "full": before["full"] // 2, "swa": before["swa"] // 2}
 
 
-def test_a_cache_type_that_changes_nothing_is_refused(
-    trace: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cache_type_that_changes_nothing_is_refused(trace: str, capsys: Capsys) -> None:
     said = refused(trace, "--model deepseek-v4-flash --tp 4 --kv-dtype fp8", capsys)
     assert "--kv-dtype: expected a model with plain rows, found deepseek-v4-flash" in said
 
 
 def test_the_page_size_says_where_it_comes_from(
-    replayed: Replayed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    replayed: Replayed, tmp_path: Path, capsys: Capsys
 ) -> None:
     report, found = replayed("")
     assert (found["config"]["page_size"], found["config"]["page_size_from"]) == (64, "model")
@@ -265,7 +263,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
     ],
 )
 def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
-    arguments: str, said: str, trace: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, said: str, trace: str, capsys: Capsys
 ) -> None:
     assert said in refused(trace, arguments, capsys)
 
@@ -281,7 +279,7 @@ def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
     ],
 )
 def test_a_wrong_profile_says_what_is_wrong_with_it(
-    content: str, said: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, said: str, trace: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     path = tmp_path / "profile.txt"
     path.write_text(content)
@@ -304,7 +302,7 @@ def test_a_load_in_one_group_is_waited_for_as_a_whole(tmp_path: Path) -> None:
     assert first["8"] < first["1"]
 
 
-def test_the_help_says_what_the_seed_draws(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_says_what_the_seed_draws(capsys: Capsys) -> None:
     with pytest.raises(SystemExit):
         main(["replay", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -370,7 +368,7 @@ def test_the_link_is_printed_with_the_hardware(replayed: Replayed) -> None:
     ],
 )
 def test_the_host_link_is_that_of_a_rank_and_what_copies_reach(
-    given: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    given: str, said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     """What is said is what copies do: their bytes on one rank, over the time the link was busy."""
     out = tmp_path / "out.json"
@@ -396,9 +394,7 @@ def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> N
     assert found["config"]["host_pages"] == 0
 
 
-def test_a_sweep_may_begin_with_no_host_memory(
-    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_may_begin_with_no_host_memory(trace: str, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     sizes = ["--host-bytes", "0,1GB", "--write-policy", "write_back,write_through"]
     words = [*sizes, "--device-pages", "100", "--jobs", "1", "--json", str(out)]

@@ -13,7 +13,7 @@ from traces.cli import main
 from traces.replaying.load.slo import Served, Slo, kept
 from traces.replaying.run import spread, spread_of_counted
 
-from .rig import mooncake, write
+from .rig import Capsys, mooncake, write
 
 PLAIN = ("--times", "pure-roofline", "--engine", "plain")
 LIMITS = "ttft=15ms,tpot=7ms,e2e=300ms"
@@ -99,9 +99,7 @@ def test_percentiles_of_counted_times_are_those_of_the_times() -> None:
 @pytest.mark.parametrize(
     "text", ["", "ttft", "ttft=2", "ttft=2s,ttft=3s", "speed=2s", "ttft=0s", "ttft=2s,"]
 )
-def test_limits_that_cannot_be_read_are_one_line(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> None:
     assert main(["replay", "--slo", text]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert "--slo" in said[-1]
@@ -109,9 +107,7 @@ def test_limits_that_cannot_be_read_are_one_line(
 
 
 @pytest.mark.one_in(8)
-def test_host_says_what_each_size_does_to_goodput(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_host_says_what_each_size_does_to_goodput(tmp_path: Path, capsys: Capsys) -> None:
     """As a replay with that size says it."""
     records = [mooncake([n % 5, 10 + n], 900, timestamp=30 * n) for n in range(40)]
     path, out = str(write(tmp_path / "trace.jsonl", *records)), str(tmp_path / "out.json")

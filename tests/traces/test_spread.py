@@ -20,7 +20,7 @@ from traces.replaying.load.trace import loaded
 from traces.replaying.options import ReplayOptions
 from traces.reporting.timestamps import warnings
 
-from .rig import HEADER, mooncake, native, read, write
+from .rig import HEADER, Capsys, mooncake, native, read, write
 
 S = 1_000_000_000
 
@@ -74,7 +74,7 @@ def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
     assert warnings(jobs(*(3 * (number // 3) for number in range(50))), Fraction(1)) == []
 
 
-def test_a_replay_spreads_the_arrivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_spreads_the_arrivals(tmp_path: Path, capsys: Capsys) -> None:
     records = [mooncake([number], timestamp=3000 * (number // 6)) for number in range(30)]
     trace, out = write(tmp_path / "trace.jsonl", *records), tmp_path / "out.json"
     ttft = {}
@@ -174,7 +174,7 @@ def test_sessions_without_pauses_have_no_length_to_be_spaced_over() -> None:
 @pytest.mark.parametrize("given", [[], ["--no-spread"]])
 @pytest.mark.parametrize("command", ["replay", "sweep", "size"])
 def test_the_terminal_says_how_sessions_begin(
-    command: str, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, given: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
     trace = write(tmp_path / "trace.jsonl", HEADER, *TALKS)
     more = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,19 +13,12 @@ import pytest
 from hicache.version import VERSION
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.outside import entries
 
-from .rig import BUG
-from .test_bad_input import fails
+from .rig import BUG, Capsys, fails
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    yield
-    entries.forget()
 
 
 # -- the first code of the command
@@ -117,13 +109,11 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("fuzz --plant donated-slot-stays-with-its-requests", f"did you mean {BUG}?"),
     ],
 )
-def test_a_misspelt_word_gets_a_suggestion(
-    words: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_word_gets_a_suggestion(words: str, hint: str, capsys: Capsys) -> None:
     assert hint in fails(capsys, *words.split())
 
 
-def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_and_both_modules(capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0

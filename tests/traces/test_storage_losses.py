@@ -17,6 +17,8 @@ from tests.storage.memory_store import MemoryStore
 from traces.cli import main
 from traces.replaying import storage
 
+from .rig import Capsys, Patch
+
 OPTIONS = ["--mode", "hits", "--device-pages", "60", "--host-pages", "60"]
 WARM = ["--prefetch-threshold", "0", "--storage", "file:pages"]
 
@@ -41,7 +43,7 @@ class Dying(MemoryStore):
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Dying:
+def store(monkeypatch: Patch) -> Dying:
     """What `--storage file:pages` opens, again and again."""
     found = Dying()
 
@@ -59,9 +61,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Dying:
 
 
 @pytest.fixture
-def replayed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[[], tuple[dict[str, Any], str, str]]:
+def replayed(tmp_path: Path, capsys: Capsys) -> Callable[[], tuple[dict[str, Any], str, str]]:
     """Replays a trace: its JSON, its report, and what it says to standard error."""
     turns, report = str(tmp_path / "turns.jsonl"), tmp_path / "report.json"
     assert main(["generate", "multiturn", "--clients", "4", "--rounds", "6", "-o", turns]) == 0

@@ -15,6 +15,8 @@ from traces.replaying import hits
 from traces.replaying.following.caps import lost_by_reason
 from traces.reporting import stored
 
+from .rig import Capsys, Patch
+
 ADVICE = {
     "too_short": "Try --prefetch-threshold 0",
     "budget": "Try a larger --prefetch-budget.",
@@ -32,7 +34,7 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-def refused(trace: str, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+def refused(trace: str, capsys: Capsys, *options: str) -> str:
     """The one line of an error of the caller."""
     assert main(["replay", trace, *options]) == 2
     out, err = capsys.readouterr()
@@ -57,7 +59,7 @@ def refused(trace: str, capsys: pytest.CaptureFixture[str], *options: str) -> st
     ],
 )
 def test_an_address_that_is_wrong_is_one_line(
-    turns: str, capsys: pytest.CaptureFixture[str], address: str, said: str
+    turns: str, capsys: Capsys, address: str, said: str
 ) -> None:
     if address == "sim:read=6":
         assert main(["replay", turns, "--storage", address, "--mode", "hits"]) == 0
@@ -66,7 +68,7 @@ def test_an_address_that_is_wrong_is_one_line(
 
 
 def test_options_that_do_not_suit_the_store_are_one_line(
-    turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     real = ["--storage", f"file:{tmp_path / 'store'}"]
     for options, said in (
@@ -85,7 +87,7 @@ def test_options_that_do_not_suit_the_store_are_one_line(
 
 
 def test_a_store_with_pages_under_another_key_names_the_fields(
-    turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     store = ["--storage", f"file:{tmp_path / 'store'}", "--mode", "hits", "--check", "off"]
     assert main(["replay", turns, *store]) == 0
@@ -134,7 +136,7 @@ def test_hits_of_the_tiers_are_disjoint_and_the_accounts_agree(
 
 
 def test_a_wrong_account_of_storage_ends_the_replay(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(hits, "from_storage", lambda admitted, first, pages: 0)
     options = ["--storage", "sim:", *SMALL, "--mode", "hits", "--flush-device-every-round"]
@@ -182,7 +184,7 @@ def test_lost_tokens_have_their_reason(
     ],
 )
 def test_a_store_that_had_to_evict_should_be_larger(
-    size_bytes: int, said: str, monkeypatch: pytest.MonkeyPatch
+    size_bytes: int, said: str, monkeypatch: Patch
 ) -> None:
     """Without a size, its disk or server is what is full."""
     lost = {"evicted_from_storage": (1, 100)}
@@ -193,7 +195,7 @@ def test_a_store_that_had_to_evict_should_be_larger(
 
 
 def test_the_story_of_a_request_says_why_storage_did_not_have_it(
-    turns: str, capsys: pytest.CaptureFixture[str]
+    turns: str, capsys: Capsys
 ) -> None:
     emptied = ["--flush-host-every-round", "--flush-device-every-round"]
     options = ["--storage", "sim:loss=1", *emptied, "--device-pages", "400", "--check", "off"]
@@ -207,9 +209,7 @@ def test_the_story_of_a_request_says_why_storage_did_not_have_it(
     assert "tokens, all in storage, which its prefetch brought to host." in told
 
 
-def test_the_report_says_in_words_what_storage_served(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_says_in_words_what_storage_served(turns: str, capsys: Capsys) -> None:
     emptied = ["--flush-host-every-round", "--flush-device-every-round", "--check", "off"]
     options = ["--storage", "sim:", "--device-pages", "400", *emptied]
     assert main(["replay", turns, *options]) == 0

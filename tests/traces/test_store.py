@@ -18,6 +18,8 @@ from hicache.storage.base import Entry, Status, StorageOptions
 from hicache.storage.verified import Verified
 from traces.cli import main
 
+from .rig import Capsys, Patch
+
 KV = PoolDescription("kv", "full", "kv", (0,), ("key", "value"), 2, 8)
 INDEXER = PoolDescription("indexer", "full", "indexer", (0,), ("key",), 1, 8, anchor="kv")
 ONE = keys.Context("example-1b", "main", 16, "tokens", (KV, INDEXER))
@@ -78,9 +80,7 @@ def results(tmp_path: Path, *words: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_list_tells_models_apart(
-    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_tells_models_apart(address: str, tmp_path: Path, capsys: Capsys) -> None:
     found = results(tmp_path, "list", address)["contexts"]
     assert {one["context"]: (one["pages"], one["values"]) for one in found} == {
         ONE.digest: (10, 20),
@@ -93,9 +93,7 @@ def test_list_tells_models_apart(
     assert ONE.digest[:12] in shown
 
 
-def test_list_shows_a_long_revision_and_what_gc_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_a_long_revision_and_what_gc_needs(tmp_path: Path, capsys: Capsys) -> None:
     """Revisions have digests of weights or traces, longer than a narrow table."""
     long = keys.Context("example-1b", f"simulated;workload={'ab' * 32}", 16, "ids", (KV,))
     address = f"file:{tmp_path}/kv"
@@ -124,7 +122,7 @@ def test_stats_count_pools_and_shards(address: str, tmp_path: Path) -> None:
 
 
 def test_check_finds_what_is_spoilt(
-    address: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    address: str, folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert results(tmp_path, "check", address)["verified"] == 24
     digest = Key.from_page_ids([0]).page_digests()
@@ -190,12 +188,7 @@ def test_gc_by_age_and_by_context(address: str, folder: Path, tmp_path: Path) ->
     ],
 )
 def test_bad_input_is_one_line(
-    address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    told: str,
+    address: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x")
@@ -211,7 +204,7 @@ def test_bad_input_is_one_line(
 
 
 def test_a_store_that_cannot_be_listed_is_one_line(
-    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    address: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def refuse(index: Index, prefix: str) -> list[Entry]:
         raise sqlite3.OperationalError("disk I/O error")
@@ -223,7 +216,7 @@ def test_a_store_that_cannot_be_listed_is_one_line(
 
 
 def test_values_under_other_keys_are_counted_and_not_in_the_way(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     store = open_storage(parse(f"file:{folder}"), StorageOptions())
     store.write(["some/thing", "\x1b[31mred"], [(memoryview(b"x"),)] * 2)

@@ -20,6 +20,8 @@ from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.servers import base, redis
 
+from .rig import Capsys, Patch
+
 
 def begun(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
     """The command, with its temporary files in a folder, and the address that it printed."""
@@ -53,7 +55,7 @@ def open_until_it_fails(address: str) -> None:
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("how", ["signal", "stop", "kill"])
 def test_a_server_ends_with_its_command(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    how: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     process, address = begun(tmp_path)
     with process:
@@ -80,7 +82,7 @@ def test_a_server_ends_with_its_command(
 
 
 def test_a_missing_program_and_a_taken_port_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     with socket.socket() as taken:
         taken.bind((base.HOST, 0))
@@ -121,7 +123,7 @@ input()
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell")
 def test_ports_that_listen_beyond_this_machine_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     """As those of Mooncake do, whatever is asked of it."""
     command = [sys.executable, "-c", LISTENERS]

@@ -19,21 +19,15 @@ from invariants.fuzz import play
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes import tape as tapes
 from invariants.planted import base as bugs
 from sim.device.memory import Memory
 from sim.engine.engine import Engine
 from traces.cli import main
 from traces.devices import device_run
 
-from .test_bad_input import fails
-from .test_calibrate import profile
-from .test_twin import trace
-
-__all__ = ["profile", "trace"]
+from .rig import Capsys, Patch
 
 OPS = operations.load()
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +109,8 @@ def test_a_replay_tells_its_story(
     code: int,
     said: str,
     turns: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capsys: Capsys,
 ) -> None:
     break_it(monkeypatch)
     command = ["replay", turns, "--device-tokens", "4K", "--check", "every"]
@@ -131,7 +125,7 @@ def test_a_replay_tells_its_story(
 
 
 def test_without_checks_the_story_says_how_to_get_one(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     no_progress(monkeypatch)
     assert main(["replay", turns, "--device-tokens", "4K", "--check", "off"]) == 14
@@ -139,25 +133,16 @@ def test_without_checks_the_story_says_how_to_get_one(
 
 
 def test_a_twin_tells_its_story(
-    profile: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, served: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(device_run.StandIn, "wrong", lambda self, device: "prefill of request 1")
-    command = ["twin", str(trace), "--profile", str(profile), "--limit", "3"]
+    command = ["twin", str(served), "--profile", str(profile), "--limit", "3"]
     capsys.readouterr()
     assert main(command) == 12
     told = capsys.readouterr().err
     assert told.startswith("hicache: prefill of request 1\nstory:\n")
     assert "exit code 12: wrong bytes" in told
     assert told.endswith(f"replay: hicache {' '.join(command)}\n")
-
-
-def test_a_race_says_what_plays_a_tape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    swarm = draw_swarm(2, weights_of(OPS))
-    path = tmp_path / "t.jsonl"
-    tapes.write(path, play.generate(swarm, OPS, 2, 5, "off").tape)
-    said = fails(capsys, "twin", "--race", str(path), "--drop", "0")
-    assert "found a tape of hicache fuzz" in said
-    assert "hicache fuzz --replay, with --device cpu for real memory" in said
 
 
 @pytest.mark.parametrize(
@@ -184,7 +169,7 @@ def test_failures_of_the_fuzzer_that_no_check_raises_have_a_story(
     assert lines[-1] == f"replay: hicache fuzz --seed {number} --sequences 1"
 
 
-def test_a_transfer_without_a_reply_has_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transfer_without_a_reply_has_a_story(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Lane, "ended", lambda self: [])
     swarm = draw_swarm(3, weights_of(OPS), executor="device")
     failure = play.generate(replace(swarm, faults=()), OPS, 3, 60).failure

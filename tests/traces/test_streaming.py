@@ -27,6 +27,8 @@ from traces.replaying.settings import resolve
 from traces.replaying.streaming import opening, parts, sketch, sums
 from traces.replaying.streaming import run as streaming
 
+from .rig import Capsys, Patch
+
 TREE = "depth=3,fanout=20,segment-tokens=128,output-tokens=32,rate=40,follow-percent=20"
 SMALL = ("--model", "tiny", "--device-tokens", "4K", "--page-size", "16", "--check", "off")
 NOT_HELD = {"command", "turns", "turns_from", "streaming", "wall_s"}
@@ -130,7 +132,7 @@ def memory(requests: int, mode: str) -> int:
 
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
-def test_memory_does_not_grow_with_the_requests(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_memory_does_not_grow_with_the_requests(monkeypatch: Patch, mode: str) -> None:
     """1,500 more requests would take 54 kB as columns, and 300 kB as results."""
     monkeypatch.setattr(_streamed, "MOST_SEGMENTS", 32)
     monkeypatch.setattr(_streamed, "_MOST_NAMES", 32)
@@ -212,9 +214,7 @@ def test_the_ceiling_says_that_it_forgot() -> None:
     assert found.seen(request((1, 100), (2, 50))._replace(namespace="other")) == 0
 
 
-def test_an_interrupt_reports_what_was_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_reports_what_was_served(tmp_path: Path, monkeypatch: Patch) -> None:
     counted = itertools.count(1)
 
     def ended(self: object) -> None:
@@ -249,11 +249,7 @@ def test_an_interrupt_reports_what_was_served(
     ],
 )
 def test_bad_input_is_refused_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    said: str,
+    tmp_path: Path, monkeypatch: Patch, capsys: Capsys, words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rig.write(Path("mooncake.jsonl"), rig.mooncake([1, 2]))
@@ -273,9 +269,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["size", "sweep"])
 @pytest.mark.parametrize("words", [["--stream"], ["generate:random-tree"]])
-def test_other_commands_hold_their_trace(
-    command: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands_hold_their_trace(command: str, words: list[str], capsys: Capsys) -> None:
     given = ["--host-ratio", "0,1", "--jobs", "1"] if command == "sweep" else []
     assert cli.main([command, *words, *given]) == 2
     said = capsys.readouterr().err.strip()

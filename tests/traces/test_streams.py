@@ -23,7 +23,9 @@ from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
@@ -31,11 +33,6 @@ HUNT = (
     *("fuzz", "--plant", BUG, "--seed", "16", "--sequences", "3", "--operations", "25"),
     *("--jobs", "1", "--twice", "0"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -149,7 +146,7 @@ SAME = {
 
 @pytest.mark.parametrize("words", SAME.values(), ids=SAME.keys())
 def test_outputs_never_overwrite_the_tape(
-    words: tuple[str, ...], failing: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], failing: str, capsys: Capsys
 ) -> None:
     Path("link.jsonl").symlink_to(failing)
     before = Path(failing).read_text()
@@ -173,7 +170,7 @@ def test_a_missing_working_folder_is_reported_in_one_line() -> None:
 
 
 def test_an_unwritten_failure_is_reported_with_its_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def full(path: str, pieces: Iterable[str]) -> None:
         raise CallerError(f"{path}: found: No space left on device")
@@ -188,7 +185,7 @@ def test_an_unwritten_failure_is_reported_with_its_command(
     assert main([*line.split()[1:], "--jobs", "1"]) == 11
 
 
-def test_a_removed_output_folder_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_output_folder_is_reported(capsys: Capsys) -> None:
     Path("folder").write_text("")
     files = Files(Path("folder/below"))
     files.keep(FoundFailure(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
@@ -225,16 +222,14 @@ def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
         assert all(Path(path).exists() for path in files.paths.values())
 
 
-def test_no_file_is_kept_of_a_canary(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_file_is_kept_of_a_canary(capsys: Capsys) -> None:
     canary = ["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]
     assert main([*canary, "--output", "/dev/null/no/folder"]) == 0
     assert "    the planted canary; no file is kept\n" in capsys.readouterr().out
     assert list(Path().iterdir()) == []
 
 
-def test_two_documents_cannot_both_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_documents_cannot_both_go_to_stdout(capsys: Capsys) -> None:
     assert main([*HUNT, "--json", "-", "--rates", "-"]) == 2
     assert "--rates: expected a file, since --json goes to stdout" in capsys.readouterr().err
     assert main(["fuzz", "--sequences", "1", "--jobs", "1", "--rates", "-", "--twice", "0"]) == 0
@@ -243,7 +238,7 @@ def test_two_documents_cannot_both_go_to_stdout(capsys: pytest.CaptureFixture[st
     assert "hicache fuzz --seed" in said.err
 
 
-def test_the_document_has_the_exit_code_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
     def code_of(*words: str) -> int:
         code = main([*words, "--jobs", "1", "--twice", "0", "--json", "out.json"])
         assert json.loads(Path("out.json").read_text())["exit_code"] == code

@@ -25,7 +25,9 @@ from traces.sweeping import identity, work
 from traces.sweeping.outcome import Outcome, best, front, ordered
 from traces.terminal.options import Names
 
-from .test_bad_input import fails
+from .rig import Capsys, Patch, fails
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = str(Path(work.__file__).parents[2])
 SMALL = ["--device-pages", "40", "--page-size", "16,64"]
@@ -39,11 +41,6 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
     sizes = ["--clients", "4", "--rounds", "3", "--input-tokens", "32", "--output-tokens", "32"]
     assert main(["generate", "multiturn", *sizes, "--system-tokens", "64", "-o", path]) == 0
     return path
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def sweep(*words: str, code: int = 0, jobs: int = 1) -> dict[str, Any]:
@@ -87,9 +84,7 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         assert point["variant"]["digest"] == one["digest"]
 
 
-def test_the_table_has_values_as_they_were_typed(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_has_values_as_they_were_typed(turns: str, capsys: Capsys) -> None:
     given = ["--host-bytes", "1GB,2500MB", "--kv-dtype", "bf16,fp8", "--device-pages", "40"]
     for _ in range(2):  # as replayed, and as read from the file
         assert main(["sweep", turns, *given, "--jobs", "1", "-o", "s.jsonl"]) == 0
@@ -102,7 +97,7 @@ def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
     assert digests(sweep(turns, *GRID)) == digests(sweep(turns, *GRID, jobs=2))
 
 
-def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: Patch) -> None:
     class Ray:
         """Answers at once, the newest first."""
 
@@ -144,7 +139,7 @@ def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
 
 
 def test_a_second_run_does_only_what_is_missing(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     first = sweep(turns, *SMALL, "--host-ratio", "0,2", "-o", "s.jsonl")
     before = Path("s.jsonl").read_text()
@@ -170,7 +165,7 @@ def test_a_second_run_does_only_what_is_missing(
 
 @pytest.mark.parametrize("left", [0.02, 0.5, 0.99])
 def test_a_line_that_was_cut_off_is_mended_and_told(
-    left: float, turns: str, capsys: pytest.CaptureFixture[str]
+    left: float, turns: str, capsys: Capsys
 ) -> None:
     grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
     whole = sweep(*grid)
@@ -190,7 +185,7 @@ def test_a_header_that_was_cut_off_is_mended(turns: str) -> None:
 
 
 def test_another_trace_another_version_and_another_file_are_refused(
-    turns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    turns: str, capsys: Capsys, monkeypatch: Patch
 ) -> None:
     grid = [*SMALL, "-o", "s.jsonl", "--jobs", "1"]
     assert main(["sweep", turns, *grid]) == 0
@@ -234,11 +229,7 @@ def test_another_trace_another_version_and_another_file_are_refused(
     ids=lambda value: str(value)[:30],
 )
 def test_a_grid_with_a_mistake_runs_nothing(
-    words: list[str],
-    said: str,
-    turns: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], said: str, turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     monkeypatch.delattr(work.PointWork, "__call__")
     assert main(["sweep", turns, *words, "-o", "s.jsonl"]) == 2
@@ -246,9 +237,7 @@ def test_a_grid_with_a_mistake_runs_nothing(
     assert not Path("s.jsonl").exists()
 
 
-def test_all_mistakes_of_a_grid_are_told_with_their_points(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: Capsys) -> None:
     grid = ["--device-pages", "1,40,2", "--load-groups", "4,64"]
     assert main(["sweep", turns, *grid]) == 2
     found = capsys.readouterr().err.splitlines()
@@ -284,7 +273,7 @@ def test_all_and_repeated_options(turns: str) -> None:
 
 
 def test_ctrl_c_keeps_the_points_that_are_done(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     plain = work.PointWork.__call__
 
@@ -304,7 +293,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(
 
 
 def test_a_point_that_fails_is_told_after_those_that_are_done(
-    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     plain = work.PointWork.__call__
 
@@ -350,9 +339,7 @@ if __name__ == "__main__":
     assert "it ended with exit code 7" in done.stderr
 
 
-def test_a_key_changes_with_the_trace_the_code_and_every_option(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_changes_with_the_trace_the_code_and_every_option(monkeypatch: Patch) -> None:
     def options(*words: str) -> Any:
         return parse(["replay", "t", *words])[1]
 
@@ -409,9 +396,7 @@ def test_a_folder_is_the_files_that_are_read_of_it() -> None:
 
 
 @pytest.mark.parametrize("command", ["sweep", "size"])
-def test_a_second_eviction_order_is_refused(
-    command: str, turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_eviction_order_is_refused(command: str, turns: str, capsys: Capsys) -> None:
     said = fails(capsys, command, turns, "--compare-eviction", "fifo")
     assert "unrecognized arguments: --compare-eviction" in said
 

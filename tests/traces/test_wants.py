@@ -10,6 +10,8 @@ import pytest
 
 from traces.cli import main
 
+from .rig import Capsys
+
 HITS = ("--mode", "hits", "--check", "every", "--page-size", "64")
 
 
@@ -24,7 +26,7 @@ def request(second: float, *parts: tuple[str, int]) -> dict[str, Any]:
     return {"timestamp": second * 1000, "input": [list(part) for part in parts], "output": ["a", 1]}
 
 
-def replayed(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+def replayed(capsys: Capsys, *argv: str) -> dict[str, Any]:
     assert main(["replay", *argv, "--json", "-"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -39,9 +41,7 @@ def apart(tmp_path: Path) -> str:
     return write(tmp_path / "t.jsonl", request(0, system, ("first", 64)), *others, again)
 
 
-def test_a_pinned_prefix_is_there_a_minute_later(
-    apart: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pinned_prefix_is_there_a_minute_later(apart: str, capsys: Capsys) -> None:
     small = (apart, *HITS, "--device-pages", "16")
     assert replayed(capsys, *small)["whole"]["hit_tokens"]["device"] == 0
     found = replayed(capsys, *small, "--pin", "0:256")
@@ -54,7 +54,7 @@ def test_a_pinned_prefix_is_there_a_minute_later(
 
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_what_was_not_used_for_the_time_to_live_is_gone(
-    apart: str, mode: str, capsys: pytest.CaptureFixture[str]
+    apart: str, mode: str, capsys: Capsys
 ) -> None:
     large = (apart, "--mode", mode, "--check", "every", "--page-size", "64", "--device-pages", "99")
     assert replayed(capsys, *large)["whole"]["hit_tokens"]["device"] == 256
@@ -66,9 +66,7 @@ def test_what_was_not_used_for_the_time_to_live_is_gone(
 
 
 @pytest.mark.parametrize("policy", ["sieve", "s3_fifo", "cost_aware"])
-def test_a_later_policy_replays_under_every_check(
-    apart: str, policy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_later_policy_replays_under_every_check(apart: str, policy: str, capsys: Capsys) -> None:
     small = (apart, *HITS, "--device-pages", "16", "--eviction", policy)
     assert replayed(capsys, *small)["config"]["eviction_policy"] == policy
 
@@ -89,7 +87,7 @@ def test_a_later_policy_replays_under_every_check(
     ],
 )
 def test_a_want_that_cannot_be_is_refused_in_one_line(
-    apart: str, argv: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+    apart: str, argv: tuple[str, ...], words: str, capsys: Capsys
 ) -> None:
     try:
         code = main(["replay", apart, *HITS, "--device-pages", "16", *argv])
@@ -100,9 +98,7 @@ def test_a_want_that_cannot_be_is_refused_in_one_line(
     assert words in said
 
 
-def test_without_times_of_arrival_nothing_can_expire(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_times_of_arrival_nothing_can_expire(tmp_path: Path, capsys: Capsys) -> None:
     follows = {"after": 0, "delay": 5000, "input": [["x", 64]], "output": ["b", 1]}
     path = write(tmp_path / "t.jsonl", request(0, ("x", 64)), follows)
     assert main(["replay", path, *HITS, "--device-pages", "16", "--ttl", "1s"]) == 2

@@ -22,14 +22,13 @@ from traces.executors import local
 from traces.terminal import leftovers, workers
 from traces.terminal.output import write_json
 
+from .rig import Capsys, Patch
+
+pytestmark = pytest.mark.usefixtures("here")
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 HUNT = ("fuzz", "--sequences", "4", "--operations", "25", "--seed", "7", "--jobs", "2")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @contextmanager
@@ -82,10 +81,7 @@ def test_no_file_descriptors_for_workers_is_one_line() -> None:
     ],
 )
 def test_no_shared_memory_for_workers_is_one_line(
-    error: Exception,
-    found: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Exception, found: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     def refused(*_: Any) -> None:
         raise error
@@ -250,9 +246,7 @@ def test_a_link_is_removed_and_not_followed() -> None:
     assert Path("precious", "file").exists()
 
 
-def test_a_temporary_folder_removes_the_folders_of_killed_commands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_temporary_folder_removes_the_folders_of_killed_commands(monkeypatch: Patch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(Path.cwd()))
     code = """
 import os, tempfile

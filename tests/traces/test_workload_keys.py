@@ -21,7 +21,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 
-from .rig import mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 SMALL = ["--device-pages", "64", "--host-ratio", "2", "--prefetch-threshold", "0", "--mode", "hits"]
 
@@ -194,7 +194,7 @@ def replayed(tmp_path: Path, trace: str, *given: str) -> dict[str, Any]:
 
 
 def test_a_store_serves_an_earlier_run_of_the_same_trace_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     """The two traces share no prompt, and number their blocks alike."""
     first, other = (str(write(tmp_path / f"{seed}.jsonl", *conversations(seed))) for seed in (1, 2))
@@ -212,7 +212,7 @@ def test_a_store_serves_an_earlier_run_of_the_same_trace_alone(
 
 
 def test_a_trace_from_standard_input_has_no_name_for_its_pages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trace: str
+    tmp_path: Path, capsys: Capsys, monkeypatch: Patch, trace: str
 ) -> None:
     with open(trace, "rb") as stream:
         monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": stream}))
@@ -222,7 +222,7 @@ def test_a_trace_from_standard_input_has_no_name_for_its_pages(
 
 @pytest.mark.parametrize("command", ["sweep", "size"])
 def test_the_points_of_one_command_do_not_share_a_real_store(
-    command: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, trace: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert main([command, trace, "--storage", f"file:{tmp_path / 'store'}"]) == 2
     assert "a point would find what others have stored" in capsys.readouterr().err

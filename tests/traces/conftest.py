@@ -1,0 +1,38 @@
+"""What tests of several commands start from: an empty folder, a measured profile, a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from traces.cli import main
+from traces.outside import entries
+
+from .rig import Patch
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: Patch) -> Iterator[None]:
+    """The command runs in an empty folder, and forgets a user's own policies afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    entries.forget()
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real calibration of this machine's memory, as short as it can be."""
+    path = tmp_path_factory.mktemp("calibrated") / "cpu.json"
+    short = ["--pages", "8", "--repeats", "3", "--date", "2024-02-29"]
+    assert main(["calibrate", "--device", "cpu", "-o", str(path), *short]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that a device serves in a moment."""
+    path = tmp_path_factory.mktemp("twin") / "trace.jsonl"
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "3", "-o", str(path)]) == 0
+    return path
