@@ -17,7 +17,7 @@ from invariants.planted.base import names, planted
 from traces.mutants.stored import STORED, StoreJob, path_of, work
 
 OPS = load()
-# It shows only between two processes with different hash seeds: tests/traces/test_hash_seeds.py.
+# It shows only between two processes with different hash seeds: tests/traces/test_plant.py.
 WITHOUT_A_TAPE = {"victims-follow-a-set"}
 BUGS = [name for name in names() if name not in WITHOUT_A_TAPE]
 

@@ -209,7 +209,7 @@ def point(size_gb: float, hit: float, p90: float, **other: Any) -> Point:
 
 
 def sentence(*points: Point, turns: str) -> str:
-    return " ".join(conclusions.conclusions(*resolved(turns), points))
+    return " ".join(words.conclusions(*resolved(turns), points))
 
 
 def resolved(turns: str) -> tuple[Trace, Settings]:
