@@ -20,7 +20,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
 from traces.sizing import host_only
-from traces.sweeping import pool
+from traces.sweeping import pool, words
 from traces.sweeping.enough import recommended
 from traces.sweeping.picture import print_points
 from traces.sweeping.points import Point, with_host
