@@ -70,4 +70,4 @@ def _code(after: str) -> int:
     own = re.split(r"^\s*(?:\$ )?hicache ", after, flags=re.MULTILINE)[0]
     if told := re.search(r"\[exit code (\d+)\]", own):
         return int(told[1])
-    return 2 if re.search(r"^\s*hicache: ", own, re.MULTILINE) else 0
+    return 2 if re.search(r"^\s*hicache: (?!note: )", own, re.MULTILINE) else 0

@@ -113,6 +113,8 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
     (folder / "fuzz-failures").mkdir()
     for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
         shutil.copy(tape, folder / place)
+    for log in re.findall(r"```csv\n(.*?)```", text, re.DOTALL):
+        (folder / "log.csv").write_text(log)
     for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         (folder / "mine.py").write_text(classes)
 

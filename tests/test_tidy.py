@@ -120,6 +120,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
+    "traces.formats._tables",
     "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",

@@ -272,12 +272,27 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("1700000001.0", "1600000001.0", "trace:2: expected a timestamp of at least"),
         ('"0x3d"', "null", "trace:2: expected chunk_hashes of text or integers"),
     ],
+    "log": [
+        ("600,40", "600", "trace:2: expected 5 values, found 4"),
+        ("00:05Z", "00:05", "trace:3: expected time: dates with a zone, as before, found 2026"),
+        ("700", "7.5", "trace:3: expected input: an integer from 0 to 16777216, found 7.5"),
+    ],
     "mooncake": [("1.5", "-1", "trace:2: expected timestamp: milliseconds from 0")],
     "native": [('["d", 2]', '["d", 0]', "trace:3: expected output: a length from 1")],
+    "openai": [
+        ("1763892005", "1763892005000", "trace:2: expected created: seconds from 0 to 439804"),
+        ('s": 700', 's": -1', "trace:2: expected usage.prompt_tokens: an integer from 0"),
+    ],
     "serving-benchmark": [
         ("[3, 1]", "[3]", "trace: [0]: expected 2 output_lens"),
         ("[600, 1000]", '[600, "x"]', "trace: input_lens[1]: expected input_lens: an integer"),
         ("}\n", "}\n{}\n", "trace: [1]: expected one run in the file"),
+    ],
+    "sglang": [
+        ('"prompt_tokens": 521', '"prompt_tokens": 5', "trace:4: expected obj.input_ids: the 5"),
+        ('"e2e_latency": 0.5', '"e2e_latency": -1', "trace:4: expected e2e_latency: seconds"),
+        ('"2026-06-30T09:15:50"', '"now"', "trace:4: expected timestamp: a date such as"),
+        ('"out": {"meta_info"', '"out": {"info"', "trace:2: expected meta_info: an object"),
     ],
     "splitwise": [
         ("1.25", "-1", "trace:3: expected arrival_timestamp: seconds"),
@@ -289,6 +304,12 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
         ("101.25", "x", 'trace:4: expected timestamp: seconds from 0 to 4398046511, found "x"'),
         ("input_length: 1600", "input: 1600", "trace:4: expected UCMTrace: timestamp, request_id"),
         ("trace_hash", "hash", "trace:2: expected a UCMTraceMeta line with trace_hash_block_size"),
+    ],
+    "vllm": [
+        ("519, 7]", "519, 7.5]", "trace:4: expected prompt_token_ids: a list of integers"),
+        ("DEBUG 06-14 17:27:55", "17:27:55", "trace:4: expected a time such as INFO 06-14"),
+        ("Request chatcmpl-b", "Request chatcmpl-a", "trace:4: expected request ids that differ"),
+        ("prompt_token_ids: [", "prompt_token_ids: None [", "trace:2: expected prompt_token_ids"),
     ],
     "weka": [
         ('"in": 650', '"in": 6500', "trace: requests[1]: expected 101 hash_ids"),

@@ -86,6 +86,7 @@ APART = {
     *("trace", "mode", "json", "requests", "why"),
     *("compare_eviction", "exclusive", "skip_too_large", "html", "plot"),
     *("block_size", "tokenizer", "sample", "stream"),  # how the trace is read
+    *("columns", "shared_prefix", "growth", "sharing"),  # of a log
     *("ep", "attention_dp"),  # with a model that has experts (see test_engine_option)
 }
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}

@@ -64,7 +64,8 @@ CHANGES = {
     "tp": ["--tp", "2"],
     "attention_dp": ["--tp", "2", "--attention-dp", "1"],
 }
-OTHERWISE = {"trace", "format", "block_size", "tokenizer", "storage"}  # tested below
+LOG = {"columns", "shared_prefix", "growth", "sharing"}
+OTHERWISE = {"trace", "format", "block_size", "tokenizer", "storage", *LOG}  # tested below
 SAME = {
     "limit": ["--limit", "7"],
     "sample": ["--sample", "0.5"],
@@ -158,6 +159,14 @@ def test_how_a_trace_is_read_changes_the_keys(tmp_path: Path) -> None:
     short = str(write(tmp_path / "short.jsonl", *records))
     sizes = {key(short, tmp_path, "--page-size", "64", "--block-size", s) for s in ("128", "256")}
     assert len(sizes) == 2
+    log = tmp_path / "log.csv"
+    log.write_text("at,in,out,chat\n2026-11-23 10:00:00,600,9,a\n2026-11-23 10:00:01,700,9,a\n")
+    columns = ["--columns", "time=at,input=in,output=out,session=chat"]
+    given = ([], ["--shared-prefix", "64"], ["--growth", "replace"], ["--sharing", "most"])
+    ways = {key(str(log), tmp_path, "--page-size", "64", *columns, *one) for one in given}
+    assert len(ways) == len(given)
+    alone = key(str(log), tmp_path, "--page-size", "64", "--columns", columns[1][:-13])
+    assert alone not in ways
 
 
 def test_every_field_of_a_model_changes_the_keys() -> None:

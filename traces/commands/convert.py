@@ -5,7 +5,7 @@ Does not read or write a format; see traces/formats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..formats._converting import native_texts
 from ..formats._rows import About
@@ -33,8 +33,9 @@ class Options(TraceOptions):
 def run(options: Options, command: str) -> int:
     inputs = {"trace": options.trace, "tokenizer": options.tokenizer}
     check_outputs(inputs, output=options.output)
-    about = About(options.block_size or 0, options.tokenizer)
+    about = About(options.block_size or 0, options.tokenizer, log=options.log)
     made_by = {"command": "hicache convert", "source": options.trace}
+    made_by |= {name: value for name, value in asdict(options.log).items() if value is not None}
     with counting("convert") as shown:
         texts = native_texts(
             options.trace, options.format or "auto", about, options.limit, made_by, shown

@@ -146,7 +146,7 @@ def run(options: Options, command: str) -> int:
     wanted = _wanted(options, trace, page_size, bytes_per_token)
     found = curves_of(trace, trace.paged(page_size), wanted)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    told = sentences(found)
+    told = [*trace.notes, *sentences(found)]
     with ignore_broken_pipe():
         print_curves(found, out)
         print_sentences("In words", told, out)

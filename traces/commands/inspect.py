@@ -7,6 +7,7 @@ cache that it is compared with.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, TextIO
@@ -48,7 +49,7 @@ def run(options: Options, command: str) -> int:
     inspection = inspect(trace, options.page_size_of(trace))
     out = sys.stderr if options.json == "-" else sys.stdout
     warnings = [*trace.notes, *timestamps.warnings(trace.jobs, Fraction(1))]
-    told = conclusions(inspection)
+    told = conclusions(inspection, options.log.words)
     with ignore_broken_pipe():
         print_inspection(inspection, out)
         if warnings:
@@ -154,8 +155,9 @@ def _with_hits(found: Inspection, paged: Paged, total: int) -> Inspection:
     )
 
 
-def conclusions(result: Inspection) -> list[str]:
-    """What the ceiling and the curve say about the memory that a cache needs."""
+def conclusions(result: Inspection, words: Sequence[str]) -> list[str]:
+    """What the ceiling and the curve say about the memory that a cache needs. words: the options
+    without which the trace cannot be read."""
     if result.ceiling_hit_rate is None:
         return [
             "The trace has lengths only: nothing says which prompts begin alike, so no hit rate "
@@ -174,8 +176,8 @@ def conclusions(result: Inspection) -> list[str]:
             f"tenths of that or more{half}."
         )
     told.append(
-        f"Try {command_line(['hicache', 'size', '--host-only', result.path])}, which says what "
-        "this is in gigabytes of a model, and what it does to the time to first token."
+        f"Try {command_line(['hicache', 'size', '--host-only', result.path, *words])}, which says "
+        "what this is in gigabytes of a model, and what it does to the time to first token."
     )
     return told
 

@@ -114,7 +114,7 @@ def run(options: Options, command: str) -> int:
     check_machine(calibration, options.device, machine, options.force)
     assert options.trace is not None
     how = options.format or "auto", options.limit, options.block_size, options.tokenizer
-    trace = open_trace(options.trace, *how)
+    trace = open_trace(options.trace, *how, options.log)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
     lines: list[str] = []

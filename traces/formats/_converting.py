@@ -30,6 +30,9 @@ def native_texts(
     """The lines. shown: takes the number of requests done so far. Raises CallerError with the place
     of the first fault."""
     opened = source(path, format_name, about)
+    if hasattr(opened.entry, "texts"):
+        yield from opened.entry.texts(opened.files, about, limit, made_by, shown)
+        return
     if getattr(opened.entry, "PROVES_BLOCK_SIZE", False) and not about.wanted_block_size:
         if path == "-":
             yield from _from_columns(opened.trace(limit), about, made_by, shown)

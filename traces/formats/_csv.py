@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from . import base
+from . import _clock, base
 from .base import Lines
-
-_DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 
 
 class Record(NamedTuple):
@@ -53,22 +49,14 @@ class Record(NamedTuple):
 
     def date(self, column: str) -> int:
         """A date with time, as nanoseconds since 1970. Without a zone it is taken for UTC."""
-        found = _DATE.fullmatch(self.values[column])
         try:
-            if found is None:
-                raise ValueError
-            day, time, fraction, zone = found.groups()
-            moment = datetime.fromisoformat(f"{day}T{time}{zone or '+00:00'}")
-            whole = round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
-            if not 0 <= whole < base.MAX_TIME_MS // 1000:
-                raise ValueError
+            return _clock.moment_ns(self.values[column])
         except ValueError:
             self.lines.wrong(
                 f"{column}: a time such as 2023-11-16 18:17:03.9799600, from 1970 to 2109",
                 base.shorten(self.values[column]) or "nothing",
                 "correct the field",
             )
-        return whole * base.NS_PER_S + int((fraction or "").ljust(9, "0"))
 
 
 def records(lines: Lines, needed: Sequence[str]) -> Iterator[Record]:

@@ -17,12 +17,15 @@ from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import _blocks
+from ._log_options import LogOptions
 from ._rows import About, Row
 from ._sniff import Head
 from ._unpack import opened, raw_lines
 from .base import MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 
 FORMATS = "traces.formats"
+LOG = "log"  # the format of a file whose columns the user names
+NO_LOG = LogOptions()
 _PACKED = (".gz", ".zst")
 _ENDS = (".json", ".jsonl")
 
@@ -56,13 +59,14 @@ def open_trace(
     limit: int = 0,
     block_size: int | None = None,
     tokenizer: str | None = None,
+    log: LogOptions = NO_LOG,
 ) -> Trace:
     """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
-    block_size: tokens of a block; None if the file or its format says it.
+    block_size: tokens of a block; None if the file or its format says it. log: of a user's log.
 
     Raises CallerError with the file and line of the first error.
     """
-    return source(path, format_name, About(block_size or 0, tokenizer)).trace(limit)
+    return source(path, format_name, About(block_size or 0, tokenizer, log=log)).trace(limit)
 
 
 def source(path: str, format_name: str, about: About) -> Source:
@@ -142,6 +146,13 @@ def _sourced(
     path: str, lines: Lines, rest: Iterator[Lines], format_name: str, about: About
 ) -> Source:
     head = Head(lines)
+    if about.log.columns:
+        if format_name not in ("auto", LOG):
+            raise CallerError(
+                f"--columns: expected a log, found --format {format_name}; leave either out"
+            )
+        about.lines = lines
+        return Source(path, LOG, registry.load(FORMATS, LOG), chain([lines], rest), about)
     if format_name == "auto":
         entries = [(name, registry.load(FORMATS, name)) for name in registry.names(FORMATS)]
         found = [name for name, entry in entries if entry.recognises(head)]
@@ -149,6 +160,12 @@ def _sourced(
             raise CallerError(
                 f"{path}: expected a trace of one format, found one that can be "
                 f"{' or '.join(found)}; say which with --format"
+            )
+        if not found and head.columns:
+            lines.wrong(
+                "the columns of a known format",
+                shorten(", ".join(head.columns)),
+                "name those of a log of your own with --columns; see docs/formats.md",
             )
         if not found:
             lines.wrong(
@@ -160,6 +177,11 @@ def _sourced(
     entry = registry.load(FORMATS, format_name)
     if not entry.recognises(head):
         lines.wrong(f"the first line of a {format_name} trace", _fields(lines), NO_TRACE)
+    if about.log.words and not hasattr(entry, "texts"):
+        raise CallerError(
+            f"{about.log.words[0]}: expected a log, found a trace of the format {format_name}; "
+            "leave it out"
+        )
     about.lines = lines
     return Source(path, format_name, entry, chain([lines], rest), about)
 

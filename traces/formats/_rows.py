@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from hicache.core.errors import CallerError
 
+from ._log_options import LogOptions
 from .base import MAX_BLOCK_TOKENS, Lines
 
 
@@ -50,6 +51,7 @@ class About:
     at the last row at the latest. identity: False if there are lengths only. partial: whether a
     row may end with the id of a block that is not full. sorts: whether rows have to be put in the
     order of their starts. notes: how often something was left out or assumed, by its sentence.
+    log: what the user says of a log. assumed: of a log, what had to be, in sentences.
     settle: is called after the last row; raises CallerError for what the whole file does not allow.
     """
 
@@ -63,6 +65,8 @@ class About:
     notes: Counter[str] = field(default_factory=Counter)
     lines: Lines | None = None
     settle: Callable[[], None] = lambda: None
+    log: LogOptions = field(default_factory=LogOptions)
+    assumed: list[str] = field(default_factory=list)
 
     def each(self, files: Iterable[Lines]) -> Iterator[Lines]:
         """The files one after another; `lines` is the current one."""
@@ -105,5 +109,5 @@ class About:
             )
 
     def sentences(self) -> tuple[str, ...]:
-        """The notes, with their numbers in front."""
-        return tuple(f"{count:,} {text}" for text, count in self.notes.items())
+        """The notes, with their numbers in front, and what was assumed."""
+        return (*(f"{count:,} {text}" for text, count in self.notes.items()), *self.assumed)

@@ -87,7 +87,7 @@ class NativeTrace:
     format = "native"
     identity = True
     block_size = None
-    notes = ()
+    notes: Sequence[str] = ()
 
     def __init__(
         self,

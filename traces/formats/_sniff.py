@@ -52,7 +52,10 @@ class Head:
         """The names in the first line of a CSV file; empty for other files."""
         if self.line.startswith(("{", "[")) or "," not in self.line:
             return ()
-        row = next(csv.reader([self.line]), [])
+        try:
+            row = next(csv.reader([self.line]), [])
+        except csv.Error:
+            return ()
         return tuple(name.strip() for name in row[:_MOST_COLUMNS])
 
 

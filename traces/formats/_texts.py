@@ -1,4 +1,4 @@
-"""What logs of text share: hashes as integers, and requests that a log names twice.
+"""What logs share: hashes as integers, tokens as blocks, and requests that a log names twice.
 
 Does not know the fields of any format.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 
 from . import base
 from .base import Lines
@@ -25,6 +26,17 @@ def number_of(lines: Lines, value: object, what: str) -> int:
         return int(value, 16)
     digest = hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+def blocks_of(tokens: array[int], size: int) -> array[int]:
+    """The chained hashes of the whole blocks of these tokens. size: tokens of a block."""
+    blocks = array("Q")
+    digest = b""
+    for start in range(0, len(tokens) - size + 1, size):
+        part = tokens[start : start + size].tobytes()
+        digest = hashlib.blake2b(digest + part, digest_size=8).digest()
+        blocks.append(int.from_bytes(digest, "little"))
+    return blocks
 
 
 class Names:

@@ -11,7 +11,6 @@ for each message. They are identified in whole blocks, outputs included.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from . import base
 from ._documents import elements
 from ._rows import About, Row
 from ._sniff import Head
+from ._texts import blocks_of
 from .base import Lines, Record
 
 SUMMARY = "conversations as text, ShareGPT or OpenAI messages; needs --tokenizer tokenizer.json"
@@ -104,14 +104,7 @@ def _conversation(
 def _request(
     lines: Lines, about: About, tokens: array[int], ids: Sequence[int], after: int, delay_ns: int
 ) -> Row:
-    size = about.block_size
-    whole = tokens + array("q", ids)
-    blocks = []
-    digest = b""
-    for start in range(0, len(whole) - size + 1, size):
-        part = whole[start : start + size].tobytes()
-        digest = hashlib.blake2b(digest + part, digest_size=8).digest()
-        blocks.append(int.from_bytes(digest, "little"))
+    blocks = blocks_of(tokens + array("q", ids), about.block_size)
     return Row(delay_ns, len(tokens), len(ids), blocks, after=after)
 
 

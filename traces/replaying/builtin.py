@@ -75,6 +75,7 @@ def as_recorded(options: ReplayOptions) -> Trace:
         options.limit,
         options.block_size,
         options.tokenizer,
+        options.log,
     )
     if options.sample is not None:
         trace = sampled(trace, options.sample)

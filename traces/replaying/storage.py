@@ -144,6 +144,7 @@ def _workload(options: ReplayOptions, trace: Trace) -> str:
         builtin_digest() if options.trace is None else content_digest(options.trace),
         content_digest(options.tokenizer) if options.tokenizer else "",
     ]
+    parts += options.log.words
     return sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 
+from ...formats._log_options import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats._open import FORMATS, open_trace
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
-from ...terminal.options import COUNT, FILE, OptionRecord, between, entry, name
+from ...terminal.options import (
+    COUNT,
+    FILE,
+    OptionRecord,
+    at_least,
+    between,
+    choice,
+    entry,
+    name,
+)
 from ...terminal.rows import option
 from .needs import Need
 
 TRACE_HELP = "a file, plain, gzip or zstd, or a folder of files; - reads stdin"
+
+
+def _columns(text: str) -> str:
+    try:
+        parse_columns(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,46 @@ class FormatOptions(OptionRecord):
         needs=(Need.TRACE,),
         file=str,
     )
+    columns: str | None = option(
+        "the trace is a log of your own (CSV, JSON lines, Parquet); its columns are such as "
+        "time=ts,input=prompt_tokens,output=answer_tokens,session=chat,turn=n; a unit may follow "
+        "the time: time=ts:ms",
+        _columns,
+        "ROLE=NAME,...",
+        one_value=True,
+        commas=True,
+        needs=(Need.HELD, Need.TRACE),
+    )
+    shared_prefix: int | None = option(
+        "of a log: all prompts begin with the same TOKENS, such as a system prompt (default: 0)",
+        at_least(0),
+        "TOKENS",
+        one_value=True,
+        needs=(Need.HELD, Need.TRACE),
+    )
+    growth: str | None = option(
+        "of a log with sessions: append: a prompt begins with the prompt and answer before, where "
+        "its length allows; replace: its history is rewritten, so nothing is repeated (default: "
+        "append)",
+        choice(GROWTHS),
+        "HOW",
+        one_value=True,
+        needs=(Need.HELD, Need.TRACE),
+    )
+    sharing: str | None = option(
+        "of a log, instead of --growth: none: no two prompts begin alike, whatever --shared-prefix "
+        "says; most: each begins with as much of its session as the lengths allow, without "
+        "sessions of any prompt; the two bound what was assumed",
+        choice(SHARINGS),
+        "HOW",
+        one_value=True,
+        needs=(Need.HELD, Need.TRACE),
+    )
+
+    @property
+    def log(self) -> LogOptions:
+        """What is said of a log."""
+        return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing)
 
 
 @dataclass(frozen=True)
@@ -63,5 +122,5 @@ class TraceOptions(LimitOptions):
 
     def opened(self) -> Trace:
         """The trace that the options name."""
-        how = self.format or "auto", self.limit, self.block_size, self.tokenizer
+        how = self.format or "auto", self.limit, self.block_size, self.tokenizer, self.log
         return open_trace(self.trace, *how)

@@ -1,0 +1,531 @@
+"""Logs of the user's own: the same in every kind of file and unit, as a second reading has it, what
+is assumed and its bounds, every refusal in one line, and files that nobody vouches for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hicache import registry
+from traces.cli import main
+from traces.formats import _log
+from traces.formats._log_options import LogOptions, parse_columns
+from traces.formats._open import open_trace
+from traces.formats.base import MAX_LINE_BYTES, Trace
+from traces.replaying.account import ceiling_of
+
+from .test_bad_input import fails
+
+COLUMNS = "time=at,input=asked,output=told,session=chat,turn=n"
+BEGIN = datetime(2026, 11, 23, 10, tzinfo=UTC)
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def arrow() -> tuple[Any, Any]:
+    reason = "needs the extra logs"
+    return (
+        pytest.importorskip("pyarrow", reason=reason),
+        pytest.importorskip("pyarrow.parquet", reason=reason),
+    )
+
+
+# -- a second reading
+
+DRAWN = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+class Asked(NamedTuple):
+    """A row. ms: since the start. chat: None for a session of its own."""
+
+    ms: int
+    prompt: int
+    answer: int
+    chat: str | None
+    turn: int
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Asked]:
+    """Sessions whose prompts grow, stay, shrink and come again, in any order of the file that keeps
+    the order of each session."""
+    sizes = st.integers(1, 12)
+    pending: list[list[Asked]] = []
+    for name in draw(st.lists(st.sampled_from([*"abcd", None]), min_size=1, max_size=5)):
+        if name is not None and any(one[0].chat == name for one in pending):
+            continue
+        ms, turn, prompt, rows = draw(st.integers(0, 50)), draw(st.integers(0, 2)), 0, []
+        for _ in range(draw(st.integers(1, 5)) if name else 1):
+            prompt = max(1, prompt + draw(st.integers(-4, 14)))
+            rows.append(Asked(ms, prompt, draw(sizes), name, turn))
+            ms += draw(st.integers(0, 40))
+            turn += draw(st.integers(0, 2))
+        pending.append(rows)
+    found = []
+    while any(pending):
+        rows = draw(st.sampled_from([one for one in pending if one]))
+        found.append(rows.pop(0))
+    return found
+
+
+def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any], list[Any]]]:
+    """The tokens of each prompt and answer, in the order of the rows, which is that of time."""
+    prefix = [("prefix", at) for at in range(options.shared_prefix or 0)]
+    chats: dict[object, list[tuple[int, list[Any], list[Any]]]] = {}
+    found = []
+    for place, row in enumerate(rows):
+        before = chats.setdefault(place if row.chat is None else row.chat, [])
+        start: list[Any] = []
+        if options.sharing == "most":
+            start = max((prompt + answer for _, prompt, answer in before), key=len, default=[])
+        elif options.sharing is None and before:
+            turn, prompt, answer = before[-1]
+            if turn == row.turn:
+                start = prompt
+            elif options.growth != "replace" and row.prompt >= len(prompt):
+                start = prompt
+                if row.prompt >= len(prompt) + len(answer):
+                    start = prompt + answer
+        start = start[: row.prompt]
+        if options.sharing != "none" and len(start) < len(prefix[: row.prompt]):
+            start = prefix[: row.prompt]
+        whole = start + [("asked", place, at) for at in range(row.prompt - len(start))]
+        told = [("told", place, at) for at in range(row.answer)]
+        before.append((row.turn, whole, told))
+        found.append((whole, told))
+    return found
+
+
+def numbered(sequences: Sequence[Sequence[Any]]) -> list[list[int]]:
+    """Each place as the number of what is up to it, in the order of the first appearance."""
+    seen: dict[Any, int] = {}
+    found = []
+    for sequence in sequences:
+        before: Any = None
+        numbers = []
+        for one in sequence:
+            before = seen.setdefault((before, one), len(seen))
+            numbers.append(before)
+        found.append(numbers)
+    return found
+
+
+def iso(ms: int) -> str:
+    return (BEGIN + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+
+
+SINCE_1970_MS = int(BEGIN.timestamp() * 1000)
+UNITS: dict[str, tuple[Callable[[int], Any], str]] = {
+    "s": (lambda ms: (SINCE_1970_MS + ms) / 1000, ""),
+    "ms": (lambda ms: SINCE_1970_MS + ms, ""),
+    "us": (lambda ms: (SINCE_1970_MS + ms) * 1000, ""),
+    "ns": (lambda ms: (SINCE_1970_MS + ms) * 1_000_000, ""),
+    "relative s": (lambda ms: ms / 1000, ":s"),
+    "relative ms": (lambda ms: ms, ":ms"),
+    "zone": (iso, ""),
+    "Z": (lambda ms: iso(ms).replace("+00:00", "Z"), ""),
+    "no zone": (lambda ms: iso(ms).removesuffix("+00:00").replace("T", " "), ""),
+}
+NAMES = ["at", "asked", "told", "chat", "n", "text"]
+MORE = 'one, "two"\nthree; four'  # a column that is not read
+
+
+def csv_file(records: Sequence[Sequence[Any]], delimiter: str = ",") -> None:
+    def cell(value: Any) -> str:
+        text = "" if value is None else str(value)
+        return '"' + text.replace('"', '""') + '"' if re.search(r'[",;\n]', text) else text
+
+    lines = [delimiter.join(map(cell, record)) for record in [NAMES, *records]]
+    Path("log").write_text("\n".join(lines) + "\n")
+
+
+def jsonl_file(records: Sequence[Sequence[Any]]) -> None:
+    lines = [json.dumps(dict(zip(NAMES, record, strict=True))) for record in records]
+    Path("log").write_text("\n".join(lines) + "\n")
+
+
+def json_file(records: Sequence[Sequence[Any]]) -> None:
+    rows = [dict(zip(NAMES, record, strict=True)) for record in records]
+    Path("log").write_text(json.dumps(rows, indent=1))
+
+
+def parquet_file(records: Sequence[Sequence[Any]]) -> None:
+    pyarrow, parquet = arrow()
+    rows = [dict(zip(NAMES, record, strict=True)) for record in records]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), "log", row_group_size=3)
+
+
+WRITERS: dict[str, Callable[[Sequence[Sequence[Any]]], None]] = {
+    "csv": csv_file,
+    "semicolons": lambda records: csv_file(records, ";"),
+    "jsonl": jsonl_file,
+    "json": json_file,
+    "parquet": parquet_file,
+}
+OPTIONS = st.builds(
+    LogOptions,
+    st.none(),
+    st.sampled_from([None, 0, 3, 9]),
+    st.sampled_from([None, "append", "replace"]),
+    st.sampled_from([None, None, "none", "most"]),
+)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@DRAWN
+@given(rows=logs(), options=OPTIONS, unit=st.sampled_from([*UNITS]))
+def test_a_log_is_read_as_a_second_reading_has_it(
+    kind: str, rows: list[Asked], options: LogOptions, unit: str
+) -> None:
+    write, given_unit = UNITS[unit]
+    WRITERS[kind]([[write(r.ms), r.prompt, r.answer, r.chat, r.turn, MORE] for r in rows])
+    columns = COLUMNS.replace("at,", f"at{given_unit},", 1)
+    options = LogOptions(columns, options.shared_prefix, options.growth, options.sharing)
+    trace = open_trace("log", log=options)
+    order = sorted(range(len(rows)), key=lambda place: rows[place].ms)
+    ordered = [rows[place] for place in order]
+    assert [job.arrival_ns for job in trace.jobs] == [
+        (row.ms - ordered[0].ms) * 1_000_000 for row in ordered
+    ]
+    assert [(job.input_length, job.output_length) for job in trace.jobs] == [
+        (row.prompt, row.answer) for row in ordered
+    ]
+    first = {"json": 1, "parquet": 1, "jsonl": 1}.get(kind, 3)
+    step = 2 if first == 3 else 1  # a value in quotes has two lines
+    assert list(trace.line_numbers) == [first + step * place for place in order]
+    alike(trace, ordered, options)
+    assert main(["convert", "log", *options.words, "-o", "made.jsonl"]) == 0
+    made = open_trace("made.jsonl")
+    assert list(made.jobs) == list(trace.jobs)
+    alike(made, ordered, options)
+
+
+def alike(trace: Trace, rows: Sequence[Asked], options: LogOptions) -> None:
+    """Asserts that the trace has the tokens of the second reading."""
+    seen: dict[int, int] = {}
+    chains = [trace.paged(1).chain(job).tolist() for job in trace.jobs]
+    found = [[seen.setdefault(one, len(seen)) for one in chain] for chain in chains]
+    cached = [(prompt + answer)[:-1] for prompt, answer in tokens_of(rows, options)]
+    assert found == numbered(cached)
+
+
+@DRAWN
+@given(rows=logs(), options=OPTIONS, has_sessions=st.booleans())
+def test_what_is_assumed_lies_between_the_bounds(
+    rows: list[Asked], options: LogOptions, has_sessions: bool
+) -> None:
+    csv_file([[iso(r.ms), r.prompt, r.answer, r.chat, r.turn, MORE] for r in rows])
+    columns = COLUMNS if has_sessions else COLUMNS.partition(",session")[0]
+    prefix = options.shared_prefix or 0
+
+    def hits(sharing: str | None) -> Any:
+        said = LogOptions(columns, prefix, options.growth, sharing)
+        return ceiling_of(open_trace("log", log=said).paged(1), True)
+
+    assert not hits("none").any()
+    assert (hits(None) <= hits("most")).all()
+
+
+def test_without_sessions_and_words_there_are_lengths_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv_file([[iso(0), 9, 1, "a", 1, ""], [iso(5), 9, 1, "a", 2, ""]])
+    given = ["--columns", COLUMNS.partition(",session")[0]]
+    assert not open_trace("log", log=LogOptions(given[1])).identity
+    assert "found lengths only (log)" in fails(capsys, "curve", "log", *given)
+    assert main(["convert", "log", *given, "-o", "made.jsonl"]) == 0
+    assert not open_trace("made.jsonl").identity
+    # most: of any prompt before it
+    said = LogOptions(given[1], sharing="most")
+    assert ceiling_of(open_trace("log", log=said).paged(1), True).tolist() == [0, 9]
+
+
+def test_requests_that_failed_are_left_out_and_counted() -> None:
+    csv_file([[iso(0), 9, "", "a", 1, ""], [iso(5), 9, 2, "a", 1, ""], [iso(6), 0, 2, "b", 1, ""]])
+    trace = open_trace("log", log=LogOptions(COLUMNS))
+    assert trace.notes[0].startswith("2 requests without a prompt or an answer were left out")
+    assert "(0 of 0)" in trace.notes[1]
+    assert len(trace.jobs) == 1
+
+
+def test_nested_columns_and_columns_with_the_names_of_roles() -> None:
+    pyarrow, parquet = arrow()
+    rows = [
+        {"time": BEGIN + timedelta(seconds=second), "usage": {"in": 9, "deep": {"out": 3}}}
+        for second in (1, 0)
+    ]
+    said = LogOptions("time=time,input=usage.in,output=usage.deep.out", 4)
+    found = []
+    for unit in ("s", "ms", "us", "ns"):
+        table = pyarrow.Table.from_pylist(rows)
+        kind = pyarrow.timestamp(unit, "Europe/Berlin" if unit == "s" else None)
+        times = table["time"].cast(pyarrow.timestamp(unit, "UTC")).cast(kind)
+        parquet.write_table(table.set_column(0, "time", times), "log")
+        found.append([*open_trace("log", log=said).jobs])
+    texts = [json.dumps(row | {"time": f"{row['time']}"}) for row in rows]
+    Path("log").write_text("\n".join(texts))
+    found.append([*open_trace("log", log=said).jobs])
+    assert all(one == found[0] for one in found)
+    assert [job.arrival_ns for job in found[0]] == [0, 1_000_000_000]
+    Path("log").write_text("input,time,output\n5,2026-11-23 10:00:00,2\n")
+    assert open_trace("log").format == "log"
+
+
+def test_a_row_has_the_same_tokens_however_much_is_read() -> None:
+    rows = [[iso(50 - n), 20 + n, 3, f"{n % 2}{n}", 0, ""] for n in range(6)]
+    csv_file(rows)
+    said = LogOptions(COLUMNS, 4)
+    whole, part = (open_trace("log", limit=limit, log=said) for limit in (0, 3))
+    keys = [{one.paged(4).key(job, 20).raw for job in one.jobs} for one in (whole, part)]
+    assert keys[1] < keys[0]
+
+
+# -- refusals
+
+GOOD = "at,asked,told,chat,n\n2026-11-23T10:00:00Z,9,2,a,1\n2026-11-23T10:00:05Z,19,2,a,2\n"
+ROWS: dict[str, tuple[str, str, str]] = {
+    # name: (what to replace in GOOD, with what, what is said)
+    "no column": ("asked", "ask", "log:1: expected a column asked, found the columns at, ask"),
+    "closest": ("asked", "askd", "did you mean askd?; name those of the log, such as --columns"),
+    "zones": ("05Z", "05", "log:3: expected at: dates with a zone, as before, found 2026-11-23T10"),
+    "units": ("2026-11-23T10:00:05Z", "1763892005", "found 1763892005 (seconds since 1970); write"),
+    "no time": ("2026-11-23T10:00:05Z", "", "log:3: expected at: a number, or a date with time"),
+    "time": ("2026-11-23T10:00:05Z", "soon", "from 1970 to 2109, found soon; correct the row"),
+    "early": ("2026-11-23T10:00:00Z", "1969-11-23T10:00:00Z", "log:2: expected at: a number, or"),
+    "unknown unit": ("2026-11-23T10:00:00Z", "12.5", "12.5; give the unit, such as time=at:s"),
+    "1e308": ("2026-11-23T10:00:00Z", "1e308", "log:2: expected at: a date, or a number since 197"),
+    "NaN time": ("2026-11-23T10:00:00Z", "NaN", "from 1970 to 2109, found NaN; correct the row"),
+    "back": ("10:00:05", "09:59:59", "log:3: expected at: a time that does not go back (session "),
+    "turns": (",a,2", ",a,0", "log:3: expected n: 1 or more (session a), found 0; sort the log"),
+    "turn": (",a,2", ",a,x", "log:3: expected n: an integer from 0 to 9007199254740992, found x"),
+    "negative": ("19", "-1", "log:3: expected asked: an integer from 0 to 16777216, found -1"),
+    "fraction": ("19", "1.5", "log:3: expected asked: an integer from 0 to 16777216, found 1.5"),
+    "NaN": ("19", "NaN", "log:3: expected asked: an integer from 0 to 16777216, found NaN"),
+    "huge": ("19", "1e308", "log:3: expected asked: an integer from 0 to 16777216, found 1e308"),
+    "too many": ("19,2", "16777216,1", "log:3: expected at most 16777216 tokens in a request"),
+    "session": (",a,2", f",{'a' * 300},2", "log:3: expected chat: text of at most 256 characters"),
+    "values": ("19,2,", "19,", "log:3: expected 5 values, found 4; correct the line"),
+    "quotes": ("19", '"19', "log:3: expected a line of CSV, found unexpected end of data"),
+    "nothing": (GOOD, "", "log:1: expected a trace, found an empty file"),
+    "no rows": (GOOD, GOOD.split("\n")[0], "log:1: expected a request, found none; give a log"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_fault_is_one_line_with_its_row(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new, said = ROWS[name]
+    assert old in GOOD
+    Path("log").write_text(GOOD.replace(old, new))
+    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert said in told
+    assert len(told) < 400
+
+
+WORDS = {
+    "--columns time=a": "expected time, input, output, found no input",
+    "--columns time=a,input=b,outptu=c": "found 'outptu=c'; did you mean output?",
+    "--columns time=a,input=b,output=": "each with =COLUMN, found 'output='",
+    "--columns time=a,input=b,output=c,time=d": "once, found time twice",
+    "--columns time=a,input=b,output=c,turn=d": "expected session beside turn, found turn alone",
+    f"--columns {COLUMNS} --format azure": "--columns: expected a log, found --format azure",
+    f"--columns {COLUMNS} --block-size 16": "--block-size: expected a trace with ids of blocks",
+    f"--columns {COLUMNS.replace('at,', 'at:ms,', 1)}": "expected at: milliseconds, found 2026",
+    f"--columns {COLUMNS} --sharing some": "expected one of none, most, found 'some'",
+    "": "expected the columns of a known format, found at, asked, told, chat, n; name those of",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_options_that_do_not_fit_are_refused(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("log").write_text(GOOD)
+    assert WORDS[words] in fails(capsys, "inspect", "log", *words.split())
+
+
+def test_a_trace_that_says_what_it_has_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("log").write_text(registry.load("traces.formats", "mooncake").SAMPLE)
+    for words in ("--growth append", "--shared-prefix 0", "--sharing most"):
+        told = fails(capsys, "inspect", "log", *words.split())
+        assert "expected a log, found a trace of the format mooncake; leave it out" in told
+    told = fails(capsys, "replay", "log", "--stream", "--sharing", "most")
+    assert "--sharing" in told
+    assert "--stream" in told
+
+
+def test_columns_may_have_colons() -> None:
+    assert parse_columns("time=a:b:ms,input=c:s,output=d")["time"] == ("a:b", "ms")
+    assert parse_columns("time=a:b,input=c:s,output=d")["input"] == ("c:s", "")
+
+
+def test_parquet_without_its_library_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = registry.load
+
+    def without(package: str, name: str) -> Any:
+        if package == _log.TABLES:
+            raise ImportError(name)
+        return load(package, name)
+
+    Path("log").write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    monkeypatch.setattr(registry, "load", without)
+    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert "expected the library pyarrow to read Parquet, found none; pip install 'hica" in told
+
+
+# -- files that nobody vouches for
+
+
+def hostile() -> Iterator[tuple[str, bytes, str]]:
+    """(name, content, what is said)"""
+    head = GOOD.split("\n")[0].encode()
+    yield "one line", b"x" * (MAX_LINE_BYTES + 2), "expected lines of at most 8388608 bytes"
+    yield "an open quote", head + b'\n"' + b"xxx\n" * (MAX_LINE_BYTES // 3), "rows of at most"
+    yield "many columns", b"," * 3_000_000, "expected at most 10,000 columns, found more"
+    fields = b", ".join(b'"f%d": 1' % number for number in range(200_000))
+    yield "many fields", b"{" + fields + b"}\n", "expected a column at, found the columns f0, f1"
+    deep = b'{"at": ' * 100_000 + b"1" + b"}" * 100_000
+    yield "a deep object", deep, "expected a JSON object, found "
+    yield "a deep list", b"[" * 100_000, "expected a JSON object"
+    yield "an object in place", b'{"at": {"a": [1]}, "asked": 9, "told": 9}\n', "expected at: a num"
+    yield "a list in place", b'{"at": 1763892005, "asked": [9], "told": 9}\n', "found [9]; correct"
+    yield "true", b'{"at": 1763892005, "asked": true, "told": 9}\n', "expected asked: an integer"
+    yield "an endless number", b'{"at": 1, "asked": ' + b"9" * 4000 + b', "told": 9}', "found an in"
+    yield "NaN in JSON", b'{"at": 1763892005, "asked": NaN, "told": 9}\n', "NaN is not JSON"
+    yield (
+        "old line ends",
+        head.replace(b"\n", b"\r") + b"\r1",
+        "expected a line of CSV, found new-line",
+    )
+    yield "zeros", bytes(100), "expected a column at, found the columns"
+    yield "not UTF-8", head + b"\n\xff\n", "expected UTF-8 text, found byte 0xff; convert the file"
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [*hostile()], ids=lambda one: one[:20])
+def test_hostile_files_end_in_one_line(
+    name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("log").write_bytes(content)
+    columns = COLUMNS.partition(",session")[0] if b'"asked"' in content else COLUMNS
+    told = fails(capsys, "inspect", "log", "--columns", columns)
+    assert said in told
+    assert len(told) < 500
+
+
+def test_a_file_larger_than_the_memory_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open("log", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    assert "expected lines of at most" in fails(capsys, "inspect", "log", "--columns", COLUMNS)
+
+
+def test_conversations_without_end_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    csv_file([[iso(n), 1 + 2 * n, 1, "a", n, ""] for n in range(2100)])
+    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert "log:2050: expected conversations of at most 2,048 turns, found a longer one" in told
+
+
+def test_hostile_parquet_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow, parquet = arrow()
+    rows = [{"at": 1763892005 + n, "asked": 9, "told": 2, "chat": "a", "n": n} for n in range(50)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), "good")
+    good = Path("good").read_bytes()
+    draw = random.Random(5)
+    cases = [good[:size] for size in (4, 8, len(good) // 2, len(good) - 1)]
+    cases += [b"PAR1" + draw.randbytes(200) + b"PAR1", b"PAR1" + bytes(3) + b"\xff" * 4 + b"PAR1"]
+    for _ in range(300):
+        bad = bytearray(good)
+        for _ in range(draw.randint(1, 3)):
+            bad[draw.randrange(len(bad))] = draw.randrange(256)
+        cases.append(bytes(bad))
+    for content in cases:
+        Path("log").write_bytes(content)
+        code = main(["inspect", "log", "--columns", COLUMNS])
+        told = capsys.readouterr().err
+        assert code == (2 if told else 0)
+        assert told.count("\n") == (code == 2)
+        assert len(told) < 400
+    wide = pyarrow.table({f"c{number}": [1] for number in range(10_001)})
+    parquet.write_table(wide, "log")
+    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert "expected at most 10,000 columns, found 10,001" in told
+    parquet.write_table(pyarrow.Table.from_pylist(rows), "log")
+    assert "expected a column ask, found the columns at, asked" in fails(
+        capsys, "inspect", "log", "--columns", "time=at,input=ask,output=told"
+    )
+    Path("log").write_bytes(gzip.compress(Path("log").read_bytes()))
+    told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
+    assert "expected the name of a Parquet file that is not packed" in told
+
+
+# -- logs by name
+
+
+def test_answers_of_a_vllm_server_may_come_in_pieces() -> None:
+    begin = "INFO 12-31 23:59:58 logger.py:39] Received request r0: prompt: 'prompt_token_ids: [9]'"
+    ids = ", ".join(map(str, range(40)))
+    lines = [
+        f"{begin}, params: SamplingParams(), prompt_token_ids: [{ids}], lora: None",
+        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming delta): output: 'x', "
+        "output_token_ids: [1, 2], finish_reason: None",
+        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming delta): output: 'x', "
+        "output_token_ids: [3], finish_reason: stop",
+        "INFO 12-31 23:59:59 [logger.py:92] Generated response r0 (streaming complete): output: "
+        "'x', output_token_ids: None, finish_reason: streaming_complete",
+        f"DEBUG 01-01 00:00:01 [logger.py:71] Request r1 details: prompt: '', prompt_token_ids: "
+        f"[{ids}, 7], prompt_embeds shape: None.",
+        "DEBUG 01-01 00:00:02 [logger.py:80] Generated response r1 details: output_token_ids: [5]",
+    ]
+    Path("log").write_text("\n".join(lines))
+    trace = open_trace("log")
+    jobs = [(job.arrival_ns, job.input_length, job.output_length) for job in trace.jobs]
+    assert jobs == [(0, 40, 3), (3_000_000_000, 41, 1)]
+    assert not trace.notes
+    assert ceiling_of(trace.paged(16), True).tolist() == [0, 32]
+
+
+def test_a_vllm_log_without_ids_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "INFO 02-13 11:33:33 [logger.py:49] Received request a: params: P(), lora_request: None."
+    Path("log").write_text(line)
+    assert "found none; log them with VLLM_LOGGING_LEVEL=DEBUG" in fails(capsys, "inspect", "log")
+
+
+def test_an_sglang_log_without_ids_has_lengths_only() -> None:
+    content = registry.load("traces.formats", "sglang").SAMPLE
+    Path("log").write_text(re.sub(r'"input_ids": \[[^]]*\]', "", content))
+    trace = open_trace("log")
+    assert not trace.identity
+    assert [job.input_length for job in trace.jobs] == [520, 521]
+
+
+# -- the page
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = DOCS.read_text()
+    [log] = re.findall(r"```csv\n(.*?)```", page, re.DOTALL)
+    [(command, shown)] = re.findall(r"```console\n\$ (.*?)\n(.*?)```", page, re.DOTALL)
+    Path("log.csv").write_text(log)
+    assert main(shlex.split(command)[1:]) == 0
+    said = capsys.readouterr()
+    assert said.out + said.err == shown
+    assert main(["inspect", "trace.jsonl"]) == 0
