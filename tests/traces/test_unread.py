@@ -25,6 +25,7 @@ VALUES = {
     "--check": "off",
     "--speed": "3",
     "--spread": "",  # takes no value
+    "--scale-sessions": "1.5",
     "--page-size": "128",
     "--device-tokens": "64K",
     "--device-pages": "999",

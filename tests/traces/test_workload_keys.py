@@ -107,6 +107,7 @@ SAME = {
     "max_running": ["--max-running", "3"],
     "speed": ["--speed", "2"],
     "spread": ["--spread"],
+    "scale_sessions": ["--scale-sessions", "2"],
     "slo": ["--slo", "ttft=1s"],
     "arrivals": ["--arrivals", "poisson"],
     "request_rate": ["--request-rate", "2"],

@@ -15,7 +15,10 @@ from .measured import OF_HOST, Measured
 from .prices import Prices
 
 LOAD = frozenset(
-    {"speed", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time", "spread"}
+    {
+        *("speed", "arrivals", "request_rate", "concurrency", "closed_loop", "think_time"),
+        *("spread", "scale_sessions"),
+    }
 )
 Figure = Callable[[Measured], float | None]
 

@@ -98,8 +98,8 @@ class Measured:
 
     @property
     def speed(self) -> Any:
-        """How fast arrivals are, whatever the load model is."""
-        names = ("speed", "arrivals", "request_rate", "concurrency", "think_time")
+        """How fast arrivals are, whatever the load model is, and of how many sessions."""
+        names = ("speed", "arrivals", "request_rate", "concurrency", "think_time", "scale_sessions")
         return tuple(str(self.config.get(name)) for name in names)
 
 

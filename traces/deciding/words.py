@@ -47,8 +47,9 @@ def _load(point: Measured) -> str:
         return f" at {rate:g} requests/s"
     if requests:
         return f" with {requests} requests at once"
-    speed = point.config.get("speed") or 1
-    return f" at {speed:g} x the speed of the trace" if speed != 1 else ""
+    speed, scale = (point.config.get(name) or 1 for name in ("speed", "scale_sessions"))
+    of = f" with {scale:g} x its sessions" if scale != 1 else ""
+    return f" at {speed:g} x the speed of the trace{of}" if of or speed != 1 else ""
 
 
 def _state(point: Measured) -> str:

@@ -139,10 +139,18 @@ class Jobs(Sequence[Job]):
     def _longest_ns(self) -> int:
         """The most time from a request that waits for no other to one that follows it, if none took
         time to serve; at most the longest time of a trace."""
-        since: dict[int, int] = {}  # by number
-        for number, after, pause in zip(self._order(), self._after, self._arrival_ns, strict=True):
-            since[number] = min(since[after] + pause, _LONGEST_NS) if after >= 0 else 0
-        return max(since.values(), default=0)
+        follows = self.afters >= 0
+        pauses = self.retimed(np.where(follows, self.arrivals_ns, 0), self.afters)
+        return int(pauses.times_ns.max(initial=0))
+
+    @property
+    def times_ns(self) -> NDArray[np.int64]:
+        """When each request arrives if none takes time to serve; at most the longest time of a
+        trace."""
+        found: dict[int, int] = {}  # by number
+        for number, after, time in zip(self._order(), self._after, self._arrival_ns, strict=True):
+            found[number] = min(time + (found[after] if after >= 0 else 0), _LONGEST_NS)
+        return np.array(list(found.values()), dtype=np.int64)
 
     @property
     def numbers(self) -> NDArray[np.int32]:
@@ -171,6 +179,10 @@ class Jobs(Sequence[Job]):
     @property
     def afters(self) -> NDArray[np.int32]:
         return np.asarray(self._after)
+
+    @property
+    def priorities(self) -> NDArray[np.int64]:
+        return np.asarray(self._priority)
 
     def session(self, place: int) -> int:
         """The session of the request there."""

@@ -9,19 +9,17 @@ traces/sizing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
+from hicache.core.types import Pages
 from sim.workload import Job
 
 from ._jobs import Jobs
-from ._with_jobs import PagesWithJobs, TraceWithJobs
+from ._with_jobs import RenumberedPages, RenumberedTrace
 from .base import Paged, Trace
 
 _FEW = 100  # a group's prefix belongs to at most one of so many requests
@@ -39,25 +37,33 @@ def sampled(trace: Trace, rate: Fraction, seed: int = 0) -> Trace:
             f"--sample: expected a part with at least one request, found none of "
             f"{len(trace.jobs):,} at {float(rate):g}; give a larger part"
         )
-    return _Sampled(trace, chosen)
+    return Chosen(trace, chosen)
 
 
 def groups(trace: Trace) -> NDArray[np.int64]:
     """The group of each request; equal numbers are one group."""
+    jobs = trace.jobs
+    found = by_prefix(trace)
+    for place in np.flatnonzero((jobs.afters >= 0) | (jobs.sessions >= 0)).tolist():
+        root = jobs.afters[place] if jobs.afters[place] >= 0 else jobs.sessions[place]
+        found[place] = found[root]
+    return found
+
+
+def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.int64]:
+    """The group that its prefix puts each request in. least: so many requests are always few.
+    alone: whether a prompt that many requests share to its end is a group of its own."""
     jobs, count = trace.jobs, len(trace.jobs)
     found = -1 - np.arange(count, dtype=np.int64)
     if trace.identity:
         paged = trace.paged(trace.block_size or _PAGE)
         chains = [paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in jobs]
         shared = np.bincount(np.concatenate(chains)) if count else np.zeros(0, dtype=np.int64)
-        few = max(1, count // _FEW)
+        few = max(least, count // _FEW)
         for place, chain in enumerate(chains):
             rare = np.flatnonzero(shared[chain] <= few)
-            if len(chain):
+            if len(rare) or (len(chain) and not alone):
                 found[place] = chain[rare[0] if len(rare) else -1]
-    for place in np.flatnonzero((jobs.afters >= 0) | (jobs.sessions >= 0)).tolist():
-        root = jobs.afters[place] if jobs.afters[place] >= 0 else jobs.sessions[place]
-        found[place] = found[root]
     return found
 
 
@@ -71,11 +77,11 @@ def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     return mixed
 
 
-class _Sampled(TraceWithJobs):
-    """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace."""
+class Chosen(RenumberedTrace):
+    """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace; with a
+    request, those that it follows and the first one of its session."""
 
-    def __init__(self, trace: Trace, chosen: NDArray[np.intp]) -> None:
-        self._chosen = chosen
+    def __init__(self, trace: Trace, chosen: NDArray[np.int64]) -> None:
         place_of = np.full(len(trace.jobs) + 1, -1, dtype=np.int64)  # the last one is of -1
         place_of[chosen] = np.arange(len(chosen))
         jobs = Jobs()
@@ -90,44 +96,21 @@ class _Sampled(TraceWithJobs):
                 int(place_of[job.session]),
                 job.priority,
             )
-        super().__init__(trace, jobs)
-
-    @property
-    def line_numbers(self) -> Sequence[int]:
-        return [self._trace.line_numbers[number] for number in self._chosen.tolist()]
-
-    @property
-    def tenants(self) -> NDArray[np.int32]:
-        return self._trace.tenants[self._chosen]
+        super().__init__(trace, jobs, chosen)
 
     def paged(self, page_size: int) -> Paged:
-        return _SampledPages(self._trace.paged(page_size), self.jobs, self._chosen)
+        return _ChosenPages(self._trace.paged(page_size), self.jobs, self.numbers)
 
 
-class _SampledPages(PagesWithJobs):
+class _ChosenPages(RenumberedPages):
     """The chosen requests in pages. Ids of pages are dense again."""
 
-    def __init__(self, paged: Paged, jobs: Jobs, chosen: NDArray[np.intp]) -> None:
-        super().__init__(paged, jobs)
-        self._chosen = chosen
+    def __init__(self, paged: Paged, jobs: Jobs, chosen: NDArray[np.int64]) -> None:
+        super().__init__(paged, jobs, chosen)
         whole = paged.jobs
         self._ids = np.unique(
             np.concatenate([paged.chain(whole[number]) for number in chosen.tolist()])
         )
 
-    @property
-    def prompt_pages(self) -> Pages:
-        return self._paged.prompt_pages[self._chosen]
-
-    def key(self, job: Job, length: int) -> Key:
-        return self._paged.key(self._whole(job), length)
-
-    def prompt_key(self, job: Job) -> Key:
-        return self._paged.prompt_key(self._whole(job))
-
     def chain(self, job: Job) -> Pages:
-        return np.searchsorted(self._ids, self._paged.chain(self._whole(job)))
-
-    def _whole(self, job: Job) -> Job:
-        """The request under its number in the whole trace."""
-        return replace(job, index=int(self._chosen[job.index]))
+        return np.searchsorted(self._ids, super().chain(job))

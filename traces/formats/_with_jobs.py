@@ -1,4 +1,4 @@
-"""A trace with other jobs: some of its requests, or all of them at other times.
+"""A trace with other jobs: some of its requests, all of them at other times, or several times.
 
 Lives here: everything that such a trace takes from the one behind it. Does not choose or time
 requests; see _sample and replaying/load.
@@ -7,6 +7,7 @@ requests; see _sample and replaying/load.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,3 +89,44 @@ class PagesWithJobs:
 
     def chain(self, job: Job) -> Pages:
         return self._paged.chain(job)
+
+
+class RenumberedTrace(TraceWithJobs):
+    """Requests of a trace under numbers of their own. numbers: of each, that in the trace."""
+
+    def __init__(self, trace: Trace, jobs: Jobs, numbers: NDArray[np.int64]) -> None:
+        super().__init__(trace, jobs)
+        self.numbers = numbers
+
+    @property
+    def line_numbers(self) -> Sequence[int]:
+        return [self._trace.line_numbers[number] for number in self.numbers.tolist()]
+
+    @property
+    def tenants(self) -> NDArray[np.int32]:
+        return self._trace.tenants[self.numbers]
+
+
+class RenumberedPages(PagesWithJobs):
+    """Such requests in pages. The ids of pages are those of the trace."""
+
+    def __init__(self, paged: Paged, jobs: Jobs, numbers: NDArray[np.int64]) -> None:
+        super().__init__(paged, jobs)
+        self._numbers = numbers
+
+    @property
+    def prompt_pages(self) -> Pages:
+        return self._paged.prompt_pages[self._numbers]
+
+    def key(self, job: Job, length: int) -> Key:
+        return self._paged.key(self._whole(job), length)
+
+    def prompt_key(self, job: Job) -> Key:
+        return self._paged.prompt_key(self._whole(job))
+
+    def chain(self, job: Job) -> Pages:
+        return self._paged.chain(self._whole(job))
+
+    def _whole(self, job: Job) -> Job:
+        """The request under its number in the trace."""
+        return replace(job, index=int(self._numbers[job.index]))

@@ -67,6 +67,8 @@ def _missing(
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
         yield Need.TIMED, "--mode timed", no_clock, "use --mode timed"
+        if options.scale_sessions in (None, 1):
+            yield Need.CHANCE, "--mode timed", no_clock, "use --mode timed"
         if not _sizes_window(options, components):
             yield Need.PASSES, "--mode timed", no_clock, "use --mode timed"
         if options.device_pages == UNBOUNDED:

@@ -44,7 +44,23 @@ def conclusions(
     if settings.slo is not None and run.latency is not None:
         limits = limits_kept(trace, settings.slo, run.latency)
     served = _of_served(options, settings, run, load)
-    return [*left_out(trace.jobs, settings), *_closed(trace), *limits, *served]
+    return [*left_out(trace.jobs, settings), *scaled(trace), *_closed(trace), *limits, *served]
+
+
+def scaled(trace: Trace) -> list[str]:
+    """What --scale-sessions made of the trace."""
+    if not isinstance(trace, LoadedTrace) or trace.scale is None:
+        return []
+    scale, (before, now) = trace.scale, trace.scale.sessions
+    told = "" if scale.named else " (requests that share a prefix, since it names none)"
+    change = f"{before - now:,} are left out"
+    if scale.factor > 1:
+        change = f"{now - before:,} are copies with other contents that begin at other times"
+    return [
+        f"The replay has {float(scale.factor):g} times the sessions of the trace{told}: {now:,} "
+        f"instead of {before:,}, with {scale.tokens:.3g} times the prompt tokens; {change} "
+        "(--scale-sessions)."
+    ]
 
 
 def _closed(trace: Trace) -> list[str]:

@@ -23,6 +23,7 @@ from ..plots.charts import print_curve
 from ..replaying.settings import with_bandwidth
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
+from ..reporting.conclusions import scaled
 from ..sweeping.outcome import outcome_of
 from ..sweeping.sweep_table import print_outcomes
 from ..terminal.output import as_json, write_all
@@ -125,7 +126,7 @@ def _break_even(found: Study) -> BreakEven | None:
 
 def assumptions(found: Study) -> list[str]:
     """What was chosen without being asked for, and how good estimates are."""
-    told = []
+    told = scaled(found.trace)
     options = found.options
     if found.served:
         rule = RULE_WITHOUT_LIMITS

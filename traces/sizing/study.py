@@ -101,6 +101,8 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     check_simulated(given.storage)
     traces = Traces()
     base = replace(given, check=given.check or "off", host_ratio=Fraction(0), sample=None)
+    if base.scale_sessions is not None:
+        base = replace(base, seed=base.seed or 1)  # the curve has the sessions of the first draw
     base, spread = _spread(base, traces)
     bare = plan.bare(base)
     trace = traces(bare)

@@ -84,6 +84,8 @@ def picture(name: str, settings: Settings, points: Sequence[Point]) -> str:
     note = f"{points[0].requests:,} requests of {name}, {machine(settings)}"
     if settings.mode == "timed" and settings.speed != 1:
         note += f", arrivals {float(settings.speed):g} x as fast"
+    if settings.load.scale_sessions != 1:
+        note += f", {float(settings.load.scale_sessions):g} x the sessions of the trace"
     if settings.mode == "hits":
         note += ", one request at a time"
     return svg("What host memory buys", [note], panels)

@@ -12,7 +12,7 @@ from ..expected.words import together
 from ..formats.base import Trace
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
-from ..reporting.conclusions import NOTHING_REPEATS, left_out
+from ..reporting.conclusions import NOTHING_REPEATS, left_out, scaled
 from ..reporting.overload import Load, eased
 from ..terminal.tables import percent
 from .enough import LITTLE, base_rate, first_enough, recommended, wanted_rate
@@ -22,7 +22,8 @@ from .points import Point, machine
 def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
     errors = together(point.expected_error for point in points)
-    return [*left_out(trace.jobs, settings), *_compared(settings, points), *errors]
+    left = left_out(trace.jobs, settings)
+    return [*left, *scaled(trace), *_compared(settings, points), *errors]
 
 
 def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:

@@ -13,6 +13,7 @@ from ...terminal import options as read
 from ...terminal.options import COUNT, OptionRecord, duration_ns, positive_ratio
 from ...terminal.rows import option
 from ..load.options import ThinkTime
+from ..load.scaled import MOST
 from ..load.slo import NAMES as LIMITS
 from ..load.slo import Slo
 from .needs import Need
@@ -72,6 +73,13 @@ def _think_time(text: str) -> ThinkTime:
     return ThinkTime(0 if text == "none" else duration_ns(text))
 
 
+def _scale(text: str) -> Fraction:
+    value = positive_ratio(text)
+    if value > MOST:
+        raise argparse.ArgumentTypeError(f"expected at most {MOST}, found {text!r}")
+    return value
+
+
 @dataclass(frozen=True)
 class LoadOptions(OptionRecord):
     """request_rate: requests per second. spread: None for sessions that begin together alone."""
@@ -84,6 +92,14 @@ class LoadOptions(OptionRecord):
         "X",
         common=True,
         needs=(Need.TIMED, Need.RATE),
+    )
+    scale_sessions: Fraction | None = option(
+        "X times the sessions of the trace, with their think times: below 1 a random part of them, "
+        "above 1 all of them and copies with other contents and other starts (--seed; default: 1)",
+        _scale,
+        "X",
+        common=True,
+        needs=(Need.HELD, Need.TRACE, Need.RATE, Need.ARRIVALS),
     )
     concurrency: int | None = option(
         "a closed loop: N requests are in flight, and the next one of the trace starts when one "

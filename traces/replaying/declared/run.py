@@ -74,11 +74,11 @@ class RunOptions(OptionRecord):
         needs=(Need.HELD,),
     )
     seed: int | None = option(
-        "seed of what is random: arrivals that are drawn (--spread, --arrivals), and the jitter of "
-        "simulated copies (at most 5 us), which changes the digest and rarely a printed figure "
-        "(default: 0)",
+        "seed of what is random: arrivals that are drawn (--spread, --arrivals), sessions "
+        "(--scale-sessions), and the jitter of simulated copies (at most 5 us), which changes the "
+        "digest and rarely a printed figure (default: 0)",
         *COUNT_OR_0,
-        needs=(Need.TIMED,),
+        needs=(Need.CHANCE,),
     )
 
 

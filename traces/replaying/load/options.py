@@ -28,13 +28,15 @@ _RECORDED = Arrivals()
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     """When requests arrive. concurrency: 0 for arrivals at their times. request_rate: None for that
-    of the trace. think_time: None for the recorded one."""
+    of the trace. think_time: None for the recorded one. scale_sessions: times the sessions of the
+    trace."""
 
     arrivals: Arrivals = _RECORDED
     request_rate: Fraction | None = None
     concurrency: int = 0
     closed_loop: bool = False
     think_time: ThinkTime | None = None
+    scale_sessions: Fraction = Fraction(1)
 
     def as_options(self) -> dict[str, object]:
         """Every option of the load, by its name on the command line."""
@@ -45,6 +47,7 @@ class LoadSettings:
             "concurrency": self.concurrency or None,
             "closed_loop": self.closed_loop,
             "think_time": None if self.think_time is None else str(self.think_time),
+            "scale_sessions": float(self.scale_sessions),
         }
 
 
@@ -64,6 +67,8 @@ class LoadOptions(Protocol):
     @property
     def think_time(self) -> ThinkTime | None: ...
     @property
+    def scale_sessions(self) -> Fraction | None: ...
+    @property
     def seed(self) -> int | None: ...
     @property
     def spread(self) -> bool | None: ...
@@ -76,4 +81,5 @@ def settings_of(options: LoadOptions) -> LoadSettings:
         concurrency=options.concurrency or 0,
         closed_loop=bool(options.closed_loop),
         think_time=options.think_time,
+        scale_sessions=options.scale_sessions or Fraction(1),
     )

@@ -1,6 +1,7 @@
-"""A trace with the arrivals of a load: a model's times, a closed loop, think times.
+"""A trace with the arrivals of a load: a model's times, a closed loop, think times, more sessions.
 
-The requests, their order and what they ask for stay as they are. docs/load.md explains the options.
+Apart from sessions that are added or left out (see scaled), the requests, their order and what they
+ask for stay as they are. docs/load.md explains the options.
 Does not know when a request ends: delays after the end of another one are in its job, and the
 simulator does the rest (sim/arrivals).
 """
@@ -19,6 +20,7 @@ from ...formats.base import MAX_TIME_MS, NS_PER_MS, Trace
 from ...loads.base import NS_PER_S, RECORDED, Arrivals, load
 from . import turns
 from .options import LoadOptions, ThinkTime
+from .scaled import Scale, scaled
 
 _PAGE = 16  # tokens; to compare prompts of a trace that has no blocks
 
@@ -38,8 +40,6 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
         jobs, chained, told_by = _closed(trace, jobs)
     if options.think_time is not None:
         jobs = _thinking(trace, jobs, options.think_time)
-    if options.arrivals is not None or options.request_rate is not None:
-        jobs = _arriving(trace, jobs, options)
     spaced = ""
     if _are_spaced(options, jobs):
         jobs = jobs.retimed(jobs.arrivals_ns, jobs.afters)
@@ -47,7 +47,17 @@ def loaded(options: LoadOptions, trace: Trace) -> Trace:
         if options.spread and options.seed:
             jobs.spread(options.seed)
         spaced = _spaced(jobs)
-    return trace if jobs is trace.jobs else LoadedTrace(trace, jobs, chained, told_by, spaced)
+    scale, factor = None, options.scale_sessions
+    if factor is not None and factor != 1:
+        whole = trace.jobs.afters
+        trace, scale = scaled(trace, jobs, factor, options.seed or 0)
+        jobs = trace.jobs
+        chained = int(((jobs.afters >= 0) & (whole[trace.numbers] < 0)).sum())
+    if options.arrivals is not None or options.request_rate is not None:
+        jobs = _arriving(trace, jobs, options)
+    if jobs is trace.jobs and scale is None:
+        return trace
+    return LoadedTrace(trace, jobs, chained, told_by, spaced, scale)
 
 
 def _are_spaced(options: LoadOptions, jobs: Jobs) -> bool:
@@ -73,7 +83,7 @@ def _spaced(jobs: Jobs) -> str:
 
 def _check_sender(options: LoadOptions, trace: Trace) -> None:
     """Raises CallerError for an option that the client of the trace would not read."""
-    for name in ("concurrency", "arrivals", "request_rate"):
+    for name in ("concurrency", "arrivals", "request_rate", "scale_sessions"):
         if getattr(options, name) is not None:
             raise CallerError(
                 f"--{name.replace('_', '-')}: expected a trace whose requests arrive at their "
@@ -148,15 +158,23 @@ def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
 
 class LoadedTrace(TraceWithJobs):
     """A trace with other times. chained: requests that --closed-loop lets follow another one, as
-    told_by says: sessions or prompts. spaced: that sessions which begin together begin evenly."""
+    told_by says: sessions or prompts. spaced: that sessions which begin together begin evenly.
+    scale: what --scale-sessions did."""
 
     def __init__(
-        self, trace: Trace, jobs: Jobs, chained: int, told_by: str, spaced: str = ""
+        self,
+        trace: Trace,
+        jobs: Jobs,
+        chained: int,
+        told_by: str,
+        spaced: str = "",
+        scale: Scale | None = None,
     ) -> None:
         super().__init__(trace, jobs)
         self.chained = chained
         self.told_by = told_by
         self.spaced = spaced
+        self.scale = scale
 
     @property
     def notes(self) -> Sequence[str]:
