@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, is_drawn, of_this_commit
+from .sampling import ALL, SAMPLE, is_drawn, of_this_commit, sample
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves the tests out that `one_in` gives to other commits, but none that was named. The
     longest go first, so that every core has work until the end."""
     if not config.option.keyword and not any("::" in one for one in config.args):
-        other = [item for item in items if not _is_drawn(item)]
+        other = _of_other_commits(items)
         config.hook.pytest_deselected(items=other)
         items[:] = [item for item in items if item not in set(other)]
         config.stash[_OTHERS] = len(other)
@@ -73,6 +73,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects all tests, so each of them leaves the same ones out."""
     node.config.stash[_OTHERS] = getattr(node, "workeroutput", {}).get(OTHER_COMMITS, 0)
+
+
+def _of_other_commits(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The tests that this commit does not draw. Of a test with several cases it draws one or
+    more."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("one_in") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    found = []
+    for several in cases.values():
+        left = [item for item in several if not _is_drawn(item)]
+        if len(left) == len(several) > 1:
+            (kept,) = sample([item.nodeid for item in several], 1)
+            left = [item for item in several if item.nodeid != kept]
+        found += left
+    return found
 
 
 def _is_drawn(item: pytest.Item) -> bool:

@@ -1,7 +1,7 @@
 """A part of many cases, drawn from the commit, so that other commits try other parts.
 
-A test marked `one_in(n)` is slow: each commit runs one in n of its cases. `sample` draws a number
-of cases, so that some of them run in every commit. A test that is named on the command line runs.
+A test marked `one_in(n)` is slow: each commit runs one in n of its cases, and at least one where it
+has several. `sample` draws a number of cases. A test that is named on the command line runs.
 `--all` (`make check-all`) runs every case. HICACHE_SAMPLE=NUMBER draws the part of another commit;
 a run that fails says its number.
 """

@@ -29,7 +29,6 @@ def crowded(seed: int, write_policy: str, device: int, host: int) -> World:
     )
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("write_policy", POLICIES)
 def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
     write_policy: str, monkeypatch: pytest.MonkeyPatch
@@ -50,7 +49,6 @@ def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
     assert preempted > 20
 
 
-@pytest.mark.one_in(4)
 def test_nobody_is_admitted_while_a_chunk_waits_for_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the younger request would take the pages that the older one waits for."""
     feed, starved = Running.feed, []
@@ -83,7 +81,6 @@ def test_nobody_is_admitted_while_a_chunk_waits_for_pages(monkeypatch: pytest.Mo
     assert starved
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("write_policy", POLICIES)
 def test_a_request_is_credited_with_its_whole_prompt_once(write_policy: str) -> None:
     """Also where loads and passes fail before and after its first token, and it is preempted."""

@@ -40,8 +40,8 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def arrow() -> tuple[Any, Any]:
     reason = "needs the extra logs"
     return (
-        pytest.importorskip("pyarrow", reason=reason),
-        pytest.importorskip("pyarrow.parquet", reason=reason),
+        pytest.importorskip("pyarrow", reason=reason, exc_type=ImportError),
+        pytest.importorskip("pyarrow.parquet", reason=reason, exc_type=ImportError),
     )
 
 
