@@ -14,7 +14,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.driver import Observer
 
 from .arrivals import Arrivals
-from .engine.sequence import Sequence
+from .engine.sequence import RequestResult, Sequence
 from .hardware.profile import HardwareProfile
 from .options import EngineOptions, WorldOptions
 from .replica import Replica, TimedResult, WorldStorage
@@ -96,6 +96,10 @@ class World(Replica):
             raise self.stuck()
         self.close()
         return self.result()
+
+    def last(self) -> RequestResult:
+        """The request that ended last."""
+        return next(reversed(self.results.values()))
 
     def _arrive(self, job: Job) -> None:
         self.engine.arrive(job)

@@ -79,7 +79,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.sizing": (
         *("traces.curves", "traces.deciding", "traces.expected", "traces.plots"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
-        *("traces.reporting", "traces.sweeping", "traces.terminal"),
+        *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
     "traces.html": (
         *("hicache", "traces.expected", "traces.formats", "traces.replaying"),

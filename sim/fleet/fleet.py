@@ -190,6 +190,10 @@ class Fleet:
             gaps=sum((one.gaps for one in members), ()),
         )
 
+    def last(self) -> RequestResult:
+        """The request that ended last."""
+        return self._one(next(reversed(self._done)))
+
     def _one(self, index: int) -> RequestResult:
         """The record of a request that ended."""
         trip = self.handoff.trips.get(index)

@@ -1,10 +1,11 @@
-"""Measures the first command of the README on the conversation trace, and writes its figures into
-the README, docs/sizing.md and the picture. `python -m tests.bench.headline FOLDER` does
-all of it (FOLDER has files on the way):
+"""Measures the first command of the README (which machine to buy) and that of the study in
+docs/sizing.md (what memory buys on one machine) on the conversation trace, and writes their figures
+into both pages and the picture. `python -m tests.bench.headline FOLDER` does all of it (FOLDER has
+files on the way):
 
-    docs/measured/size.json     what the command printed, and the figures of each replay
-    README.md, docs/sizing.md   the text between the two marks, made from that file
-    docs/pictures/report.png    two charts of the report (with chromium)
+    docs/measured/buy.json, size.json   what the commands printed, and the figures of replays
+    README.md, docs/sizing.md           the text between the two marks, made from these files
+    docs/pictures/report.png            two charts of the report of the study (with chromium)
 
 Replays that a killed run had done are kept (--points). tests/test_headline compares all of this.
 """
@@ -27,20 +28,22 @@ from traces.sweeping.identity import decisions
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared/traces/mooncake_conversation.jsonl"
 MEASURED = ROOT / "docs/measured/size.json"
+BOUGHT = ROOT / "docs/measured/buy.json"
 PICTURE = ROOT / "docs/pictures/report.png"
 PAGES = ("README.md", "docs/sizing.md")
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
-_SHOWN = 3  # sentences of the verdict in the README
 _WIDTH = 100
 _CHARTS = "".join(f":not([aria-labelledby={name}])" for name in ("capacity", "sources"))
 _HIDE = f"<style>section{_CHARTS}, header, nav, footer {{display: none}}</style>"
 Document = Mapping[str, Any]
 
 
-def command() -> list[str]:
-    """The words of the first command of the README, without the file that it writes."""
-    found = re.search(r"^hicache (size TRACE\.jsonl .*?) -o report\.html$", page(0), re.MULTILINE)
-    assert found, "README.md: expected hicache size TRACE.jsonl ... -o report.html"
+def command(place: int) -> list[str]:
+    """The words of the first command of the README, or of the study of docs/sizing.md, without the
+    file that it writes."""
+    text = page(place).split("\n## A study")[-1] if place else page(0)
+    found = re.search(r"^ *hicache (size TRACE\.jsonl .*?) -o report\.html$", text, re.MULTILINE)
+    assert found, f"{PAGES[place]}: expected hicache size TRACE.jsonl ... -o report.html"
     return found[1].split()
 
 
@@ -51,7 +54,7 @@ def page(place: int) -> str:
 def measured(report: Document) -> dict[str, Any]:
     """What is kept of the report of the command."""
     return {
-        "command": " ".join(["hicache", *command()]),
+        "command": " ".join(["hicache", *command(1)]),
         "decisions": decisions(),
         "sentences": report["verdict"]["sentences"],
         "estimates": report["estimates"],
@@ -69,11 +72,28 @@ def measured(report: Document) -> dict[str, Any]:
     }
 
 
-def texts(found: Document) -> list[str]:
+def bought(report: Document) -> dict[str, Any]:
+    """What is kept of the report of the command that says what to buy."""
+    decision = report["decision"]
+    tried = [one for one in decision["candidates"] if one["served"] is not None]
+    return {
+        "command": " ".join(["hicache", *command(0)]),
+        "decisions": decisions(),
+        "sentences": report["verdict"]["sentences"],
+        "estimates": report["estimates"],
+        "answer": decision["answer"],
+        "digest": report["variants"][0]["digest"],
+        "replays": decision["replays"],
+        "candidates": len(decision["candidates"]),
+        "tried": tried,
+    }
+
+
+def texts(purchase: Document, study: Document) -> list[str]:
     """What stands between the marks of each page."""
-    told = "\n".join(fill(one, _WIDTH) for one in found["sentences"][:_SHOWN])
-    every = "\n".join(fill(one, _WIDTH) for one in [*found["sentences"], *found["estimates"]])
-    return [f"```text\n{told}\n```", f"{_table(found['points'])}\n\n```text\n{every}\n```"]
+    told = "\n".join(fill(one, _WIDTH) for one in purchase["sentences"])
+    every = "\n".join(fill(one, _WIDTH) for one in [*study["sentences"], *study["estimates"]])
+    return [f"```text\n{told}\n```", f"{_table(study['points'])}\n\n```text\n{every}\n```"]
 
 
 def between(text: str) -> str:
@@ -104,21 +124,31 @@ def _ranged(values: Sequence[float], scale: int, digits: int) -> str:
     return middle if len(values) == 1 else f"{middle} ({least} to {most})"
 
 
-def _write(folder: Path) -> None:
-    """Runs the command and writes everything. folder: of files on the way."""
-    size, _, *options = command()
+def _report(place: int, folder: Path) -> tuple[Document, Path]:
+    """Runs a command; its document and its page. folder: of files on the way."""
+    size, _, *options = command(place)
+    folder.mkdir(parents=True, exist_ok=True)
     report, html = folder / "report.json", folder / "report.html"
     files = ["--json", str(report), "-o", str(html), "--points", str(folder / "points.jsonl")]
     assert main([size, str(TRACE), *options, *files]) == 0
-    found = measured(json.loads(report.read_text()))
-    MEASURED.parent.mkdir(exist_ok=True)
-    MEASURED.write_text(json.dumps(found, indent=1) + "\n")
-    write_pages(found)
-    _draw(html)
+    return json.loads(report.read_text()), html
 
 
-def write_pages(found: Document) -> None:
-    for name, text in zip(PAGES, texts(found), strict=True):
+def _write(folder: Path, places: Sequence[int]) -> None:
+    """Runs the commands of these pages and writes everything."""
+    BOUGHT.parent.mkdir(exist_ok=True)
+    if 0 in places:
+        report, _ = _report(0, folder / "buy")
+        BOUGHT.write_text(json.dumps(bought(report), indent=1) + "\n")
+    if 1 in places:
+        report, html = _report(1, folder / "study")
+        MEASURED.write_text(json.dumps(measured(report), indent=1) + "\n")
+        _draw(html)
+    write_pages(json.loads(BOUGHT.read_text()), json.loads(MEASURED.read_text()))
+
+
+def write_pages(purchase: Document, study: Document) -> None:
+    for name, text in zip(PAGES, texts(purchase, study), strict=True):
         path = ROOT / name
         before, rest = path.read_text().split(BEGIN)
         path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
@@ -133,7 +163,6 @@ def _draw(html: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("python -m tests.bench.headline FOLDER: files on the way are kept there")
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    _write(Path(sys.argv[1]))
+    if len(sys.argv) < 2:
+        sys.exit("python -m tests.bench.headline FOLDER [0 or 1, to measure one page alone]")
+    _write(Path(sys.argv[1]), [int(one) for one in sys.argv[2:]] or [0, 1])

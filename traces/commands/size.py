@@ -1,25 +1,33 @@
-"""`hicache size`: from a trace to a decision. How much host memory a server needs, what it buys,
-what binds, in one report.
+"""`hicache size`: from a trace to a decision, in one report.
 
-Takes the options of `hicache replay`, one value each; host memory is what it chooses. With
-`--host-only` it compares sizes of host memory and nothing else (see sizing/host_only). Does not
-choose the points (see sizing/plan), run them (see sweeping/running), conclude (see deciding) or
-draw the report (see html).
+With limits (`--slo`) it searches the cheapest machine that serves the whole trace within them. With
+one accelerator named, or without limits, it says what host memory brings on that machine, and with
+`--host-only` that alone. Takes the options of `hicache replay`. Does not search (see
+sizing/decision), choose points (see sizing/plan), run them (see sweeping/running), conclude (see
+deciding) or draw the report (see html).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, Self
 
 from hicache.core.errors import CallerError
+from sim.hardware import profile
 
 from ..deciding.prices import Prices, read_prices
 from ..executors import base as executors
-from ..replaying.options import HOST_SIZES
+from ..replaying.defaults import HARDWARE
+from ..replaying.options import HOST_SIZES, OPTIONS, ReplayOptions
 from ..reporting.outputs import check_files
-from ..sizing import study
+from ..sizing import buying, decision, study
+from ..sizing.candidates import MOST_GPUS, Candidate
+from ..sizing.decision import ATTAIN
 from ..sizing.host_only import show_host
 from ..sizing.output import show
 from ..terminal import options as read
@@ -31,6 +39,54 @@ GROUP = "plan"
 COMPILED = True
 _DRAWS = 3
 _OF_A_STUDY = ("draws", "budget", "price", "points")
+_OF_A_PURCHASE = ("attain", "most_gpus", "today")
+_CHOSEN = ("hardware", "tp", "replicas")  # options of a replay that may have several values
+_MOST_VALUES = 16
+
+
+def _several(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """A parser of a list of what `parse` reads, each value once."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        values = tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+        if len(values) > _MOST_VALUES:
+            raise argparse.ArgumentTypeError(
+                f"expected at most {_MOST_VALUES} values, found {len(values)}"
+            )
+        return values
+
+    return read
+
+
+def _machine(text: str) -> Candidate:
+    """A machine such as 2xh100,tp=2,host=512GB. Raises ArgumentTypeError for another text."""
+    first, *rest = text.split(",")
+    match = re.fullmatch(r"(?:(\d{1,3})x)?([A-Za-z][\w.-]*)", first.strip(), re.ASCII)
+    given = dict(part.strip().partition("=")[::2] for part in rest)
+    if not match or not {*given} <= {"tp", "host"} or len(given) < len(rest):
+        raise argparse.ArgumentTypeError(f"expected a machine such as {_TODAY}, found {text!r}")
+    gpus, tp = int(match[1] or 1), read.at_least(1)(given.get("tp", "1"))
+    hardware = read.choice(profile.names())(match[2])
+    if not gpus or gpus % tp:
+        raise argparse.ArgumentTypeError(f"expected a multiple of {tp} GPUs (tp), found {gpus}")
+    return Candidate(hardware, tp, gpus // tp, read.byte_size(given.get("host", "0")))
+
+
+def _part(text: str) -> Fraction:
+    try:
+        part = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        part = Fraction(0)
+    if not 0 < part < 1 or len(text) > _MOST_DIGITS:
+        raise argparse.ArgumentTypeError(
+            f"expected a part of the requests such as 0.9 or 95%, found {text!r}"
+        )
+    return part
+
+
+_HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
+_TODAY = "2xh100,tp=2,host=512GB"
+_MOST_DIGITS = 10
 
 
 @dataclass(frozen=True)
@@ -43,9 +99,44 @@ class Options(WorkerOptions, OfReplays):
         "for the load that is served, and no other hardware",
         default=False,
     )
+    attain: Fraction | None = option(
+        f"with --slo: the part of the requests that must keep every limit (default: "
+        f"{float(ATTAIN):g})",
+        _part,
+        "PART",
+    )
+    most_gpus: int | None = option(
+        f"with --slo: accelerators of a machine at most (default: {MOST_GPUS})",
+        read.between(1, 64),
+        "N",
+    )
+    today: Candidate | None = option(
+        f"with --slo: the machine that you have, such as {_TODAY}; the answer says what it lacks",
+        _machine,
+        "MACHINE",
+    )
+    hardware: tuple[str, ...] | None = option(
+        "accelerators to choose from, or the one to study (default: with --slo those with a price, "
+        f"else {HARDWARE})",
+        _several(_HARDWARE),  # type: ignore[arg-type]
+        "LIST",
+        common=True,
+    )
+    tp: tuple[int, ...] | None = option(
+        "accelerators that share the model (default: 1; with --slo powers of two)",
+        _several(read.at_least(1)),
+        "LIST",
+        common=True,
+    )
+    replicas: tuple[int, ...] | None = option(
+        "replicas behind a router, each with the device and the host memory of the other options "
+        "(default: one, without a router; with --slo up to --most-gpus)",
+        _several(read.at_least(1)),
+        "LIST",
+    )
     sizes: tuple[int, ...] | None = option(
-        "sizes of host memory, of all GPUs together (default: powers of two, from what adds hits "
-        "to what brings nearly all; with --host-only 0 to 1TB)",
+        "sizes of host memory of a replica, of all its GPUs together (default: powers of two, from "
+        "what adds hits to what brings nearly all; with --host-only 0 to 1TB)",
         sizes_of,
         "LIST",
         named="--host-bytes",
@@ -63,9 +154,9 @@ class Options(WorkerOptions, OfReplays):
         "TIME",
     )
     price: Prices | None = option(
-        "prices, for the value of more memory or GPUs, such as gpu=2.5/h,host=4/GB "
-        "(docs/verdict.md)",
-        read_prices,
+        "prices, such as gpu=2.5/h,host=4/GB or h100=3.2/h,b200=6/h (docs/verdict.md; default with "
+        "--slo: list prices)",
+        lambda text: read_prices(text, profile.names()),
         "LIST",
     )
     points: str | None = option(
@@ -78,17 +169,33 @@ class Options(WorkerOptions, OfReplays):
         "N",
     )
 
+    @classmethod
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        """The replay has the first value of each list."""
+        given = dict(vars(namespace))
+        own = {one.name: given.pop(one.name) for one in fields(cls) if one.name != "replay"}
+        for one in OPTIONS:
+            if one.name in _CHOSEN:
+                given[one.name] = own[one.name][0] if own[one.name] else one.default
+        return cls(**own, replay=ReplayOptions(**given))
+
+    @property
+    def buys(self) -> bool:
+        """Whether a machine is to be chosen."""
+        one = self.hardware is not None and len(self.hardware) == 1
+        return self.replay.slo is not None and not one and not self.host_only
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_rows(parser, of_replay(without=HOST_SIZES))
+    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
 
 
 def run(options: Options, command: str) -> int:
     given = options.replay
     named = {"output": options.output, "json": options.json, "points": options.points}
     check_files(given, **named)
+    _check_used(options)
     if options.host_only:
-        _check_host_only(options)
         files = options.output, options.json
         return show_host(given, options.sizes, options.jobs, command, *files)
     if given.trace == "-":
@@ -103,6 +210,8 @@ def run(options: Options, command: str) -> int:
     if given.sample is not None and options.budget is not None:
         raise CallerError("--budget and --sample do not go together; leave one out")
     executors.load(options.executor)
+    if options.buys:
+        return _buy(options, command)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     asked = study.Asked(
         options.sizes,
@@ -117,12 +226,43 @@ def run(options: Options, command: str) -> int:
     return found.ended.ended()
 
 
-def _check_host_only(options: Options) -> None:
-    """Raises CallerError for an option that only a whole study reads."""
-    used = [name for name in _OF_A_STUDY if getattr(options, name) is not None]
-    used += ["executor"] * (options.executor != executors.LOCAL)
+def _buy(options: Options, command: str) -> int:
+    """The cheapest machine that serves the trace."""
+    wanted = decision.Asked(
+        *(options.hardware, options.tp, options.replicas, options.sizes),
+        options.most_gpus or MOST_GPUS,
+        options.price,
+        options.attain or ATTAIN,
+        options.draws or _DRAWS,
+        options.today,
+        *(options.executor, options.jobs or 0, options.points),
+    )
+    out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    found = decision.decision(options.replay, wanted, command)
+    buying.show(found, command, out, options.output, options.json)
+    return found.ended.ended()
+
+
+def _check_used(options: Options) -> None:
+    """Raises CallerError for an option that this kind of study does not read."""
+    if options.host_only:
+        names = (*_OF_A_STUDY, *_OF_A_PURCHASE)
+        used = [name for name in names if getattr(options, name) is not None]
+        used += ["executor"] * (options.executor != executors.LOCAL)
+        why = "--host-only replays each size once, on this machine, and does not read it"
+    elif options.buys:
+        used = ["budget"] if options.budget is not None else []
+        used += ["sample"] if options.replay.sample is not None else []
+        why = "a machine is chosen by replays of the whole trace; --limit plays its beginning"
+    else:
+        used = [name for name in _OF_A_PURCHASE if getattr(options, name) is not None]
+        why = "it is read where a machine is chosen, with --slo and without one --hardware"
     if used:
-        raise CallerError(
-            f"{flag(used[0])}: --host-only replays each size once, on this machine, and does not "
-            "read it; leave one of them out"
-        )
+        raise CallerError(f"{flag(used[0])}: {why}; leave one of them out")
+    for name in () if options.buys else _CHOSEN:
+        values = getattr(options, name)
+        if values is not None and len(values) > 1:
+            raise CallerError(
+                f"{flag(name)}: expected one value, found {len(values)}; several are read where a "
+                "machine is chosen, with --slo and without one --hardware"
+            )

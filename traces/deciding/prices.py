@@ -6,12 +6,16 @@ spread over the years that the thing is used (`years=4`). No currency: any, the 
     gpu=2.5/h           a GPU for an hour              gpu=30000        a GPU
     host=3/GB           a gigabyte of host memory      host=0.002/GB/h  a gigabyte for an hour
     storage=0.1/GB      a gigabyte of storage          link=40/GBps     a GB/s of the host link
+    h100=3.2/h          an H100 for an hour, where `gpu` is any other one
+
+`LIST_PRICES` is what is assumed where nothing was given.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 UNITS = {"gpu": "", "host": "GB", "storage": "GB", "link": "GBps"}
@@ -24,23 +28,52 @@ _EXAMPLE = "gpu=2.5/h,host=3/GB,years=4"
 @dataclass(frozen=True, slots=True)
 class Prices:
     """per_hour: of a GPU, a gigabyte or a gigabyte per second, by name; only those that are
-    known."""
+    known. source: where they are from, for a sentence. currency: empty for any."""
 
     per_hour: dict[str, float] = field(default_factory=dict)
+
+    source: str = "the prices that were given"
+    currency: str = ""
+
+    def of_gpu(self, hardware: str) -> float | None:
+        """An hour of one accelerator; None without a price."""
+        return self.per_hour.get(hardware, self.per_hour.get("gpu"))
 
     def cost_per_hour(self, amounts: dict[str, float]) -> float:
         """amounts: of each thing, in its unit. A thing without a price costs nothing."""
         return sum(self.per_hour.get(name, 0.0) * amount for name, amount in amounts.items())
 
 
-def read_prices(text: str) -> Prices:
-    """Raises ArgumentTypeError for a text that is no list of prices."""
+LIST_PRICES = Prices(
+    {
+        # hyperstack.cloud/gpu-pricing, read on 2026-08-26: on demand, USD for an hour of one GPU
+        "a100": 1.60,
+        "b200": 6.00,
+        "h100": 3.20,
+        "h100-pcie": 2.50,
+        "h200": 3.99,
+        "rtx-pro-6000": 1.85,
+        # Google Compute Engine, us-central1, 2018-07-06: n1-highmem-2 (13 GB, 0.1184 USD an hour)
+        # less n1-standard-2 (7.5 GB, 0.0950), for a gigabyte
+        "host": 0.00425,
+        # hyperstack.cloud/gpu-pricing, as above: a gigabyte of SSD for an hour
+        "storage": 0.0000968,
+    },
+    "list prices of 2026-08-26 (accelerators, SSD: Hyperstack) and 2018-07-06 (memory: Google)",
+    "USD",
+)
+
+
+def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
+    """hardware: accelerators that may have a price of their own. Raises ArgumentTypeError for a
+    text that is no list of prices."""
     given: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
-        if not equals or name not in (*UNITS, "years"):
+        if not equals or name not in (*UNITS, "years", *hardware):
+            named = [*UNITS, *(["an accelerator by its name"] if hardware else [])]
             raise argparse.ArgumentTypeError(
-                f"expected prices of {', '.join(UNITS)} such as {_EXAMPLE}, found {part.strip()!r}"
+                f"expected prices of {', '.join(named)} such as {_EXAMPLE}, found {part.strip()!r}"
             )
         if name in given:
             raise argparse.ArgumentTypeError(f"expected one price of {name}, found two")
@@ -56,7 +89,7 @@ def _years(text: str) -> float:
 
 
 def _per_hour(name: str, text: str, years: float) -> float:
-    unit = f"/{UNITS[name]}" if UNITS[name] else ""
+    unit = f"/{UNITS[name]}" if UNITS.get(name) else ""
     match = _PRICE.fullmatch(text)
     if not match or match[2] not in (unit, f"{unit}/h"):
         raise argparse.ArgumentTypeError(

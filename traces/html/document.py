@@ -119,6 +119,7 @@ def report(
     variants: Sequence[Mapping[str, Any]],
     *,
     verdict: Mapping[str, Any] | None = None,
+    decision: Mapping[str, Any] | None = None,
     curve: Mapping[str, Any] | None = None,
     prefixes: Prefixes | None = None,
     slo: Mapping[str, float | None] | None = None,
@@ -129,9 +130,9 @@ def report(
     """The document of a report.
 
     trace: `path`, `format`, `requests`, `input_tokens`. variants: of `Variant.document`, the first
-    is the one that the others are compared with. verdict: of traces/deciding. curve: of
-    traces/curves. slo: `ttft_s` and `tpot_s`, where they were asked for. estimates: sentences that
-    say which figures are estimates, and how good they are.
+    is the one that the others are compared with. verdict: of traces/deciding. decision: of
+    traces/sizing/buying. curve: of traces/curves. slo: `ttft_s` and `tpot_s`, where they were asked
+    for. estimates: sentences that say which figures are estimates, and how good they are.
     """
     return {
         "schema": SCHEMA,
@@ -143,6 +144,7 @@ def report(
         "trace": dict(trace),
         "slo": dict(slo) if slo else None,
         "verdict": dict(verdict) if verdict else None,
+        "decision": dict(decision) if decision else None,
         "curve": dict(curve) if curve else None,
         "variants": [dict(variant) for variant in variants],
         "prefixes": asdict(prefixes) if prefixes is not None else None,

@@ -96,6 +96,18 @@ _EDGE = {
     "hit_tokens": Maybe(Number),
 }
 _TRACE = {"path": str, "format": str, "requests": Number, "input_tokens": Number}
+_CANDIDATE = {
+    **dict.fromkeys(("label", "hardware", "why"), str),
+    "cost_per_hour": Number,
+    **dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), Maybe(Number)),
+    **dict.fromkeys(("goodput_requests_per_s", "goodput_per_cost"), Maybe(Number)),
+    "served": Maybe(bool),
+}
+_DECISION = {
+    "answer": Maybe(_CANDIDATE),
+    "prices": {"currency": str},
+    "candidates": [_CANDIDATE],
+}
 _REPORT = {
     "hicache_version": str,
     "command": str,
@@ -104,6 +116,7 @@ _REPORT = {
     "trace": _TRACE,
     "slo": Maybe({"ttft_s": Maybe(Number), "tpot_s": Maybe(Number)}),
     "verdict": Maybe(_VERDICT),
+    "decision": Maybe(_DECISION),
     "curve": Maybe(_CURVE),
     "variants": [VARIANT],
     "prefixes": Maybe(

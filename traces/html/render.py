@@ -21,6 +21,7 @@ DOCUMENT_ID = "document"  # of the script that has the document
 _HERE = Path(__file__)
 _NAVIGATION = (
     ("verdict", "Verdict"),
+    ("candidates", "Candidates"),
     ("variants", "Variants"),
     ("capacity", "Capacity"),
     ("sources", "Hits"),

@@ -62,6 +62,9 @@ def _section(name: str, title: str, *children: str) -> Html:
 def sections(document: Document, page: Page) -> list[Html]:
     """All sections that the document has something for."""
     found = [_verdict(document)]
+    if document.get("decision"):
+        told = tables.candidates(document["decision"])
+        found.append(_section("candidates", "Candidates", told))
     variants = document["variants"]
     if variants:
         best = (document["verdict"] or {}).get("best")

@@ -67,6 +67,34 @@ def _variant(
     return cells
 
 
+def candidates(decision: Mapping[str, Any]) -> Html:
+    """What was bought in the search, the cheapest first: those that were replayed, then the first
+    of the others with the reason."""
+    answer, unit = decision["answer"], decision["prices"]["currency"]
+    columns = ["candidate", f"cost {unit}/h".replace(" /", "/"), "TTFT p50", "p90", "p99"]
+    columns += ["keep the limits", "goodput", "goodput/cost", "why not"]
+    tried = [one for one in decision["candidates"] if one["served"] is not None]
+    others = [one for one in decision["candidates"] if one["served"] is None]
+    rows = []
+    for one in [*tried, *others[:_MOST_ROWS]]:
+        chosen = answer is not None and one["label"] == answer["label"]
+        name = joined([one["label"], tag("span", "answer", class_="badge")], " ")
+        good, value = one["goodput_requests_per_s"], one["goodput_per_cost"]
+        why = one["why"] or ("" if chosen else "costs more" if one["served"] else "misses too many")
+        rows.append(
+            [
+                name if chosen else one["label"],
+                f"{one['cost_per_hour']:,.2f}",
+                *(seconds(one[f"ttft_{part}_s"]) for part in ("p50", "p90", "p99")),
+                percent(one["attained_rate"]),
+                NONE if good is None else f"{count(good)}/s",
+                NONE if value is None else count(value),
+                why,
+            ]
+        )
+    return table("Candidates, the cheapest first", columns, rows)
+
+
 def curve(document: Mapping[str, Any]) -> Html:
     sizes, in_bytes = document["capacities_tokens"], document.get("capacities_bytes")
     last = len(sizes) - 1

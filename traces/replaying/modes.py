@@ -18,6 +18,7 @@ from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from .account import Account, ceiling_of
 from .fitting import without
+from .observing.hopeless import Hopeless
 from .observing.team import Team
 from .playing import Play, play
 from .run import Run
@@ -37,11 +38,13 @@ def run(
     follow: bool = False,
     until: int | None = None,
     shown: Progress | None = None,
+    hopeless: Hopeless | None = None,
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
     follow: keep the history of every page, and with a clock the time of every copy. until: stop
     when this request has been served. shown: shows the progress, instead of standard error.
+    hopeless: stop when too many requests have missed their limits.
     """
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=settings.mode != "timed")
@@ -55,7 +58,11 @@ def run(
     rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         played = Play(whole, paged, settings, account, team, contents, rounds)
-        result = play(played, (shown or progress)("replay", len(paged.jobs)))
+        told = (shown or progress)("replay", len(paged.jobs))
+        if hopeless is not None:
+            played = replace(played, begun=hopeless.begin)
+            told = hopeless.watching(told)
+        result = play(played, told)
     return replace(
         result,
         turns=by_turn(account, turns),

@@ -36,7 +36,7 @@ MOST = 0.9  # of what host memory adds
 LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
 Named = tuple[str, Point]
 _STORAGE = ("storage", *that_need(Need.STORE))
-_HOST = tuple(name for name in that_need(Need.HOST) if name != "storage")
+OF_HOST = tuple(name for name in that_need(Need.HOST) if name != "storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,26 @@ def drawn(named: Named, seed: int) -> Named:
     return f"{label}, draw {seed}", _with(point, seed=seed)
 
 
+def more_load(named: Named, factor: Fraction) -> Named:
+    """The point with so many times its load: more sessions, where the trace says when they begin;
+    else more requests a second or at once, as the user gave them."""
+    label, point = named
+    if factor == 1:
+        return named
+    options = point.options
+    if options.request_rate is None and options.concurrency is None:
+        changed: dict[str, Any] = {"scale_sessions": (options.scale_sessions or 1) * factor}
+    else:
+        changed = _load_of(options, Fraction(1), factor)
+    return f"{label}, {float(factor):g} x the load", _with(point, **changed)
+
+
+def first_of(named: Named, requests: int) -> Named:
+    """The point with the first requests of the trace alone."""
+    label, point = named
+    return f"{label}, {requests:,} requests", _with(point, limit=requests)
+
+
 def slower_passes(named: Named, factor: Fraction) -> Named:
     """The point as it is if every pass, copy and step of the host takes `factor` times as long.
 
@@ -189,7 +209,7 @@ def _load_of(
 
 def bare(options: ReplayOptions) -> ReplayOptions:
     """The options without host memory, and without what reads it."""
-    nothing: dict[str, Any] = dict.fromkeys((*_HOST, *_STORAGE))
+    nothing: dict[str, Any] = dict.fromkeys((*OF_HOST, *_STORAGE))
     return replace(_without_host(options), **{**nothing, "exclusive": False})
 
 
@@ -213,7 +233,7 @@ def _at(base: ReplayOptions, **varied: Any) -> Point:
     texts = {name: Value(_text(value), value) for name, value in varied.items()}
     given: dict[str, Any] = {"host_ratio": None}
     if not varied["host_bytes"]:
-        given = {**dict.fromkeys(_HOST), "exclusive": False}
+        given = {**dict.fromkeys(OF_HOST), "exclusive": False}
         varied = varied | {"host_bytes": None}
     return Point(replace(base, **given | varied), texts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,8 @@ Document = dict[str, Any]
 
 class Replays:
     """base: what all points share. scaled: the point for the trace that is replayed, which may be a
-    part. unscaled: its document, as the whole trace has it. ended: how the last round ended."""
+    part. unscaled: its document, as the whole trace has it. attain: as in sweeping/work. ended: how
+    the last round ended."""
 
     def __init__(
         self,
@@ -35,10 +37,11 @@ class Replays:
         base: ReplayOptions,
         scaled: Callable[[Point], Point],
         unscaled: Callable[[Point, Document], Document],
+        attain: Fraction | None = None,
     ) -> None:
         self.ended = Measured(0, None, ())
         self._how, self._command, self._base = how, command, base
-        self._scaled, self._unscaled = scaled, unscaled
+        self._scaled, self._unscaled, self._attain = scaled, unscaled, attain
         self._digest = trace_digest(base.trace)
         self._done: dict[str, Document] = {}
 
@@ -51,8 +54,16 @@ class Replays:
         """The document of each point; None for one that was not replayed to its end, and for all
         that come after a round that did not end."""
         points = [self._scaled(point) for _, point in named]
+        attain = self._attain
+        end = "" if attain is None else f"-{attain}"
         tasks = [
-            replace(task, label=label, command=self._command)
+            replace(
+                task,
+                key=f"{task.key}{end}",
+                label=label,
+                command=self._command,
+                attain=attain,
+            )
             for task, (label, _) in zip(tasks_of(points, {}, self._digest), named, strict=True)
         ]
         missing = {task.key: task for task in tasks if task.key not in self._done}
@@ -73,7 +84,7 @@ class Replays:
         if found is None:
             return None
         found = found | {"label": label, "variant": found["variant"] | {"label": label}}
-        return self._unscaled(point, found)
+        return found if "stopped" in found else self._unscaled(point, found)
 
     def _header(self) -> Mapping[str, object]:
         return {

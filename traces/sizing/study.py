@@ -103,14 +103,14 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     base = replace(given, check=given.check or "off", host_ratio=Fraction(0), sample=None)
     if base.scale_sessions is not None:
         base = replace(base, seed=base.seed or 1)  # the curve has the sessions of the first draw
-    base, spread = _spread(base, traces)
+    base, spread = spread_of(base, traces)
     bare = plan.bare(base)
     trace = traces(bare)
     settings, paged = resolve(bare, trace)
     curves, steps = None, plan.Ladder((), 0)
     if trace.identity:
         curves, steps = _curves(trace, paged, settings, asked.sizes, base.exclusive)
-    tried = pilot(bare, traces) if _open_loop(base) else None
+    tried = pilot(bare, traces) if open_loop(base) else None
     first = base.seed or 1
     base = replace(base, seed=first)
     speed = base.speed or (min(tried.served, Fraction(1)) if tried else Fraction(1))
@@ -126,7 +126,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     error = None
     if rate < 1 and curves is not None:
         error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
-    replays = _replays(asked, command, base, _Scaling(rate, settings, tried, trace))
+    replays = _replays(asked, command, base, Scaling(rate, settings, tried, trace))
     served: list[Served] = []
     idle, at = None, [speed] * len(machines)
     if tried is not None and given.speed is None and given.request_rate is None:
@@ -237,7 +237,7 @@ def _moved(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scaling:
+class Scaling:
     """From points of the whole trace to those of a part, and back."""
 
     rate: Fraction
@@ -264,12 +264,12 @@ class _Scaling:
         return sampling.unscaled(document, self.rate, point.options.speed)
 
 
-def _replays(asked: Asked, command: str, base: ReplayOptions, scaling: _Scaling) -> Replays:
+def _replays(asked: Asked, command: str, base: ReplayOptions, scaling: Scaling) -> Replays:
     how = How(asked.executor, asked.jobs, asked.path, "size")
     return Replays(how, command, base, scaling.scaled, scaling.unscaled)
 
 
-def _spread(
+def spread_of(
     base: ReplayOptions, traces: Callable[[ReplayOptions], Trace]
 ) -> tuple[ReplayOptions, bool]:
     """The options with --spread, with which a seed draws arrivals; whether the clock of the trace
@@ -281,7 +281,7 @@ def _spread(
     return replace(base, spread=True), timestamps.is_coarse(traces(base).jobs)
 
 
-def _open_loop(options: ReplayOptions) -> bool:
+def open_loop(options: ReplayOptions) -> bool:
     """Whether requests arrive at times of their own."""
     return options.concurrency is None and not options.closed_loop
 

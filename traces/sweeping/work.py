@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from hicache.core.errors import CallerError
@@ -23,6 +24,7 @@ from ..replaying.builtin import as_recorded
 from ..replaying.declared.run import ReplayedTrace
 from ..replaying.load.options import LoadOptions
 from ..replaying.load.trace import loaded
+from ..replaying.observing.hopeless import Hopeless
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
@@ -43,7 +45,8 @@ _LOADED = tuple(name for name in vars(LoadOptions) if not name.startswith("_"))
 class Task:
     """A point that a worker runs. number: its place among all tasks. point: the varied options as
     JSON values. command: a `hicache replay` that does the same. follow: also find out why tokens
-    were lost, and when bytes moved, which takes a quarter more time."""
+    were lost, and when bytes moved, which takes a quarter more time. attain: end the replay when
+    fewer than this part of the requests can still keep the limits."""
 
     number: int
     key: str
@@ -52,6 +55,7 @@ class Task:
     options: ReplayOptions
     command: str
     follow: bool = False
+    attain: Fraction | None = None
 
 
 class Traces:
@@ -127,11 +131,21 @@ class PointWork:
         watch = None
         if settings.check != "off":
             watch = Watch(settings.check, replay_command=task.command, most_pages=SPECIFIED_PAGES)
+        hopeless = None
+        if task.attain is not None and settings.slo is not None:
+            hopeless = Hopeless(settings.slo, int((1 - task.attain) * len(paged.jobs)))
         with story_on_error(watch), rare_collections():
-            run = modes.run(trace, paged, settings, watch, started, task.follow, shown=shown)
+            run = modes.run(
+                *(trace, paged, settings, watch, started, task.follow),
+                shown=shown,
+                hopeless=hopeless,
+            )
+        named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
+        if hopeless is not None and hopeless.stopped:
+            part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}
+            return head(task.command, complete=False) | named | {"stopped": part, "variant": {}}
         if run.interrupted:
             raise KeyboardInterrupt
-        named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
         found = head(task.command, complete=True) | named | document(trace, settings, run)
         if run.latency is not None:
             found["load"] = load_document(

@@ -1,0 +1,118 @@
+"""How often `hicache size` finds the cheapest machine, and with how many replays: drawn workloads
+and prices, each answered by the search and by replaying every candidate.
+
+    python -m tests.bench.purchases [SEEDS]
+
+Prints a row for each workload and the sums that docs/sizing.md has.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+from traces.cli import parse
+from traces.commands import size as command
+from traces.deciding.prices import Prices
+from traces.sizing.decision import Asked, Decision, decision
+from traces.sizing.replays import Replays
+from traces.sizing.trials import Trials, as_it_is
+from traces.sweeping.running import How
+
+HARDWARE = ("a100", "h100", "h200", "l40s")
+GB = 10**9
+ATTAIN = Fraction(9, 10)
+
+
+def workload(path: Path, draw: random.Random) -> None:
+    """Conversations that grow, with a system prompt, in blocks of 512 tokens."""
+    sessions, fresh = draw.randrange(8, 60), 1000
+    histories = [list(range(draw.randrange(1, 12))) for _ in range(sessions)]
+    at = 0.0
+    gap = draw.uniform(20, 300)  # ms
+    with path.open("w") as stream:
+        for _ in range(160):
+            at += draw.expovariate(1 / gap)
+            history = draw.choice(histories)
+            new = draw.randrange(1, 12)
+            history += range(fresh, fresh + new)
+            fresh += new
+            one = {
+                "timestamp": int(at),
+                "input_length": 512 * len(history),
+                "output_length": draw.randrange(20, 400),
+                "hash_ids": history,
+            }
+            stream.write(json.dumps(one) + "\n")
+            if len(history) > 60:
+                del history[12:]
+
+
+def asked(draw: random.Random) -> Asked:
+    per_hour = {name: draw.uniform(0.5, 5) for name in HARDWARE}
+    per_hour["host"] = draw.choice((0.0005, 0.004, 0.02))
+    return Asked(
+        HARDWARE,
+        (1, 2),
+        (1, 2, 3, 4),
+        (0, 4 * GB, 16 * GB, 64 * GB),
+        8,
+        Prices(per_hour),
+        ATTAIN,
+        1,
+        None,
+        "local",
+        1,
+        None,
+    )
+
+
+def tried(seed: int, folder: Path) -> tuple[Decision, list[bool]]:
+    """The decision, and whether each candidate serves when it is replayed."""
+    draw = random.Random(seed)
+    path = folder / f"{seed}.jsonl"
+    workload(path, draw)
+    limits = f"ttft={draw.choice((300, 800, 2000))}ms,tpot={draw.choice((25, 50))}ms"
+    _, given = parse(["size", str(path), "--model", "llama-3.1-8b", "--slo", limits])
+    assert isinstance(given, command.Options)
+    found = decision(given.replay, asked(draw), "hicache size")
+    known = [row.candidate for row in found.rows]
+    how = How("local", 1, None, "all")
+    replays = Replays(how, "", found.options, lambda point: point, lambda point, one: one)
+    trials = Trials(known, found.options, None, replays, ATTAIN, 1)  # type: ignore[arg-type]
+    documents = trials.documents([(place, as_it_is) for place in range(len(known))])
+    return found, [trials.serves(one) for one in documents]
+
+
+def main(seeds: int) -> None:
+    equal, parts, dearer = 0, [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            found, serving = tried(seed, Path(folder))
+            true = next(
+                (row.cost for row, one in zip(found.rows, serving, strict=True) if one), None
+            )
+            row = None if found.answer is None else found.rows[found.answer]
+            cost = None if row is None else row.cost
+            equal += cost == true
+            parts.append(found.searched / len(serving))
+            if cost != true:
+                dearer.append((seed, cost, true))
+            label = "nothing" if row is None else row.candidate.label
+            print(
+                f"{seed:3} {len(serving):4} candidates, {sum(serving):3} serve, "
+                f"{found.searched:3} replays {'' if cost == true else 'WRONG'} {label}",
+                flush=True,
+            )
+    print(
+        f"{equal} of {seeds} equal; {sum(parts) / len(parts):.1%} of the replays, at most "
+        f"{max(parts):.1%}; others: {dearer}"
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)

@@ -1,0 +1,173 @@
+"""The sentences of a purchase: what to buy, what it costs and serves, how sure that is, and what
+would change it. From the `decision` of a report alone; docs/json.md has its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .chance import span
+from .limits import digits, percent
+
+Document = Mapping[str, Any]
+
+
+def sentences(decision: Document) -> list[str]:
+    """The first one is the one to forward."""
+    answer = decision["answer"]
+    if answer is None:
+        return [_nothing(decision), *_today(decision), _demand(decision), _prices(decision)]
+    told = [_headline(decision, answer), *_next(decision, answer), *_today(decision)]
+    told += [*_draws(decision, answer), *_flips(decision), *_less(decision)]
+    return [*told, _demand(decision), _prices(decision)]
+
+
+def _headline(decision: Document, answer: Document) -> str:
+    rivals = decision["confidence"]["rivals"]
+    load, limits = _load(decision), decision["limits"]
+    kept = f"{percent(answer['attained_rate'], 1)} of the requests keep {limits} at {load}"
+    if not rivals:
+        return f"Buy {answer['label']} for {_cost(decision, answer)}: {kept}."
+    others = " or ".join(f"{one['label']} ({_cost(decision, one)})" for one in rivals)
+    why = "; ".join(dict.fromkeys(_rival(decision, one, answer) for one in rivals))
+    return (
+        f"Undecided between {answer['label']} ({_cost(decision, answer)}) and {others}. {kept} "
+        f"with the first as modelled; {why}. {_measure(decision, answer, rivals)}"
+    )
+
+
+def _rival(decision: Document, one: Document, answer: Document) -> str:
+    error = percent(decision["confidence"]["pass_error"])
+    dearer = one["cost_per_hour"] >= answer["cost_per_hour"]
+    if one["why"] == "draw":
+        return "other arrivals of the same requests change the answer"
+    if dearer:
+        return f"passes that take {error} longer, which is the error to expect, need the second"
+    return f"passes that take {error} less, which is the error to expect, make the cheaper one do"
+
+
+def _measure(decision: Document, answer: Document, rivals: list[Document]) -> str:
+    if all(one["why"] == "draw" for one in rivals):
+        return "A longer trace of the same traffic would decide."
+    names = " and ".join(dict.fromkeys(one["hardware"] for one in (answer, *rivals)))
+    return f"Measured times would decide: hicache calibrate on {names}, then --hardware FILE."
+
+
+def _nothing(decision: Document) -> str:
+    tried = [one for one in decision["candidates"] if one["attained_rate"] is not None]
+    told = f"Nothing that was tried meets the limits at {_load(decision)}"
+    if tried:
+        most = max(tried, key=lambda one: one["attained_rate"])
+        return (
+            f"{told}: at most {percent(most['attained_rate'], 1)} of the requests keep "
+            f"{decision['limits']} with {most['label']}, and {percent(decision['attain'])} should. "
+            "Try more GPUs (--most-gpus), or other limits."
+        )
+    failed = [one for one in decision["candidates"] if one["served"] is False]
+    found = (failed or [one for one in decision["candidates"] if one["why"]])[-1:]
+    even = f" Even of {found[0]['label']}: {found[0]['why']}." if found else ""
+    return (
+        f"{told}: {percent(decision['attain'])} of the requests should keep {decision['limits']}."
+        f"{even} Try more GPUs (--most-gpus), or other limits."
+    )
+
+
+def _next(decision: Document, answer: Document) -> Iterator[str]:
+    second = decision["runner_up"]
+    if second is not None:
+        more = second["cost_per_hour"] / answer["cost_per_hour"] - 1
+        cost = f"{_cost(decision, second)}, {percent(more)} more" if more else "the same price"
+        yield (
+            f"Next is {second['label']} for {cost}; {percent(second['attained_rate'], 1)} keep the "
+            "limits."
+        )
+
+
+def _today(decision: Document) -> Iterator[str]:
+    today, answer = decision["today"], decision["answer"]
+    if today is None:
+        return
+    if answer is not None and today["label"] == answer["label"]:
+        yield "That is today's machine."
+    elif today["served"]:
+        yield (
+            f"Today's {today['label']} serves it, too: {percent(today['attained_rate'], 1)} keep "
+            f"the limits, for {_cost(decision, today)}."
+        )
+    else:
+        kept = today["attained_rate"]
+        what = "" if kept is None else f": {percent(kept, 1)} keep the limits"
+        yield f"Today's {today['label']} does not serve it{what or ': ' + today['why']}."
+
+
+def _draws(decision: Document, answer: Document) -> Iterator[str]:
+    drawn = [
+        one["attained_rate"]
+        for one in decision["confidence"]["tried"]
+        if one["what"] == "draw" and one["label"] == answer["label"]
+    ]
+    known = [one for one in drawn if one is not None]
+    if known:
+        kept = span([answer["attained_rate"], *known], lambda one: percent(one, 1))
+        yield f"With {len(drawn) + 1} draws of the arrivals {kept} of the requests keep the limits."
+
+
+def _flips(decision: Document) -> Iterator[str]:
+    told = []
+    for flip in decision["confidence"]["flips"]:
+        passes = flip["what"] == "passes"
+        if flip["at"] is None:
+            what = "with passes" if passes else "with"
+            more = f"{digits(flip['holds'])} times {'as long' if passes else 'the load'}"
+            told.append(f"it holds {what} {more}, and more was not tried")
+            continue
+        to = f", for example to {flip['to']['label']}," if flip["to"] else ""
+        if passes:
+            less, more = (percent(flip[name] - 1) for name in ("holds", "at"))
+            told.append(f"it flips{to} if passes take {more} longer than modelled, not if {less}")
+        else:
+            less, more = (digits(flip[name]) for name in ("holds", "at"))
+            told.append(f"it flips{to} with {more} times the load, not with {less}")
+    if told:
+        yield f"What changes the answer: {'; '.join(told)}."
+
+
+def _less(decision: Document) -> Iterator[str]:
+    """Whether something cheaper would do with less to do."""
+    tried = decision["confidence"]["tried"]
+    easier = [one for one in tried if one["what"] == "load" and one["factor"] < 1]
+    if easier:
+        factor = f"{digits(easier[0]['factor'])} times the load"
+        cheap = [one for one in easier if one["served"]]
+        if cheap:
+            yield f"With {factor} {cheap[0]['label']} is enough."
+        else:
+            yield f"With {factor} nothing cheaper of what was tried is enough."
+
+
+def _demand(decision: Document) -> str:
+    demand = decision["demand"]
+    rate = demand["requests_per_s"]
+    told = f"{digits(rate)} requests a second" if rate else "at the pace of its answers"
+    return (
+        f"The load: {demand['requests']:,} requests, {told}, {demand['input_tokens']:,} prompt "
+        f"tokens and {demand['output_tokens']:,} to generate."
+    )
+
+
+def _prices(decision: Document) -> str:
+    prices = decision["prices"]
+    known = ", ".join(f"{name} {digits(one)}" for name, one in sorted(prices["per_hour"].items()))
+    unit = f" {prices['currency']}" if prices["currency"] else ""
+    return f"Prices{unit} an hour, from {prices['source']}: {known}."
+
+
+def _load(decision: Document) -> str:
+    rate = decision["demand"]["requests_per_s"]
+    return f"the load that was played, {digits(rate)} requests a second" if rate else "this load"
+
+
+def _cost(decision: Document, one: Document) -> str:
+    unit = decision["prices"]["currency"]
+    return f"{one['cost_per_hour']:,.2f}{f' {unit}' if unit else ''} an hour"

@@ -1,0 +1,316 @@
+"""The cheapest machine that serves the whole trace within its limits, and what would change that.
+
+    search       replays of candidates until the cheapest that serves is known (see trials)
+    runner-up    the cheapest other one that was seen to serve and is not just more of the answer
+    confidence   both with other arrivals, times and loads (see confidence)
+
+Does not word anything (see deciding/answer) or print (see buying).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from hicache.core.errors import CallerError
+
+from ..curves.curves import CurveOptions, Curves, curves_of
+from ..curves.distances import Curve
+from ..deciding.prices import LIST_PRICES, Prices
+from ..formats.base import Paged, Trace
+from ..replaying.options import ReplayOptions
+from ..replaying.settings import Settings
+from ..sweeping.grid import Point, check_simulated
+from ..sweeping.running import How, Measured
+from ..sweeping.work import Traces
+from . import plan
+from .candidates import Candidate, Demand, Machines, cost_of, demand_of, every
+from .cheapest import Search
+from .confidence import Sure, how_sure
+from .replays import Document, Replays
+from .study import spread_of
+from .trials import Trials, as_it_is
+
+ATTAIN = Fraction(9, 10)  # of the requests, as DistServe (OSDI 2024) counts
+_HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
+_HOSTS = 3  # sizes of host memory beside none
+_NOT_HARDWARE = ("gpu", "host", "storage", "link")
+_SIDE_BY_SIDE = 6  # trials in a round; the same on every machine, and so are the replays
+_SECONDS = 2  # replays for the runner-up
+_RANKS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for beside the replay. hardware, tp, replicas, hosts (bytes of a replica):
+    None to choose them. most_gpus: of one candidate. draws: of the arrivals. today: the machine
+    that there is. The others as in sweeping/running."""
+
+    hardware: Sequence[str] | None
+    tp: Sequence[int] | None
+    replicas: Sequence[int] | None
+    hosts: Sequence[int] | None
+    most_gpus: int
+    prices: Prices | None
+    attain: Fraction
+    draws: int
+    today: Candidate | None
+    executor: str
+    jobs: int
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A candidate and what is known of it. cost: an hour. found: the document of its replay; None
+    without one. served: whether it serves; None if that was not asked. why: of one that was not
+    replayed, what says that it is not the answer."""
+
+    candidate: Candidate
+    cost: float
+    found: Document | None
+    served: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """See the module. options: of every replay. rows: every candidate, the cheapest first. refused:
+    machines that cannot run the model, by reason. answer, runner_up, today: places in `rows`. sure:
+    without content where nothing serves. searched: replays until the answer was known, of
+    `replays`. spread: whether a coarse clock was spread although nobody
+    asked for it."""
+
+    trace: Trace
+    paged: Paged
+    settings: Settings
+    options: ReplayOptions
+    curves: Curves | None
+    demand: Demand
+    prices: Prices
+    attain: Fraction
+    rows: Sequence[Row]
+    refused: Mapping[str, Sequence[str]]
+    answer: int | None
+    runner_up: int | None
+    today: int | None
+    sure: Sure
+    spread: bool
+    searched: int
+    replays: int
+    ended: Measured
+
+
+def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
+    """Runs everything. Raises CallerError for what cannot be run, before the first replay."""
+    check_simulated(given.storage)
+    traces = Traces()
+    base = replace(given, check=given.check or "off", seed=given.seed or 1)
+    base, spread = spread_of(base, traces)
+    trace = traces(plan.bare(base))
+    prices = asked.prices or LIST_PRICES
+    offered = _Offered(base, asked, trace, prices)
+    demand = offered.demand
+    how = How(asked.executor, asked.jobs, asked.path, "size")
+    replays = Replays(how, command, base, _same, _whole, asked.attain)
+    known, machines = offered.candidates, offered.machines
+    trials = Trials(known, base, machines, replays, asked.attain, _SIDE_BY_SIDE)
+    worth = offered.worth_replaying()
+    search = trials.search(worth, demand.requests)
+    answer = None if trials.over else _best(worth, search, trials, offered.costs)
+    searched = replays.count
+    runner_up = (
+        None if answer is None else _runner_up(answer, worth, trials, machines, offered.costs)
+    )
+    today = None if asked.today is None else known.index(asked.today)
+    if today is not None:
+        trials.documents([(today, as_it_is)])
+    documents = [trials.known(one) for one in range(len(known))]
+    sure = Sure()
+    if answer is not None and not trials.over:
+        found = documents[answer]
+        assert found is not None
+        seeds = range(base.seed + 1, base.seed + asked.draws)  # type: ignore[operator]
+        sure = how_sure(answer, found, documents, trials, machines, seeds)
+    why = _reasons(worth, search, offered, trials, answer)
+    rows = [
+        Row(
+            candidate,
+            offered.costs[candidate],
+            document,
+            None if document is None else trials.serves(document),
+            "" if document is not None else why.get(place, ""),
+        )
+        for place, (candidate, document) in enumerate(zip(known, documents, strict=True))
+    ]
+    return Decision(
+        *(trace, offered.paged, offered.settings, base, offered.curves, demand, prices),
+        *(asked.attain, rows, offered.refused, answer, runner_up, today, sure),
+        *(spread, searched, replays.count, replays.ended),
+    )
+
+
+def _best(
+    worth: Sequence[int], search: Search, trials: Trials, costs: Mapping[Candidate, float]
+) -> int | None:
+    """The cheapest that serves; of several at its cost, the one that keeps the limits of most."""
+    if search.answer is None:
+        return None
+    served = [worth[one] for one in sorted(search.served)]
+    cost = costs[trials.candidates[worth[search.answer]]]
+    equal = [one for one in served if costs[trials.candidates[one]] == cost]
+    return max(equal, key=lambda one: (trials.known(one) or {})["slo"]["attained_rate"])
+
+
+def _runner_up(
+    answer: int,
+    worth: Sequence[int],
+    trials: Trials,
+    machines: Machines,
+    costs: Mapping[Candidate, float],
+) -> int | None:
+    """The cheapest other one that was seen to serve. If there is none, the cheapest two that served
+    the beginning, or should serve, are replayed."""
+    known = trials.candidates
+    cost, odds = costs[known[answer]], machines.likely(known[answer])
+    others = [
+        one
+        for one in worth
+        if one != answer
+        and costs[known[one]] >= cost
+        and not machines.weaker(known[answer], known[one])
+    ]
+    if not any(trials.serves(trials.known(one)) for one in others):
+        likely = [
+            one for one in others if one in trials.promising or machines.likely(known[one]) >= odds
+        ]
+        trials.documents([(one, as_it_is) for one in likely[:_SECONDS]])
+    return next((one for one in others if trials.serves(trials.known(one))), None)
+
+
+class _Offered:
+    """The candidates, the cheapest first, and what is known of them without a replay."""
+
+    def __init__(self, base: ReplayOptions, asked: Asked, trace: Trace, prices: Prices) -> None:
+        hardware = list(asked.hardware or _priced(prices))
+        ranks = asked.tp or [tp for tp in _RANKS if tp <= asked.most_gpus]
+        splits = [
+            (tp, count)
+            for tp in ranks
+            for count in asked.replicas or range(1, max(1, asked.most_gpus // tp) + 1)
+        ]
+        none = Demand(0, 0, 0, 0.0, 0)
+        ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, ranks)
+        settings = self.settings
+        self.paged = trace.paged(settings.core.page_size)
+        speed = None if base.concurrency else base.speed or Fraction(1)
+        self.demand = demand = demand_of(trace, self.paged, speed)
+        page_bytes = settings.page_bytes[0] * settings.page_ranks
+        device = settings.core.device_pages[0]
+        self.curves: Curves | None = None
+        curve: Curve | None = None
+        hosts = asked.hosts or (0,)
+        if trace.identity:
+            each = page_bytes // self.paged.page_size
+            options = CurveOptions(device_pages=device, bytes_per_token=each)
+            self.curves = curves_of(trace, self.paged, options)
+            curve = self.curves.lru
+            if asked.hosts is None:
+                most = _HOST_OF_A_GPU * ranks_of_least
+                hosts = _hosts(curve, demand, page_bytes, device, most, bool(base.exclusive))
+        self.machines = Machines(base, trace, demand, curve)
+        stored = (False, True) if base.storage is not None else (False,)
+        found, self.refused = every(hardware, splits, hosts, stored, self.machines)
+        if asked.today is not None and asked.today not in found:
+            self.machines.settings(asked.today.hardware, asked.today.tp)
+            found.append(asked.today)
+        kept = base.storage_size or (0 if curve is None else curve.unique * page_bytes)
+        self.costs = {one: cost_of(one, prices, kept) for one in found}
+        # of several at one cost, the one that is likeliest to serve comes first
+        likely, costs = self.machines.likely, self.costs
+        self.candidates = sorted(found, key=lambda one: (costs[one], -likely(one), one.label))
+        self.same_as: dict[int, int] = {}
+
+    def worth_replaying(self) -> list[int]:
+        """All but those whose host memory adds no hits to a cheaper one that is the same
+        otherwise."""
+        known = self.candidates
+        groups: dict[Candidate, list[int]] = {}
+        for place, one in enumerate(known):
+            groups.setdefault(replace(one, host_bytes=0), []).append(place)
+        for places in groups.values():
+            ordered = sorted(places, key=lambda place: known[place].host_bytes)
+            for at, more in enumerate(ordered):
+                for less in ordered[:at]:
+                    if less not in self.same_as and self.machines.same_hits(
+                        known[less], known[more]
+                    ):
+                        self.same_as[more] = less
+                        break
+        return [place for place in range(len(known)) if place not in self.same_as]
+
+
+def _priced(prices: Prices) -> list[str]:
+    """The accelerators with a price of their own; with a price of any, those of the list."""
+    own = [name for name in prices.per_hour if name not in _NOT_HARDWARE]
+    return sorted(own or [one for one in LIST_PRICES.per_hour if one not in _NOT_HARDWARE])
+
+
+def _least(
+    machines: Machines, hardware: Sequence[str], ranks: Sequence[int]
+) -> tuple[int, Settings]:
+    """The machine with the least device memory that can serve the trace: its ranks and settings.
+    Raises CallerError if none can."""
+    found: list[tuple[int, int, str]] = []
+    refused: CallerError | None = None
+    for name in hardware:
+        for tp in ranks:
+            try:
+                found.append((machines.settings(name, tp).core.device_pages[0], tp, name))
+            except CallerError as error:
+                refused = error
+    if not found:
+        raise refused or CallerError("--tp: expected at least one number of ranks, found none")
+    _, tp, name = min(found)
+    return tp, machines.settings(name, tp)
+
+
+def _hosts(
+    curve: Curve, demand: Demand, page_bytes: int, device: int, most: int, exclusive: bool
+) -> tuple[int, ...]:
+    """None, and sizes of the ladder (see plan) up to what a server has for so many ranks."""
+    steps = plan.ladder(curve, demand.input_tokens, page_bytes, device, None, exclusive)
+    sizes = [size for size in steps.sizes if size <= most]
+    if steps.sizes and len(sizes) < _HOSTS:
+        sizes = sorted({*sizes, most // 4, most // 2, most})
+    return (0, *sizes[-_HOSTS:])
+
+
+def _reasons(
+    worth: Sequence[int],
+    search: Search,
+    offered: _Offered,
+    trials: Trials,
+    answer: int | None,
+) -> dict[int, str]:
+    """Why candidates were not replayed."""
+    known, found = offered.candidates, dict[int, str]()
+    for more, less in offered.same_as.items():
+        found[more] = f"hits what {known[less].label} hits"
+    for place, by in search.ruled_out.items():
+        one = worth[place]
+        why = trials.cannot(known[one])
+        found[one] = why if by == place else f"weaker than {known[worth[by]].label}"
+    for one in range(len(known)):
+        if answer is not None and one > answer:
+            found.setdefault(one, "costs more")
+    return found
+
+
+def _same(point: Point) -> Point:
+    return point
+
+
+def _whole(point: Point, document: Document) -> Document:
+    return document
