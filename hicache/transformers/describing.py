@@ -22,11 +22,12 @@ from hicache.core.components.base import ComponentSettings
 from hicache.core.config import Config
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .dtypes import DTYPES
 from .errors import UnsupportedModelError
 from .layers.base import FULL, STATE, WINDOW, LayerKind, Rows
 
 LAYERS = "hicache.transformers.layers"
+# Types of elements by the names of pools.
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PROBE_TOKENS = 4
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ORDER = (FULL, WINDOW, STATE)

@@ -17,8 +17,7 @@ from hicache.core.components.base import residency
 from hicache.core.types import Pages, Tier
 from hicache.memory.arena import Arena
 from hicache.memory.pools import Pool
-from hicache.transformers.describing import Described
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES, Described
 from hicache.transformers.passes import Passes
 
 from .subjects import Subject

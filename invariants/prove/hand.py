@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 import torch
 
@@ -41,11 +42,11 @@ from invariants.watch import Watch
 
 from .culprit import Culprit, Read, culprit
 from .memory import FreedPages, Memory
-from .model_tokens import model_tokens
 from .oracle import Verdict
 from .shelf import StoredShelf
 from .subjects import Subject
 
+_TOKEN, _POSITION = 31, 7  # primes to the vocabulary
 RULE = "LOGITS: A pass over cached pages gives the logits of a run without a cache."
 
 
@@ -324,3 +325,18 @@ class ModelHand(Hand):
     def close(self) -> None:
         self.memory.close()
         self.stored.close()
+
+
+def model_tokens(tokens: Sequence[int], namespace: str, vocabulary: int) -> list[int]:
+    """The tokens of a model for those of a tape.
+
+    A tape's prompts use few tokens, and many times the same one in a row. Here the model's token
+    also depends on the position and the namespace, so that pages that are not the same seldom look
+    alike. Equal prefixes of one namespace stay equal, and other tokens at a position stay other
+    ones.
+    """
+    start = crc32(namespace.encode()) if namespace else 0
+    return [
+        (token * _TOKEN + position * _POSITION + start) % vocabulary
+        for position, token in enumerate(tokens)
+    ]

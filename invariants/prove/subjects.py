@@ -14,8 +14,7 @@ import torch
 from hicache.core.components import swa
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.transformers.describing import Described, describe
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES, Described, describe
 from invariants.fuzz.executors import ModelSettings
 
 from .families import base as families

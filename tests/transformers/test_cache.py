@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from hicache.transformers import PrefixCache
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES
 from hicache.transformers.engine import Engine
 from hicache.transformers.live import LiveCache
 from invariants.prove.families import base, llama

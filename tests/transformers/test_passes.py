@@ -9,8 +9,7 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 import torch
 
 from hicache.core.types import Tier
-from hicache.transformers.describing import describe
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES, describe
 from hicache.transformers.layers.base import WINDOW
 from hicache.transformers.rows import PagedRows
 from invariants.prove.families import base, gemma3

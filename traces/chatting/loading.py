@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from hicache.core.errors import CallerError
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES
 
 _WEIGHTS = "*.safetensors"
 

@@ -21,8 +21,7 @@ from invariants.fuzz.ops.base import Operation, check, load
 from invariants.fuzz.play import Failure, Outcome, replay
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.export import file_name, pytest_file
-from invariants.fuzz.tapes.spoken import spoken
-from invariants.fuzz.tapes.tape import Tape
+from invariants.fuzz.tapes.tape import Tape, spoken
 
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape

@@ -18,7 +18,7 @@ from invariants.books.story import brief
 from invariants.explain import explain
 from invariants.explain.explain import Place
 from invariants.explain.recorder import Account, Step
-from invariants.fuzz.tapes.spoken import spoken
+from invariants.fuzz.tapes.tape import spoken
 from invariants.source_lines import ROOT, SourceLine
 
 from ..outside import entries

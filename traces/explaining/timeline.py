@@ -39,7 +39,7 @@ from invariants.explain.explain import decisive, named, title
 from invariants.explain.instruments import Change
 from invariants.explain.instruments import named as pages_of
 from invariants.explain.recorder import Account, Step
-from invariants.fuzz.tapes.spoken import spoken
+from invariants.fuzz.tapes.tape import spoken
 
 from .trace_events import (
     ADMITTED,

@@ -334,3 +334,15 @@ def _entry(row: dict[str, Any], name: str, number: int) -> Entry:
 
 def _acts(acts: Iterable[list[Any]]) -> tuple[Act, ...]:
     return tuple(Act(*act) for act in acts)
+
+
+def spoken(entry: Entry) -> str:
+    """Returns the operation, its arguments, and its unusual gaps, polls and replies."""
+    words = [entry.op, *(f"{name}={value}" for name, value in entry.args.items())]
+    words += [f"gap={entry.gap}"] * (entry.gap != 1) + ["no poll"] * (not entry.poll)
+    words += ["replies: " + "; ".join(_spoken_act(act) for act in entry.acts)] * bool(entry.acts)
+    return " ".join(words)
+
+
+def _spoken_act(act: Act) -> str:
+    return f"after {act.delay}{f', {act.fault}' if act.fault else ''}"

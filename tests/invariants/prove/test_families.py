@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hicache import registry
-from hicache.transformers.dtypes import DTYPES
+from hicache.transformers.describing import DTYPES
 from invariants.prove import cold
 from invariants.prove.families import base
 
