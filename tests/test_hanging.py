@@ -59,7 +59,7 @@ def run(folder: Path, test: str, *more: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_test_that_computes_without_end_fails(tmp_path: Path) -> None:
     done = run(tmp_path, BUSY, "-p", "tests.conftest")
     assert done.returncode == 1
@@ -67,7 +67,7 @@ def test_a_test_that_computes_without_end_fails(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_hanging_test_fails_with_its_name_and_its_stack(tmp_path: Path) -> None:
     done = run(tmp_path, HANGING, "-n", "1", "-o", "faulthandler_timeout=2")
     assert done.returncode == 1

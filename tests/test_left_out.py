@@ -50,6 +50,7 @@ def suite(folder: Path, *words: str, **environment: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", [(), ("-n", "2")])
 def test_what_was_left_out_is_named_before_the_last_line(
     words: tuple[str, ...], tmp_path: Path
@@ -73,6 +74,7 @@ def test_nothing_left_out_is_said_too(tmp_path: Path) -> None:
     assert suite(tmp_path).stdout.splitlines()[-2] == "Nothing was left out."
 
 
+@pytest.mark.one_in(4)
 def test_a_commit_runs_a_part_of_the_tests_that_are_one_in_so_many(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"

@@ -58,7 +58,7 @@ def test_every_page_linked_by_the_readme_exists() -> None:
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_model_of_the_readme_skips_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +78,7 @@ def test_the_counts_of_the_readme_are_those_of_the_code() -> None:
     assert f"plants {bugs} bugs" in README
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_report_in_the_docs_is_the_one_of_the_built_in_workload(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_trace_that_is_read_once(
     record(f"{named}: a request of the last {ends}00,000", each, "<= 1.2 times")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_large_tree(record: Record) -> None:
     command = [sys.executable, "-m", "tests.bench.growing_tree", *NODES]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout

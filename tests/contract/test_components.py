@@ -265,7 +265,7 @@ def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level)
         Content(core.view.config)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("command", ["replay", "fuzz", "inspect"])
 def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def component(:\n")

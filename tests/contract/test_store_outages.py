@@ -52,7 +52,7 @@ def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> list[
     return statuses
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
     """Calls end while the server stands still, and its late answers touch nobody's memory."""
@@ -75,7 +75,7 @@ def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
             assert patient.write(keys, values) == [Status.DONE] * 6
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path: Path) -> None:
     keys = keys_of("killed", 64)
@@ -93,7 +93,7 @@ def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path
         eventually(lambda: check(store, keys, values) == [Status.DONE] * 64)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_the_client_that_holds_the_values_dies(tmp_path: Path) -> None:
     """Mooncake's master goes on to promise its values for some seconds."""
     keys = keys_of("owner", 16)
@@ -168,7 +168,7 @@ def refusing(port: int) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("scheme", "at_once"), [("redis", 1), ("s3", 16)])
 @pytest.mark.parametrize("kind", ["lookup", "read", "write", "delete"])
 def test_an_outage_costs_a_batch_one_round_of_requests(

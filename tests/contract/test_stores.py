@@ -38,7 +38,7 @@ def test_every_backend_says_what_it_is() -> None:
         assert registry.summary(BACKENDS, name)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     memory = memoryview(bytearray(drawn(0, MIB)))
     store.register([memory])
@@ -97,7 +97,7 @@ def test_missing_values_and_wrong_lengths_leave_the_others_alone(store: Storage)
     assert store.lookup(keys) == [False] * 5
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_big_batches_and_big_values(store: Storage) -> None:
     keys = keys_of("many", 100)
     values = [value_of(drawn(number, 3000 + number), 64) for number in range(100)]
@@ -162,7 +162,7 @@ def test_a_flipped_byte_is_never_served(store: Storage) -> None:
     assert store.lookup(keys) == [False] * 6
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_mooncake_reads_into_registered_memory_itself(tmp_path: Path) -> None:
     with started("mooncake", tmp_path) as rig:
         direct = replace(rig, address=rig.address + "&reads=direct")
@@ -202,7 +202,7 @@ def test_threads_at_a_time(store: Storage) -> None:
     assert not wrong
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("scheme", [name for name in NAMES if name != "s3"])
 def test_a_full_store_says_so_or_evicts(scheme: str, tmp_path: Path) -> None:
     """What was evicted after a lookup is missing when it is read. moto, the S3 server of these

@@ -68,7 +68,7 @@ def test_one_sequence_in_six_runs_on_a_device_with_copies_to_make() -> None:
     assert fixed == {REPLIES}
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
     seen: Counter[str] = Counter()
     for seed in range(30):
@@ -81,7 +81,7 @@ def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
     assert seen["a poll saw nothing though something was done"] > 50
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
     weights = tuple((op, 60 if op == "revisit" else weight) for op, weight in WEIGHTS.items())

@@ -301,7 +301,7 @@ def test_a_bug_that_a_contract_sees_needs_no_sequence() -> None:
     assert judging.hunt(bug, (), ()).by == "contract REFUSALS"
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.usefixtures("counted")
 def test_what_a_survivor_does(tapes: list[Tape]) -> None:
     same = bug_of("hicache.core.backup", "begin_backup", "wrong-order")
@@ -313,7 +313,7 @@ def test_what_a_survivor_does(tapes: list[Tape]) -> None:
     assert found.differs >= found.beside_pages > 0
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.usefixtures("counted")
 def test_other_pages_alone_are_told_apart_from_other_decisions(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.ledger", "Pool.__init__", "off-by-one")
@@ -340,7 +340,7 @@ def test_a_failure_that_comes_without_the_bug_does_not_count(
     assert (found.killed, found.not_counted) == (False, 3)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_recorded_decisions_judge_nothing(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.backup", "begin_backup", "wrong-order")
     wrong = [decisions.noted(one, decisions="other") for one in tapes]

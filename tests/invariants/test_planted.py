@@ -96,7 +96,7 @@ def test_every_check_has_a_planted_fault() -> None:
     assert sorted(FAULTS) == check_names()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", check_names())
 def test_a_planted_fault_is_found_by_its_check(name: str) -> None:
     check = load_check(name)
@@ -139,7 +139,7 @@ def test_the_books_derive_each_component_as_the_core_does() -> None:
             assert found == (one.name, one.positional, one.window_pages, one.interval, one.slots)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_the_share_of_garbage_is_counted_by_brute_force() -> None:
     seen = 0
     for seed in range(12):

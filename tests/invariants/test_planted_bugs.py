@@ -70,7 +70,7 @@ def test_titles_differ() -> None:
     assert len({*titles}) == len(titles)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_planted_bugs_are_removed_after_their_blocks() -> None:
     base.names()
     before = list(bindings())
@@ -111,7 +111,7 @@ def test_an_unknown_name_is_refused_in_one_line() -> None:
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_without_a_bug_the_same_sequences_are_clean_and_a_hunt_repeats() -> None:
     name = "load-source-is-not-locked"
     one, two = (kill.hunt(name, range(4)) for _ in range(2))

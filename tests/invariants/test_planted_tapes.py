@@ -26,7 +26,7 @@ def test_every_bug_has_a_tape_and_every_tape_a_bug() -> None:
     assert sorted(path.stem for path in STORED.iterdir()) == BUGS
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_tape_fails_with_its_bug_and_passes_without(name: str) -> None:
     tape = tapes.read(path_of(name))

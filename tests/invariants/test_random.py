@@ -63,7 +63,7 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
     return replace(draw_swarm(seed, WEIGHTS, names, policy), faults=(("fail", fail),))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("names", SETS)
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
@@ -91,7 +91,7 @@ def test_the_seeds_cover_page_and_window_sizes() -> None:
     assert any(window < 1 for window in pages), "a page larger than the window"
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_the_random_caller_reaches_the_states_that_matter() -> None:
     seen = dict.fromkeys(WANTED, 0)
     for seed in range(48):
@@ -122,7 +122,7 @@ def test_sampled_checks_find_a_leak() -> None:
         life.watch.audit(life.core.view)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_two_processes_with_other_hash_seeds_decide_the_same() -> None:
     code = "from tests.invariants.test_random import print_digest; print_digest(seed=5)"
     one, other = (

@@ -58,7 +58,7 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape
     return Tape(CONFIG, (arrive, admit, *then), ranks=ranks)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(4):
@@ -324,7 +324,7 @@ def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
         assert found.tape.ranks == least
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_bug_of_ranks_shrinks_and_its_test_names_the_ranks() -> None:
     name = "ranks-do-not-agree-on-success"
     hunt = kill.hunt(name, range(3, 10))

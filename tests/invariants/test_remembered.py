@@ -77,7 +77,7 @@ def hunted(bug: Bug) -> None:
         judging._failure(play, judging.unguarded)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_no_keeper_runs_code_that_may_have_a_bug() -> None:
     [bug] = draw(1, 1)
     hunted(bug)  # loads what is loaded when it is first used, with its keepers
@@ -118,7 +118,7 @@ def _held(name: str, value: Any, module: str) -> Iterator[tuple[str, int]]:
             yield from _held(f"{name} default {place}", default, module)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_hunt_leaves_modules_and_classes_as_they_were() -> None:
     bugs = list(draw(2, 3))
     hunted(bugs[0])  # loads what is loaded when it is first used

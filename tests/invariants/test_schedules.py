@@ -96,7 +96,7 @@ def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
     assert again.failure is None, again.failure
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_order_of_a_small_tape_is_tried_once() -> None:
     seen = set()
     for outcome in islice(exhaustive.orders(_small(), OPS), 400):
@@ -127,7 +127,7 @@ def test_every_action_of_a_tape_can_fail() -> None:
     ]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("name", "device", "expected"),
     [
@@ -156,7 +156,7 @@ def test_every_allocation_of_a_tape_can_be_refused(
     assert [at for at, count in zip(tried, found, strict=True) if count] == expected
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", [4, 5])
 def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
     """Seed 4 has replies, seed 5 a device."""
@@ -243,7 +243,7 @@ def test_chunks_of_prefill_change_neither_hits_nor_the_tree(
     assert served(prompts, chunk, page) == at_once
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_long_path_that_is_written_back_takes_as_many_rounds_as_it_has_nodes() -> None:
     room = 240
     hand = Hand(configured(1, (room,), (room,), write_policy="write_back"))

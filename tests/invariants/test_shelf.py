@@ -154,7 +154,7 @@ def with_storage(first: int, count: int) -> list[tuple[int, Any]]:
     return found
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_most_sequences_with_a_storage_fetch_from_it_and_the_core_agrees() -> None:
     fetching = 0
     for seed, swarm in with_storage(60_000, 16):

@@ -279,7 +279,7 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
     return max(free, key=lambda node: cache.rank(node, kind), default=None)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [

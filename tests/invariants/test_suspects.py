@@ -97,7 +97,7 @@ def test_words_lead_to_the_function_that_they_describe() -> None:
     assert all(0 <= value <= 1 for value in fit.values())
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_the_functions_that_decide_a_field_are_found_in_the_source() -> None:
     worth = deciders("Prefill", ["states"])
     assert worth[first_of(tables.state_slots)] == 1.0
@@ -108,6 +108,7 @@ def test_the_functions_that_decide_a_field_are_found_in_the_source() -> None:
 # -- the first difference
 
 
+@pytest.mark.one_in(4)
 def test_the_sound_core_does_not_differ() -> None:
     for seed in (*range(6), 16, 33):  # the last two have a storage
         swarm = draw_swarm(seed, weights_of(OPS))
@@ -116,7 +117,7 @@ def test_the_sound_core_does_not_differ() -> None:
         assert comparison.first is None
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("bug", "words"),
     [
@@ -144,6 +145,7 @@ def test_a_tape_that_does_not_fail_has_nothing_to_look_at() -> None:
     assert where_to_look(recorded(PLAIN, OPS), OPS) == []
 
 
+@pytest.mark.one_in(4)
 def test_other_sequences_have_failing_events_of_their_own() -> None:
     bug = "backup-starts-one-use-early"
     tape = kill.hunt(bug, range(1, 40)).tape
@@ -156,6 +158,7 @@ def test_other_sequences_have_failing_events_of_their_own() -> None:
     assert all(guilty in one.lines for one in others.failing)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "bug", ["mamba-state-is-used-in-place", "donated-slot-stays-with-its-request"]
 )

@@ -115,7 +115,7 @@ def recording_of(lines: list[str]) -> Recording:
     return parse("t.recording", [line.encode() for line in lines])
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

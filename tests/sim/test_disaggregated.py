@@ -35,7 +35,7 @@ def alone(count: int, gap_ns: int, tokens: int = 22, outputs: int = 5) -> Prompt
     return Prompts(jobs, [[1000 * index + n for n in range(tokens)] for index in range(count)])
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 10**6),

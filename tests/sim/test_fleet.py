@@ -61,7 +61,7 @@ def _without_followers(jobs: Sequence[Job]) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 10**6),

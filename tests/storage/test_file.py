@@ -282,7 +282,7 @@ def test_a_write_that_the_system_refuses_leaves_nothing(
     assert put(store, "a", "b") == [Status.DONE] * 2
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_an_index_that_fails_is_a_failure_and_not_an_error(store: FileStore, folder: Path) -> None:
     put(store, "a")
     holder = sqlite3.connect(folder / "index.sqlite", isolation_level=None)

@@ -94,7 +94,7 @@ DAMAGES: dict[str, Damages] = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_no_more_values_are_lost_than_lines_are_damaged(tmp_path: Path, kind: str) -> None:
     had = filled(tmp_path)

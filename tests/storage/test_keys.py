@@ -146,7 +146,7 @@ CONTEXTS = st.builds(
 PARTS = st.tuples(CONTEXTS, POOLS, SHARDS, st.binary(min_size=32, max_size=32))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @given(PARTS, PARTS)
 def test_keys_are_injective(one: tuple[Context, str, str, bytes], two: object) -> None:
     assert isinstance(two, tuple)

@@ -71,7 +71,7 @@ def chat(*words: str) -> list[str]:
     return ["chat", *words, "--max-new-tokens", "6"]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_second_start_is_warm_from_disk(folder: str, tmp_path: Path, capsys: Capsys) -> None:
     assert main(chat(folder, "--once", QUESTION)) == 0
     first = capsys.readouterr()

@@ -48,7 +48,7 @@ def run(tmp_path: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_every_model_pool_layout_backend_dtype_and_direction_is_tried(
     tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -44,7 +44,7 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
     )
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @settings(max_examples=60, deadline=None)
 @given(random_traces(), st.sampled_from([0, 5, 1 << 10]), st.sampled_from([128, 512]))
 def test_lru_equals_a_plain_replay_at_every_capacity(
@@ -150,7 +150,7 @@ def test_the_plain_policies_are_those_that_are_replayed() -> None:
     assert sorted(plain_policies.PLAIN) == registry.stems(replay.POLICIES)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("policy", sorted(plain_policies.PLAIN))
 @settings(max_examples=30, deadline=None)
 @given(records=random_traces())
@@ -184,7 +184,7 @@ def test_the_optimum_equals_brute_force(data: st.DataObject) -> None:
         assert optimum.at(capacity).tokens == best * 512
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @FEW
 @given(random_traces(), st.sampled_from([128, 512]))
 def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page_size: int) -> None:

@@ -55,7 +55,7 @@ def trace() -> Trace:
     return open_trace(str(conversation()))
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_conversation_trace_has_the_published_figures(trace: Trace) -> None:
     options = CurveOptions(
         policies=("fifo", "optimum", "bound"), capacities=tuple(GOLDEN), semantics=NAME

@@ -59,7 +59,7 @@ def told(*options: str) -> dict[str, Any]:
 # -- the story
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_story_leads_from_the_check_to_the_source_line(failing: str, capsys: Capsys) -> None:
     assert main(["explain", failing]) == 11
     said = capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_a_clean_tape_is_reported_as_clean(failing: str, capsys: Capsys) -> None
     assert "What became of request 4" in capsys.readouterr().out
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> None:
     def about(*options: str) -> list[str]:
         return [one["about"] for one in told(failing, *options)["stories"]]
@@ -109,7 +109,7 @@ def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> 
     assert any("Arrived" in row["what"] for row in one["story"])
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_leak_is_explained_by_the_missing_pages() -> None:
     """Found only at the end, when everything is evicted: no check named anybody."""
     with planted("duplicate-pages-leak"):
@@ -183,7 +183,7 @@ BUGS = (
 )
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("bug", "file"), BUGS)
 def test_the_shown_places_contain_the_planted_lines(bug: str, file: str) -> None:
     with planted(bug):
@@ -253,7 +253,7 @@ BAD: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD.keys())
 def test_a_bad_option_is_one_line(
     options: list[str], words: str, failing: str, capsys: Capsys

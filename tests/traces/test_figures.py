@@ -30,7 +30,7 @@ def paged() -> Paged:
     return open_trace(str(conversation())).paged(512)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("capacity", LRU)
 def test_conversation_lru(paged: Paged, capacity: int) -> None:
     account, _, _ = replay_hits(paged, capacity)
@@ -39,7 +39,7 @@ def test_conversation_lru(paged: Paged, capacity: int) -> None:
     assert steady.device == LRU[capacity]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_conversation_two_tiers(paged: Paged) -> None:
     account, _, _ = replay_hits(paged, 2_818, host=22_550)
     steady = account.steady()

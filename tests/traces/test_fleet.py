@@ -113,7 +113,7 @@ def test_one_replica_behind_a_router_is_the_plain_replay(
         assert found["fleet"]["replicas"][0]["digest"] == plain["digest"]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 @pytest.mark.parametrize("router", ["round-robin", "prefix-aware", "least-loaded"])
@@ -183,7 +183,7 @@ def test_why_says_that_another_replica_has_it(turns: str, capsys: Capsys) -> Non
     assert "The router sent it to replica 1 of 4; it decoded on replica " in told
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_one_storage_serves_all_replicas(turns: str, tmp_path: Path, mode: str) -> None:
     """What one replica stored, another one fetches."""

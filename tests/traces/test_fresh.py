@@ -40,7 +40,7 @@ def run(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text())
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.usefixtures("quick")
 def test_a_set_runs_through_in_workers(tmp_path: Path, bugs: list[Bug], capsys: Capsys) -> None:
     code, found = run(tmp_path, "--fresh", "3", "--seed", "1", "--jobs", "2")

@@ -83,7 +83,7 @@ def test_a_clean_run_prints_a_summary_and_leaves_no_folder(capsys: Capsys) -> No
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "6", *options)
@@ -276,7 +276,7 @@ def test_the_first_different_event_is_named() -> None:
 # -- executors
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_run_on_several_processes_ends_without_noise(tmp_path: Path) -> None:
     """A pool whose thread ends while the interpreter exits printed an OSError. The pause makes the
     two meet every time."""
@@ -378,7 +378,7 @@ KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
 OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -390,7 +390,7 @@ def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     assert "should have reached these states, but did not: Retracted\n" in capsys.readouterr().out
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     "words",
     [

@@ -74,7 +74,7 @@ def test_a_device_with_real_bytes_changes_no_decision() -> None:
     assert simulated.hand.now == cpu.hand.now
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(monkeypatch: Patch) -> None:
     """Bytes on the simulated link are those of its copies that did not fail."""
     made: Counter[Direction] = Counter()
@@ -114,7 +114,7 @@ def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
     return wrong
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
     assert main(["fuzz", "--replay", tape]) == 0
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: Patch) -> None:
     """The copies are right; another page is written by each of them."""
     copy = Arena.copy
@@ -226,7 +226,7 @@ def otherwise_by_page(said: Callable[..., tuple[int, ...]]) -> Callable[..., tup
     return other
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -47,7 +47,7 @@ def shown(path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_point_is_what_a_replay_with_that_size_measures(
     jobs: str, turns: str, tmp_path: Path, capsys: Capsys
@@ -274,7 +274,7 @@ def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
     assert "With every size" in sentence(slow, replace(slow, host_bytes=10**9), turns=turns)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
     tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -72,6 +72,7 @@ NATIVE: dict[str, Callable[[str], list[Any]]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_traces(bad: str, capsys: Capsys) -> None:
     seen = set()
@@ -108,6 +109,7 @@ def test_models(bad: str, capsys: Capsys) -> None:
     assert ran(capsys, "models", "model.json") == 2
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_profiles(bad: str, capsys: Capsys) -> None:
     curve = [[1, 1], [2, 2]]
@@ -135,6 +137,7 @@ def test_profiles(bad: str, capsys: Capsys) -> None:
             assert ran(capsys, *command) in (0, 2)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_tapes(bad: str, capsys: Capsys) -> None:
     head, *entries_ = tapes.dumps(Work(5, ("full", "mamba"), plant=BUG).drawn(16)).splitlines()
@@ -162,6 +165,7 @@ def test_tapes(bad: str, capsys: Capsys) -> None:
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
+@pytest.mark.one_in(4)
 def test_names_of_files(capsys: Capsys) -> None:
     write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
     for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):

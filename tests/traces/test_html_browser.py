@@ -135,7 +135,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("theme", "flags"),
     [("light", ()), ("dark", ("--blink-settings=preferredColorScheme=0",))],

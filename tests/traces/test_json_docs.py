@@ -113,7 +113,7 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_replay(folder: Path) -> None:
     turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
@@ -212,7 +212,7 @@ def test_reports_and_comparisons(folder: Path) -> None:
     compare("hicache compare", [compared, weaker])
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_sweep_and_size(folder: Path) -> None:
     turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
     small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
@@ -240,7 +240,7 @@ def test_models(capsys: Capsys) -> None:
     compare("hicache models", [json.loads(capsys.readouterr().out)])
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_fuzz_shrink_and_explain(folder: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(folder)
     # fresh processes have tests of their own
@@ -267,7 +267,7 @@ def test_mutants() -> None:
     compare("hicache mutants", [json.loads(json.dumps(document))])
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_drawn_bugs(folder: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
     monkeypatch.setattr(fresh_work.judging, "seeds", lambda *_: iter(range(3)))

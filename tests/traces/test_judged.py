@@ -24,7 +24,7 @@ BUILT_IN = ["replay", "--limit", "45", "--device-tokens", "8000", "--check", "ev
 HYBRID = [*BUILT_IN, "--components", "full,swa,mamba", "--swa-window", "1024"]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     "options",
     [
@@ -84,7 +84,7 @@ def _copies_counted_once(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Tally, "on_outcomes", uncounted)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("spoil", "figure"),
     [
@@ -106,7 +106,7 @@ def test_a_wrong_account_ends_the_replay(
     assert "Latency" not in out
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_nothing_is_written_where_the_accounts_are_wrong(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:

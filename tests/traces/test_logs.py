@@ -188,6 +188,7 @@ OPTIONS = st.builds(
 )
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", WRITERS)
 @DRAWN
 @given(rows=logs(), options=OPTIONS, unit=st.sampled_from([*UNITS]))

@@ -213,7 +213,7 @@ def test_an_entry_point_is_loaded_when_it_is_named(mine: str, monkeypatch: Patch
     assert entries.source_of(registry.EVICTION_POLICIES, "lru") is None
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
     mine: str, capsys: Capsys
 ) -> None:
@@ -238,7 +238,7 @@ def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
         assert "found 'mine'; for your own: --eviction path.py:Name" in said
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_failing_tape_prints_its_replay_command(mine: str, capsys: Capsys) -> None:
     own = ["--eviction", f"{mine}:Mine"]
     hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]

@@ -34,7 +34,7 @@ BUG = "empty-slot-sentinel-is-freed"
 HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_the_bug_is_planted_for_the_whole_run_only(jobs: str, capsys: Capsys) -> None:
     code = main([*HUNT, "--jobs", jobs, "--plant", BUG, "--json", "out.json"])
@@ -56,7 +56,7 @@ def test_the_bug_is_planted_for_the_whole_run_only(jobs: str, capsys: Capsys) ->
         assert main([*HUNT, "--jobs", "1"]) == 0
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_printed_next_commands_run(capsys: Capsys) -> None:
     main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
     first = json.loads(Path("out.json").read_text())["failures"][0]
@@ -166,7 +166,7 @@ def hash_seed_of_worker(seed: int) -> Result:
     return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
@@ -209,7 +209,7 @@ def test_the_other_process_has_another_hash_seed_which_changes(monkeypatch: Patc
     assert seeds == ["12", "13", "0", "1", "2"]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_an_order_that_comes_from_hashing_is_found_and_repeated(
     capsys: Capsys, monkeypatch: Patch
 ) -> None:

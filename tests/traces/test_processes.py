@@ -39,7 +39,7 @@ def test_a_job_is_alone_in_its_process() -> None:
     assert len({*found, os.getpid()}) == 4
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_processes_that_miss_the_signal_to_end_are_ended() -> None:
     """SIGTERM does not reach them, as when it is sent before Python has begun in them."""
     code = """

@@ -40,7 +40,7 @@ def prove(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_families_are_proved_and_a_wrong_definition_is_found(
     tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -75,7 +75,7 @@ def jumping(patch: Patch, every: int) -> None:
     patch.setattr(Oracle, "judge", jumped)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
 def test_a_family_that_jumps_often_is_not_judged(
     every: int, code: int, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
@@ -145,7 +145,7 @@ def test_without_the_extra_it_is_named(monkeypatch: Patch, capsys: Capsys, tmp_p
 PLANTED = ("prove", "--planted", "--requests", "10", "--jobs", "1", "--plant")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_wrong_definition_and_a_bug_of_the_core(tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     more = ("--family", "gpt-oss", "--json", str(out))

@@ -43,7 +43,7 @@ def failing(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_shrink_exports_a_test_that_fails(failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     small, folder, out = tmp_path / "small.jsonl", tmp_path / "new" / "regress", tmp_path / "o.json"
     wanted = ["-o", str(small), "--export", str(folder), "--json", str(out), "--plant", BUG]
@@ -135,7 +135,7 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 }
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_a_bad_option_is_one_line(name: str, failing: Path, tmp_path: Path, capsys: Capsys) -> None:
     make, expected = BAD_OPTIONS[name]

@@ -67,7 +67,7 @@ def is_gone(group: int) -> bool:
     return not lives(group)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],
@@ -92,7 +92,7 @@ def test_an_interrupted_hunt_keeps_its_findings(
         assert is_gone(process.pid)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with hunting(tmp_path, 2) as process:
         process.kill()
@@ -157,7 +157,7 @@ sys.exit(main(["shrink", "tape.jsonl", "-o", "small.jsonl", "--json", "o.json", 
 """
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("number", "during", "entries"),
     [(signal.SIGTERM, "search", 4), (signal.SIGINT, "search", 4), (signal.SIGTERM, "check", 3)],

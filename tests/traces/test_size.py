@@ -148,7 +148,7 @@ def test_a_load_that_fails_below_one_that_is_served_is_the_limit() -> None:
 # -- studies
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
     words = [trace, *SMALL, "--slo", "ttft=1s,tpot=50ms", "--jobs", "1", "--points", "p.jsonl"]
     found = size(*words, "-o", "r.html")
@@ -176,7 +176,7 @@ def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
     assert found["title"] in page
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_study_goes_on_where_it_ended(trace: str, monkeypatch: Patch, capsys: Capsys) -> None:
     plain = work.PointWork.__call__
 
@@ -222,7 +222,7 @@ def test_slower_passes_are_the_same_requests_at_a_higher_load(trace: str) -> Non
     assert slow.options.speed == 1
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: Path) -> None:
     records = [mooncake([n * 9 + k for k in range(9)], timestamp=20 * n) for n in range(60)]
     path = str(write(tmp_path / "busy.jsonl", *records))
@@ -236,7 +236,7 @@ def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: P
     assert min(variant["config"]["speed"] for variant in given["variants"]) == 1
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_storage_is_behind_small_sizes(trace: str) -> None:
     stored = ["--storage", "sim:read=6GB/s,write=3GB/s", "--host-bytes", "0,1GB,2GB"]
     quick = ["--jobs", "1", "--draws", "1", "--speed", "1"]
@@ -266,7 +266,7 @@ def test_what_cannot_be_costs_no_replay(
     assert error.count("\n") == 1
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
     tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -338,7 +338,7 @@ def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
     assert none.largest == 0
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
     words = [trace, *SMALL, "--host-bytes", "0,8GB", "--jobs", "1", "--points", "p.jsonl"]
     found = size(*words, "--sample", "0.5", "--speed", "1", "--draws", "1")
@@ -352,7 +352,7 @@ def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
     assert {one["config"]["speed"] for one in points} >= {2.0}
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_sampled_pool_has_a_page_and_no_size_is_below_one(trace: str) -> None:
     large = ["--model", "llama-3.1-70b", "--tp", "8", "--page-size", "512", "--limit", "12"]
     found = size(trace, *large, "--sample", "0.25", "--jobs", "1", "--draws", "1")
@@ -377,7 +377,7 @@ def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
     assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("link", "faster"), [("0.5x", "1x"), ("2x", "4x"), ("4GB/s", "8")])
 def test_the_link_that_was_given_is_the_one_that_is_judged(
     trace: str, link: str, faster: str

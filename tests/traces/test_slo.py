@@ -106,7 +106,7 @@ def test_limits_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> N
     assert "expected" in said[-1]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_host_says_what_each_size_does_to_goodput(tmp_path: Path, capsys: Capsys) -> None:
     """As a replay with that size says it."""
     records = [mooncake([n % 5, 10 + n], 900, timestamp=30 * n) for n in range(40)]

@@ -170,7 +170,7 @@ def test_sessions_without_pauses_have_no_length_to_be_spaced_over() -> None:
     assert loaded(options, trace) is trace
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("given", [[], ["--no-spread"]])
 @pytest.mark.parametrize("command", ["replay", "sweep", "size"])
 def test_the_terminal_says_how_sessions_begin(

@@ -110,7 +110,7 @@ def replayed(tmp_path: Path, trace: str, *options: str) -> tuple[dict[str, Any],
     return json.loads(out.read_text()), [json.loads(one) for one in rows.read_text().splitlines()]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 @pytest.mark.parametrize("components", ["full", "full,swa,mamba"])
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def generated(folder: Path, name: str, options: str) -> str:
     return path
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 @pytest.mark.parametrize("host", ["0", "2"])
 def test_the_figures_are_those_of_a_trace_that_is_held(
@@ -130,7 +130,7 @@ def memory(requests: int, mode: str) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_memory_does_not_grow_with_the_requests(monkeypatch: Patch, mode: str) -> None:
     """1,500 more requests would take 54 kB as columns, and 300 kB as results."""

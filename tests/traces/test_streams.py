@@ -58,7 +58,7 @@ def ran(words: Iterable[str], shell: str) -> tuple[str, str]:
 GONE = "true; echo ${PIPESTATUS[0]}"
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     "shell",
     [
@@ -79,7 +79,7 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("command", ["inspect", "replay"])
 def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> None:
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
@@ -88,7 +88,7 @@ def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> Non
     assert json.loads(Path("out.json").read_text())
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_reader_who_left_early_does_not_cost_what_a_device_measured() -> None:
     short = ("--pages", "8", "--repeats", "3")
     write(Path("trace.jsonl"), *(mooncake([1, 2], 600) for _ in range(3)))
@@ -101,21 +101,21 @@ def test_a_reader_who_left_early_does_not_cost_what_a_device_measured() -> None:
     assert json.loads(Path("out.json").read_text())["profile"]["path"] == "cpu.json"
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
     for words in ((*HUNT, "--json", "-"), ("explain", failing, "--json", "-")):
         assert ran(words, f"hicache 2>/dev/null | {GONE}") == ("11\n", "")
     assert ran(("mutants", "--list"), f"hicache | {GONE}") == ("0\n", "")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
 def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
     assert ran(("explain", "gone.jsonl"), shell) == ("2\n", "")
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
@@ -123,7 +123,7 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     assert "no space left to write the report: No space left on device; free some" in err
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")

@@ -92,7 +92,7 @@ def test_the_table_has_values_as_they_were_typed(turns: str, capsys: Capsys) -> 
         assert {(size, kind) for size in ("1GB", "2500MB") for kind in ("bf16", "fp8")} <= rows
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
     assert digests(sweep(turns, *GRID)) == digests(sweep(turns, *GRID, jobs=2))
 
@@ -310,7 +310,7 @@ def test_a_point_that_fails_is_told_after_those_that_are_done(
     assert len(keys()) == 1
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_lost_worker_is_named_with_its_point(turns: str) -> None:
     Path("program.py").write_text(
         f"""

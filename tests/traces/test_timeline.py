@@ -135,7 +135,7 @@ def test_every_slice_ends_and_is_visible(account: Account) -> None:
     assert {one.args.get("open", False) for one in slices} <= {True, False}
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_command_writes_the_timeline(
     failed: Account, tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -167,7 +167,7 @@ def test_different_copies_are_refused(profile: Path) -> None:
         compare(real.timings, [predicted[0]._replace(bytes=1), *predicted[1:]], found)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys) -> None:
     recording, out = tmp_path / "run.recording", tmp_path / "out.json"
     given = [
@@ -292,7 +292,7 @@ def test_with_all_waits_device_and_simulator_are_clean(recording: Recording) -> 
     assert found.digest == recording.digest
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE])
 def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
     recording: Recording, stream: str
@@ -346,6 +346,7 @@ def kept(profile: Path, served: Path, tmp_path_factory: pytest.TempPathFactory) 
     return path
 
 
+@pytest.mark.one_in(4)
 def test_the_command_forces_an_order(kept: str, capsys: Capsys) -> None:
     capsys.readouterr()
     assert main(["twin", "--race", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
@@ -433,7 +434,7 @@ def serve_hybrid(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
@@ -487,7 +488,7 @@ def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     components: tuple[str, ...],
@@ -527,7 +528,7 @@ def test_the_twin_command_sizes_and_serves_every_component(
     assert list(document["geometry"]["components"]) == list(components)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_every_wait_matters_in_the_shadow_of_every_component() -> None:
     components = CONFIGURATIONS[3]
     model = model_of(components)

@@ -196,7 +196,7 @@ def test_every_option_of_a_replay_is_tried() -> None:
     assert set(VALUES) == names - {f"--{name.replace('_', '-')}" for name in APART}
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("run", RUNS)
 def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))

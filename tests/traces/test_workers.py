@@ -94,7 +94,7 @@ def test_no_shared_memory_for_workers_is_one_line(
     )
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -151,7 +151,7 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
     "sent",
@@ -185,7 +185,7 @@ if __name__ == "__main__":
 # -- children without a parent
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_child_ends_when_its_parent_is_killed() -> None:
     Path("endless.py").write_text(
         "import os, time\nopen('child', 'w').write(f'{os.getpid()}.')\ntime.sleep(600)\n"

@@ -73,7 +73,7 @@ def noted(
     monkeypatch.setattr(type(module), "forward", told)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", base.names())
 def test_every_family_hits_on_every_tier(name: str, tmp_path: Path) -> None:
     model, *drafts = base.build_all(name)
@@ -185,7 +185,7 @@ def test_records_of_a_generation_are_those_of_the_model() -> None:
                 assert torch.allclose(one, other, atol=1e-4)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("with_draft", [True, False])
 def test_assisted_generation(with_draft: bool) -> None:
     model, draft = base.build_all("draft")
@@ -247,7 +247,7 @@ def test_only_computed_prompt_tokens_tell_what_a_token_costs() -> None:
         assert (cache.stats.timed_tokens, cache.stats.saved_tokens) == (60 + 44, 56)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_rows_of_a_draft_are_those_of_the_accepted_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -377,7 +377,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_process_that_is_killed_leaves_what_it_stored(tmp_path: Path) -> None:
     """The program calls nothing but `generate`; what it computed reaches the disk on its own."""
     store = f"file:{tmp_path}/kv"

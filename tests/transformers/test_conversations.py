@@ -52,7 +52,7 @@ def answered(
     return out.sequences, float(steps.median())
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", base.names())
 def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str) -> None:
     model, *drafts = base.build_all(name)

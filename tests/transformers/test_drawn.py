@@ -26,7 +26,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) -> None:
     play = Play(seed, tmp_path / "kv")
@@ -36,7 +36,7 @@ def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) 
     assert play.seen["tokens from device"] > CALLS
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_processes_that_are_killed_leave_no_wrong_page() -> None:
     command = [sys.executable, "-m", "tests.transformers.drawing", "--calls", "240", "--each", "60"]
     done = subprocess.run(

@@ -45,7 +45,7 @@ MODELS = (
 )
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
     torch.set_num_threads(1)

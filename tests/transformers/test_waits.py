@@ -43,7 +43,7 @@ class Passing:
         time.sleep(0)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("hanging", ["lookup", "read_checked", "write_sealed"])
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

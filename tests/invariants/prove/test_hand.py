@@ -27,7 +27,7 @@ WAYS = ("device", "host", "storage", "states", "restarts", "stored", "fetched")
 FAR = 1e4  # bounds: a wrong page is orders of magnitude beyond rounding
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("settings", [LLAMA, STATES], ids=lambda one: one.family)
 def test_a_sequence_is_clean_and_a_tape_of_it_does_the_same(settings: ModelSettings) -> None:
     outcome = drawn(settings, 8, 50)
@@ -40,7 +40,7 @@ def test_a_sequence_is_clean_and_a_tape_of_it_does_the_same(settings: ModelSetti
     assert said(again(tape)) == said(outcome)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_way_to_a_page_is_taken_in_a_few_sequences() -> None:
     taken: Counter[str] = Counter()
     for seed in range(1, 20):
@@ -92,7 +92,7 @@ def mixed_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredShelf, "_fetched", turned)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("plant", "seed"), [(swapped, 46), (overwritten, 2), (mixed_up, 10)])
 def test_a_wrong_page_is_far_beyond_the_bound(
     plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +134,7 @@ def test_a_pass_that_reads_before_its_loads_have_come_is_seen(
     assert "prefill" in failure.text
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("settings", [LLAMA, STATES], ids=lambda one: one.family)
 def test_free_pages_are_garbage(settings: ModelSettings) -> None:
     """So that a request reads none of them without being seen, even if it was there once."""
@@ -152,7 +152,7 @@ def test_free_pages_are_garbage(settings: ModelSettings) -> None:
     assert used > 10
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_shrink_makes_a_planted_failure_small(monkeypatch: pytest.MonkeyPatch) -> None:
     overwritten(monkeypatch)
     outcome = next(

@@ -9,7 +9,7 @@ import pytest
 from . import servers
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("scheme", "histories"), [("redis", 12), ("s3", 4), ("mooncake", 3)])
 def test_no_loss_is_silent_and_no_notice_is_needless(
     scheme: str, histories: int, tmp_path: Path
