@@ -3,10 +3,10 @@
 Commands of a page that share a file run one after the other, the others in tests of their own. The
 trace of the README and of the page of stores (which shows a name that follows from it) is the
 public one where there is a copy (see conversation), that of other pages a small one. What would
-take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `replay --why` to 5,000, `prove` to 2 requests of one
-family, hunts to a few sequences (`SHORTER`), and a timed replay to 500 requests, whose sizes are
-still compared with the whole trace. So these runs say nothing of the figures that a page gives for
-them. Everything else runs as shown.
+take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `replay --why` to 5,000,
+`prove` to 2 requests of one family, hunts to a few sequences (`SHORTER`), and a timed replay to 500
+requests, whose sizes are still compared with the whole trace. So these runs say nothing of the
+figures that a page gives for them. Everything else runs as shown.
 """
 
 from __future__ import annotations

@@ -68,12 +68,13 @@ def _variant(
 
 
 def candidates(decision: Mapping[str, Any]) -> Html:
-    """What was bought in the search, the cheapest first: those that were replayed, then the first
-    of the others with the reason."""
+    """Those that serve, the cheapest first, then those that do not, and the first of those that
+    were not replayed, with the reason."""
     answer, unit = decision["answer"], decision["prices"]["currency"]
     columns = ["candidate", f"cost {unit}/h".replace(" /", "/"), "TTFT p50", "p90", "p99"]
     columns += ["keep the limits", "goodput", "goodput/cost", "why not"]
     tried = [one for one in decision["candidates"] if one["served"] is not None]
+    tried.sort(key=lambda one: not one["served"])
     others = [one for one in decision["candidates"] if one["served"] is None]
     rows = []
     for one in [*tried, *others[:_MOST_ROWS]]:
@@ -92,7 +93,7 @@ def candidates(decision: Mapping[str, Any]) -> Html:
                 why,
             ]
         )
-    return table("Candidates, the cheapest first", columns, rows)
+    return table("Candidates: those that serve, then those that do not", columns, rows)
 
 
 def curve(document: Mapping[str, Any]) -> Html:

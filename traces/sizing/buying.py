@@ -163,8 +163,8 @@ def _spelled(limit_ns: int) -> str:
 
 
 def _print_table(found: Decision, out: TextIO) -> None:
-    """The candidates that were replayed, the cheapest first."""
-    known = [row for row in found.rows if row.found is not None]
+    """The candidates that were replayed: those that serve, the cheapest first, then the others."""
+    known = sorted((row for row in found.rows if row.found), key=lambda row: not row.served)
     title = f"{len(known)} of {len(found.rows)} candidates, {found.replays} replays in all"
     result = table(title, "candidate", "cost/h", "p50 s", "p90 s", "p99 s", "keep", "good/cost")
     for row in known[:_SHOWN]:
