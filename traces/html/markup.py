@@ -8,6 +8,7 @@ labels. Unsafe characters are shown as escapes, as on a terminal. Does not know 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -52,6 +53,14 @@ def raw_script(text: str) -> tuple[Html, str]:
     """A script of ours or of plotly, and the hash by which the page allows it."""
     digest = hashlib.sha256(text.encode()).digest()
     return Html(f"<script>{text}</script>"), f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def packed_script(name: str, text: str) -> tuple[Html, str]:
+    """A script that the page unpacks by itself (gzip in base64) under an id, and the hash by which
+    the page allows it."""
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    _, digest = raw_script(text)
+    return Html(f'<script type="text/plain" id="{name}">{packed}</script>'), digest
 
 
 def data(name: str, value: object) -> Html:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from .markup import Html, data, joined, raw_script, tag
+from .markup import Html, data, joined, packed_script, raw_script, tag
 from .sections import Page, sections
 
 DOCUMENT_ID = "document"  # of the script that has the document
@@ -58,7 +58,8 @@ def render_charts(title: str, told: str, body: Sequence[Html], page: Page, docum
     plotly, own = _plotly(), _HERE.with_name("page.js").read_text(encoding="utf-8")
     charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
     embedded = [data("charts", charts), data(DOCUMENT_ID, document)]
-    return _page(title, top, body, embedded, [plotly, own])
+    scripts = [packed_script("plotly", plotly), raw_script(own)]
+    return _page(title, top, body, embedded, scripts)
 
 
 def render_tables(title: str, told: str, body: Sequence[Html], document: object) -> str:
@@ -67,10 +68,14 @@ def render_tables(title: str, told: str, body: Sequence[Html], document: object)
 
 
 def _page(
-    title: str, top: Html, body: Sequence[Html], embedded: Sequence[Html], scripts: Sequence[str]
+    title: str,
+    top: Html,
+    body: Sequence[Html],
+    embedded: Sequence[Html],
+    scripts: Sequence[tuple[Html, str]],
 ) -> str:
-    made = [raw_script(script) for script in scripts]
-    allowed = " ".join(digest for _, digest in made) or "'none'"
+    """scripts: each with its hash."""
+    allowed = " ".join(digest for _, digest in scripts) or "'none'"
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -85,7 +90,7 @@ def _page(
         tag("title", title),
         style,
     )
-    shown = tag("body", top, tag("main", *body), *embedded, *(script for script, _ in made))
+    shown = tag("body", top, tag("main", *body), *embedded, *(script for script, _ in scripts))
     return f"<!DOCTYPE html>\n{tag('html', head, shown, lang='en')}\n"
 
 
