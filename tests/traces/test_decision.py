@@ -110,6 +110,25 @@ def test_every_key_is_described(document: dict[str, Any]) -> None:
     compare("hicache size --slo", [{"decision": one}])
 
 
+def test_what_a_log_does_not_say_is_bounded(tmp_path: Path, capsys: Capsys) -> None:
+    """The second turn of each session repeats its first, or nothing."""
+    rows = ["ts,prompt,answer,chat"]
+    for number in range(60):
+        rows += [f"{number * 2},9000,20,{number}", f"{number * 2 + 60},18000,20,{number}"]
+    rows[1:] = sorted(rows[1:], key=lambda row: int(row.split(",")[0]))
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    columns = "time=ts:s,input=prompt,output=answer,session=chat"
+    words = [str(tmp_path / "log.csv"), "--columns", columns]
+    words += ["--model", "llama-3.1-8b", "--slo", "ttft=600ms", "--hardware", "h100,h200"]
+    words += ["--tp", "1", "--replicas", "1", "--host-bytes", "0,200GB", "--jobs", "1"]
+    assert main(["size", *words, "--json", str(tmp_path / "out.json")]) == 0
+    found = json.loads((tmp_path / "out.json").read_text())["decision"]
+    tried = {one["what"]: one for one in found["confidence"]["tried"]}
+    assert tried["sharing most"]["served"]
+    assert not tried["sharing none"]["served"]
+    assert "The answer does not hold if none did." in " ".join(capsys.readouterr().out.split())
+
+
 def decision(**changed: Any) -> dict[str, Any]:
     """A decision in a document."""
 

@@ -19,7 +19,7 @@ def sentences(decision: Document) -> list[str]:
     if answer is None:
         return [_nothing(decision), *_today(decision), _demand(decision), _prices(decision)]
     told = [_headline(decision, answer), *_next(decision, answer), *_today(decision)]
-    told += [*_draws(decision, answer), *_flips(decision), *_less(decision)]
+    told += [*_draws(decision, answer), *_flips(decision), *_less(decision), *_shared(decision)]
     return [*told, _demand(decision), _prices(decision)]
 
 
@@ -144,6 +144,25 @@ def _less(decision: Document) -> Iterator[str]:
             yield f"With {factor} {cheap[0]['label']} is enough."
         else:
             yield f"With {factor} nothing cheaper of what was tried is enough."
+
+
+def _shared(decision: Document) -> Iterator[str]:
+    """What the answer owes to an assumption about which tokens prompts share."""
+    tried = {one["what"]: one for one in decision["confidence"]["tried"]}
+    none, most = tried.get("sharing none"), tried.get("sharing most")
+    if none and most:
+        kept = [
+            f"less than {percent(decision['attain'])}"
+            if one["attained_rate"] is None
+            else percent(one["attained_rate"], 1)
+            for one in (none, most)
+        ]
+        holds = "The answer holds" if none["served"] else "The answer does not hold"
+        yield (
+            f"The log does not say which tokens prompts share: if none did, {kept[0]} of the "
+            f"requests would keep the limits, and {kept[1]} if all did that could. {holds} if none "
+            "did."
+        )
 
 
 def _demand(decision: Document) -> str:

@@ -21,6 +21,7 @@ from .trials import Moved, Trials
 
 LESS, MORE = Fraction(4, 5), Fraction(5, 4)  # of the load
 PASSES, LOAD, DRAW = "passes", "load", "draw"
+SHARING = ("sharing none", "sharing most")
 _UNKNOWN_ERROR = 0.2  # of times that were never judged
 _MOST = 3  # times as much, before a flip is looked for no further
 _MOST_RIVALS = 2  # cheaper ones that are tried with less to do
@@ -46,8 +47,8 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One replay of it. what: `draw`, `passes` or `load`. factor: of the times of passes or the
-    load; 1 for another draw."""
+    """One replay of it. what: `draw`, `passes`, `load`, or one of SHARING. factor: of the times of
+    passes or the load; otherwise 1."""
 
     what: str
     factor: Fraction
@@ -75,9 +76,11 @@ def how_sure(
     trials: Trials,
     machines: Machines,
     seeds: Sequence[int],
+    is_log: bool = False,
 ) -> Sure:
     """answer: the cheapest that serves. found: its document. documents: of every candidate, None
-    where it was not replayed. seeds: of the other draws."""
+    where it was not replayed. seeds: of the other draws. is_log: whether which tokens prompts share
+    was assumed."""
     stated = (found.get("expected_error") or {}).get("tpot") or {}
     judged = bool(stated.get("runs"))
     error = max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2))
@@ -90,7 +93,11 @@ def how_sure(
         (LOAD, MORE, _more(MORE)),
     ]
     easier = [(PASSES, 1 - part, _slower(1 - part)), (LOAD, LESS, _more(LESS))]
-    wanted = [(what, factor, answer, moved) for what, factor, moved in harder]
+    assumed: list[tuple[str, Fraction, Moved]] = [
+        (what, Fraction(1), partial(plan.sharing, how=what.split()[-1])) for what in SHARING
+    ]
+    of_answer = [*harder, *(assumed if is_log else [])]
+    wanted = [(what, factor, answer, moved) for what, factor, moved in of_answer]
     wanted += [(what, factor, one, moved) for one in rivals for what, factor, moved in easier]
     wanted += [
         (what, factor, one, moved)

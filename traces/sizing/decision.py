@@ -132,7 +132,8 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
         found = documents[answer]
         assert found is not None
         seeds = range(base.seed + 1, base.seed + asked.draws)  # type: ignore[operator]
-        sure = how_sure(answer, found, documents, trials, machines, seeds)
+        is_log = trace.identity and base.columns is not None and base.sharing is None
+        sure = how_sure(answer, found, documents, trials, machines, seeds, is_log)
     why = _reasons(worth, search, offered, trials, answer)
     rows = [
         Row(

@@ -168,6 +168,13 @@ def more_load(named: Named, factor: Fraction) -> Named:
     return f"{label}, {float(factor):g} x the load", _with(point, **changed)
 
 
+def sharing(named: Named, how: str) -> Named:
+    """The point of a log whose prompts share nothing (`none`), or all that they could (`most`)."""
+    label, point = named
+    point = Point(replace(point.options, growth=None), point.varied)
+    return f"{label}, --sharing {how}", _with(point, sharing=how)
+
+
 def first_of(named: Named, requests: int) -> Named:
     """The point with the first requests of the trace alone."""
     label, point = named
