@@ -1,7 +1,8 @@
 """How often `hicache size` finds the cheapest machine, and with how many replays: drawn workloads
 and prices, each answered by the search and by replaying every candidate.
 
-    python -m tests.bench.purchases [SEEDS]
+    python -m tests.bench.purchases [SEEDS]             the answer against replays of everything
+    python -m tests.bench.purchases [SEEDS] flips       the whole search on both sides of each flip
 
 Prints a row for each workload and the sums that docs/sizing.md has.
 """
@@ -12,15 +13,19 @@ import json
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from traces.cli import parse
 from traces.commands import size as command
 from traces.deciding.prices import Prices
+from traces.replaying.options import ReplayOptions
 from traces.sizing.decision import Asked, Decision, decision
+from traces.sizing.plan import more_load, slower_passes
 from traces.sizing.replays import Replays
 from traces.sizing.trials import Trials, as_it_is
+from traces.sweeping.grid import Point
 from traces.sweeping.running import How
 
 HARDWARE = ("a100", "h100", "h200", "l40s")
@@ -71,15 +76,19 @@ def asked(draw: random.Random) -> Asked:
     )
 
 
-def tried(seed: int, folder: Path) -> tuple[Decision, list[bool]]:
-    """The decision, and whether each candidate serves when it is replayed."""
+def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     draw = random.Random(seed)
     path = folder / f"{seed}.jsonl"
     workload(path, draw)
     limits = f"ttft={draw.choice((300, 800, 2000))}ms,tpot={draw.choice((25, 50))}ms"
     _, given = parse(["size", str(path), "--model", "llama-3.1-8b", "--slo", limits])
     assert isinstance(given, command.Options)
-    found = decision(given.replay, asked(draw), "hicache size")
+    return given.replay, asked(draw)
+
+
+def tried(seed: int, folder: Path) -> tuple[Decision, list[bool]]:
+    """The decision, and whether each candidate serves when it is replayed."""
+    found = decision(*drawn(seed, folder), "hicache size")
     known = [row.candidate for row in found.rows]
     how = How("local", 1, None, "all")
     replays = Replays(how, "", found.options, lambda point: point, lambda point, one: one)
@@ -114,5 +123,39 @@ def main(seeds: int) -> None:
     )
 
 
+def flipped(seed: int, folder: Path) -> list[tuple[str, bool, bool]]:
+    """Of each flip what grows, and whether the whole search has another answer past it and short
+    of it."""
+    options, wanted = drawn(seed, folder)
+    found = decision(options, wanted, "hicache size")
+    rows = []
+    for flip in found.sure.flips:
+        if flip.at is None or found.answer is None:
+            continue
+        answer = found.rows[found.answer].candidate
+        changed = []
+        for factor in (flip.at, flip.holds):
+            point = Point(found.options, {})
+            mover = more_load if flip.what == "load" else slower_passes
+            moved = mover(("", point), factor)[1].options
+            again = decision(moved, replace(wanted, draws=1), "hicache size")
+            other = None if again.answer is None else again.rows[again.answer].candidate
+            changed.append(other != answer)
+        rows.append((flip.what, changed[0], changed[1]))
+    return rows
+
+
+def flips(seeds: int) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            found = flipped(seed, Path(folder))
+            rows += found
+            print(seed, found, flush=True)
+    past, short = (sum(row[at] for row in rows) for at in (1, 2))
+    print(f"{len(rows)} flips: past {past} change the answer, short of them {short}")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    run = flips if "flips" in sys.argv else main
+    run(int(sys.argv[1]) if len(sys.argv) > 1 else 40)

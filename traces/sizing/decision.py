@@ -1,7 +1,7 @@
 """The cheapest machine that serves the whole trace within its limits, and what would change that.
 
     search       replays of candidates until the cheapest that serves is known (see trials)
-    runner-up    the cheapest other one that was seen to serve and is not just more of the answer
+    runner-up    the cheapest other one that was seen to serve and is not the answer with more
     confidence   both with other arrivals, times and loads (see confidence)
 
 Does not word anything (see deciding/answer) or print (see buying).
@@ -180,7 +180,10 @@ def _runner_up(
         for one in worth
         if one != answer
         and costs[known[one]] >= cost
-        and not machines.weaker(known[answer], known[one])
+        and not (
+            known[one].hardware == known[answer].hardware
+            and machines.weaker(known[answer], known[one])
+        )
     ]
     if not any(trials.serves(trials.known(one)) for one in others):
         likely = [
