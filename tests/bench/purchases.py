@@ -152,7 +152,7 @@ def flips(seeds: int) -> None:
             found = flipped(seed, Path(folder))
             rows += found
             print(seed, found, flush=True)
-    past, short = (sum(row[at] for row in rows) for at in (1, 2))
+    past, short = sum(row[1] for row in rows), sum(row[2] for row in rows)
     print(f"{len(rows)} flips: past {past} change the answer, short of them {short}")
 
 
