@@ -227,7 +227,9 @@ def test_sweep_and_size(folder: Path) -> None:
     compare("hicache sweep", documents)
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
     assert {key for line in lines for key in line} >= {"decisions", "key", "variant", "load"}
-    study = written(folder, "size", turns, *small, *limits, "--host-bytes", "0,2GB")
+    study = written(
+        folder, "size", turns, *small, *limits, "--hardware", "h100", "--host-bytes", "0,2GB"
+    )
     known = described("hicache report") | described("hicache size")
     for key, _ in set(
         leaves({**study, "curve": None, "verdict": {"served": study["verdict"]["served"]}})

@@ -151,6 +151,7 @@ def test_a_load_that_fails_below_one_that_is_served_is_the_limit() -> None:
 @pytest.mark.one_in(16)
 def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
     words = [trace, *SMALL, "--slo", "ttft=1s,tpot=50ms", "--jobs", "1", "--points", "p.jsonl"]
+    words += ["--hardware", "h100"]
     found = size(*words, "-o", "r.html")
     assert found["kind"] == "report"
     assert found["complete"]
@@ -274,7 +275,8 @@ def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
     rows += [f"2023-11-16 18:00:{n // 4:02}.{n % 4}500000,{500 + 40 * n},20" for n in range(40)]
     path = tmp_path / "azure.csv"
     path.write_text("\n".join([*rows, ""]))
-    found = size(str(path), "--jobs", "1", "-o", "r.html", "--slo", "ttft=1s,tpot=50ms")
+    limits = ["--slo", "ttft=1s,tpot=50ms", "--hardware", "h100"]
+    found = size(str(path), "--jobs", "1", "-o", "r.html", *limits)
     said = " ".join(capsys.readouterr().out.split())
     assert [variant["config"]["tp"] for variant in found["variants"]] == [1, 2]
     assert found["curve"] is found["prefixes"] is None

@@ -180,10 +180,13 @@ class Machines:
         return found
 
     def _weaker(self, one: Candidate, other: Candidate) -> bool:
-        """Whether `one` has at most what `other` has, of everything."""
+        """Whether `one` has at most what `other` has, of everything, and so serves no more.
+
+        Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
+        """
         return (
             one.tp == other.tp
-            and one.replicas <= other.replicas
+            and one.replicas == other.replicas
             and one.host_bytes <= other.host_bytes
             and one.stored <= other.stored
             and self._slower(one.hardware, other.hardware, one.tp)

@@ -36,7 +36,7 @@ ATTAIN = Fraction(9, 10)  # of the requests, as DistServe (OSDI 2024) counts
 _HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
 _HOSTS = 3  # sizes of host memory beside none
 _NOT_HARDWARE = ("gpu", "host", "storage", "link")
-_SIDE_BY_SIDE = 6  # trials in a round; the same on every machine, and so are the replays
+_SIDE_BY_SIDE = 8  # trials in a round; the same on every machine, and so are the replays
 _SECONDS = 2  # replays for the runner-up
 _RANKS = (1, 2, 4, 8, 16, 32)
 
@@ -178,12 +178,7 @@ def _runner_up(
     others = [
         one
         for one in worth
-        if one != answer
-        and costs[known[one]] >= cost
-        and not (
-            known[one].hardware == known[answer].hardware
-            and machines.weaker(known[answer], known[one])
-        )
+        if one != answer and costs[known[one]] >= cost and not _is_more(known[one], known[answer])
     ]
     if not any(trials.serves(trials.known(one)) for one in others):
         likely = [
@@ -191,6 +186,16 @@ def _runner_up(
         ]
         trials.documents([(one, as_it_is) for one in likely[:_SECONDS]])
     return next((one for one in others if trials.serves(trials.known(one))), None)
+
+
+def _is_more(one: Candidate, answer: Candidate) -> bool:
+    """Whether it is the answer with more replicas, host memory or a store."""
+    return (
+        (one.hardware, one.tp) == (answer.hardware, answer.tp)
+        and one.replicas >= answer.replicas
+        and one.host_bytes >= answer.host_bytes
+        and one.stored >= answer.stored
+    )
 
 
 class _Offered:
