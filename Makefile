@@ -45,10 +45,10 @@ invariants: $(VENV)/.full
 	$(BIN)/hicache replay --limit 120 --check every
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out $(LEFT_OUT)
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
 
 test-all: $(VENV)/.full
-	$(BIN)/python -m pytest --all -n auto --dist worksteal --durations 10 --left-out $(LEFT_OUT)
+	$(BIN)/python -m pytest --all -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64

@@ -158,9 +158,10 @@ def test_signals_act_as_usual_where_the_suite_began_with_them_ignored(tmp_path: 
     assert "3 passed" in done.stdout, done.stdout
 
 
-def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
+def of_make_check(*settings: str) -> list[str]:
+    """The commands of `make check`."""
     done = subprocess.run(
-        ["make", "--no-print-directory", "--dry-run", "check"],
+        ["make", "--no-print-directory", "--dry-run", "check", *settings],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -168,8 +169,30 @@ def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
         env=dict(os.environ, MAKEFLAGS=""),
         timeout=PATIENCE_S,
     )
-    [tests] = [line for line in done.stdout.splitlines() if " pytest " in line]
-    assert done.stdout.splitlines()[-1] == f"cat {tests.split('--left-out ')[1]}"
+    return done.stdout.splitlines()
+
+
+def test_the_last_lines_of_make_check_are_what_was_left_out() -> None:
+    [tests] = [line for line in of_make_check() if " pytest " in line]
+    assert of_make_check()[-1] == f"cat {tests.split('--left-out=')[1]}"
+
+
+def test_make_check_runs_a_second_time(tmp_path: Path) -> None:
+    """pytest took the file that the first run wrote for the tests to run."""
+    written = tmp_path / "left-out"
+    written.write_text("Nothing was left out.\n")
+    [tests] = [line for line in of_make_check(f"LEFT_OUT={written}") if " pytest " in line]
+    words = tests.split(" pytest ")[1].split()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "--markers"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "one_in" in done.stdout
 
 
 def test_a_virtual_environment_that_was_half_made_is_made_again(tmp_path: Path) -> None:
