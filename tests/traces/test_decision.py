@@ -17,8 +17,9 @@ from traces.deciding.answer import sentences
 from traces.html.reading import read_report
 from traces.sizing.candidates import Candidate
 from traces.sizing.decision import Decision
+from traces.sweeping import work
 
-from .rig import Capsys
+from .rig import Capsys, Patch
 from .test_json_docs import compare
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -127,6 +128,25 @@ def test_what_a_log_does_not_say_is_bounded(tmp_path: Path, capsys: Capsys) -> N
     assert tried["sharing most"]["served"]
     assert not tried["sharing none"]["served"]
     assert "The answer does not hold if none did." in " ".join(capsys.readouterr().out.split())
+
+
+def test_points_are_kept_and_not_replayed_again(tmp_path: Path, monkeypatch: Patch) -> None:
+    purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
+    points, out = tmp_path / "points.jsonl", tmp_path / "out.json"
+    words = ["size", str(tmp_path / "trace.jsonl"), "--slo", "ttft=1s", "--limit", "60"]
+    words += ["--hardware", "h100,h200", "--tp", "1", "--most-gpus", "2", "--host-bytes", "0"]
+    words += ["--speed", "0.3", "--jobs", "1", "--points", str(points), "--json", str(out)]
+    found = []
+    for _ in range(2):
+        assert main(words) == 0
+        found.append(json.loads(out.read_text()))
+        monkeypatch.setattr(work.PointWork, "__call__", None)
+    assert found[0]["decision"] == found[1]["decision"]
+    assert found[0]["variants"] == found[1]["variants"]
+    kept = [json.loads(line) for line in points.read_text().splitlines()]
+    assert any("stopped" in one for one in kept)
+    whole = [one["label"] for one in kept if one.get("variant")]
+    assert len(read_report(str(points))["variants"]) == len(whole)
 
 
 def decision(**changed: Any) -> dict[str, Any]:

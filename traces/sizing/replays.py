@@ -18,7 +18,7 @@ from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Point, tasks_of
 from ..sweeping.identity import canonical, decisions, trace_digest
-from ..sweeping.running import How, Measured, measured
+from ..sweeping.running import How, Measured, labelled, measured
 from ..sweeping.work import PointWork, opened_once
 from .plan import Named
 
@@ -83,7 +83,7 @@ class Replays:
     def _named(self, label: str, point: Point, found: Document | None) -> Document | None:
         if found is None:
             return None
-        found = found | {"label": label, "variant": found["variant"] | {"label": label}}
+        found = labelled(found, label)
         return found if "stopped" in found else self._unscaled(point, found)
 
     def _header(self) -> Mapping[str, object]:

@@ -83,8 +83,13 @@ def measured(
 
 def _named(point: dict[str, Any], task: Task) -> dict[str, Any]:
     """A point that was measured before, under the name that it has now."""
-    named: dict[str, Any] = {"label": task.label, "point": task.point}
-    return point | named | {"variant": point["variant"] | {"label": task.label}}
+    return labelled(point, task.label) | {"point": task.point}
+
+
+def labelled(point: dict[str, Any], label: str) -> dict[str, Any]:
+    """A point with another label. One whose replay was stopped has no variant."""
+    variant = point["variant"]
+    return point | {"label": label, "variant": variant and variant | {"label": label}}
 
 
 def _run(

@@ -143,7 +143,7 @@ class PointWork:
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}
         if hopeless is not None and hopeless.stopped:
             part = {"ended": hopeless.ended, "missed": hopeless.missed, "of": len(paged.jobs)}
-            return head(task.command, complete=False) | named | {"stopped": part, "variant": {}}
+            return head(task.command, complete=False) | named | {"stopped": part, "variant": None}
         if run.interrupted:
             raise KeyboardInterrupt
         found = head(task.command, complete=True) | named | document(trace, settings, run)
