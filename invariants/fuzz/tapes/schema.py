@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from hicache import registry
+from hicache.core import entries
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -141,7 +143,15 @@ def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
 
 
 def _illegal(config: Config) -> str:
-    """Returns the core's error for this configuration, or ""."""
+    """Returns the core's error for this configuration, or ""; of a policy that is not known, how to
+    add one's own."""
+    policies = (
+        (registry.EVICTION_POLICIES, config.eviction_policy),
+        (registry.WRITE_POLICIES, config.write_policy),
+    )
+    for package, name in policies:
+        if not entries.has(package, name):
+            return str(registry.missing(package, name))
     try:
         Core(config)
     except CallerError as error:
