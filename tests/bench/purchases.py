@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from traces.cli import parse
 from traces.commands import size as command
@@ -86,9 +87,11 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     return given.replay, asked(draw)
 
 
-def tried(seed: int, folder: Path) -> tuple[Decision, list[bool]]:
-    """The decision, and whether each candidate serves when it is replayed."""
-    found = decision(*drawn(seed, folder), "hicache size")
+def tried(seed: int, folder: Path, **fewer: Any) -> tuple[Decision, list[bool]]:
+    """The decision, and whether each candidate serves when it is replayed. fewer: what is asked for
+    instead."""
+    options, wanted = drawn(seed, folder)
+    found = decision(options, replace(wanted, **fewer), "hicache size")
     known = [row.candidate for row in found.rows]
     how = How("local", 1, None, "all")
     replays = Replays(how, "", found.options, lambda point: point, lambda point, one: one)

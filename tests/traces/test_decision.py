@@ -26,11 +26,12 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"workload {seed}") for seed in range(6)])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(8)
 def test_the_answer_and_every_reason_are_those_of_trying_everything(
     seed: int, tmp_path: Path
 ) -> None:
-    found, serving = purchases.tried(seed, tmp_path)
+    fewer = {"tp": (1, 2), "replicas": (1, 3), "hosts": (0, 16 * purchases.GB)}
+    found, serving = purchases.tried(seed, tmp_path, **fewer)
     _check(found, serving)
 
 
