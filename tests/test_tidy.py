@@ -60,15 +60,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
-    "traces.loads": ("hicache",),
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
-        *("traces.curves", "traces.formats", "traces.generators", "traces.loads"),
+        *("traces.curves", "traces.formats", "traces.generators"),
         *("traces.outside", "traces.terminal"),
     ),
     "traces.expected": ("hicache", "sim"),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts", "traces.expected", "traces.loads"),
+        *("hicache", "sim", "invariants.accounts", "traces.expected"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
@@ -151,7 +150,6 @@ REGISTRIES = {
     "traces.formats",
     "traces.executors",
     "traces.generators",
-    "traces.loads",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",

@@ -30,9 +30,8 @@ from traces.deciding.buys import amounts, goodput_per_cost
 from traces.deciding.limits import digits
 from traces.deciding.measured import measured
 from traces.deciding.prices import read_prices
-from traces.loads import on_off
-from traces.loads.base import from_gaps
 from traces.replaying.builtin import opened
+from traces.replaying.load.models import MODELS, from_gaps
 from traces.replaying.options import ReplayOptions
 from traces.replaying.storage import resolve as resolve_storage
 from traces.reporting.amounts import gigabytes
@@ -230,7 +229,7 @@ def test_a_load_is_requests_a_second() -> None:
     assert from_gaps(np.array([0.5, 2.0])).tolist() == [0, 500_000_000, 2_500_000_000]
     draw = np.random.Generator(np.random.PCG64(1))
     zeros = np.zeros(4000, dtype=np.int64)
-    found = on_off.arrivals(zeros, 10.0, {"on": 2.0, "off": 2.0}, draw)
+    found = MODELS["on-off"].arrivals(zeros, 10.0, {"on": 2.0, "off": 2.0}, draw)
     # none in the second half of any four seconds
     assert (found % (4 * NINE) <= 2 * NINE).all()
     assert 350 < found[-1] / NINE < 450

@@ -13,11 +13,11 @@ from hicache.core.errors import CallerError
 from sim.fleet.options import RouterOptions
 from sim.fleet.routers.base import reads_events
 
-from ..loads.base import RECORDED
 from ..terminal.options import UNBOUNDED
 from ..terminal.rows import flag
 from .declared.needs import Need
 from .defaults import COMPONENTS, LIMITS_NS, PREFETCH
+from .load.models import RECORDED
 from .options import OPTIONS, ReplayOptions, that_need
 
 SIMULATED = "sim"

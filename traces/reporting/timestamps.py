@@ -13,7 +13,7 @@ import numpy as np
 from hicache.core.types import Pages
 
 from ..formats._jobs import Jobs
-from ..loads.base import RECORDED
+from ..replaying.load.models import RECORDED
 from ..replaying.load.options import LoadSettings
 
 _LEAST_REQUESTS = 10

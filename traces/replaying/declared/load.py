@@ -6,12 +6,10 @@ import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hicache import registry
-
-from ...loads.base import LOADS, Arrivals, load
 from ...terminal import options as read
 from ...terminal.options import COUNT, OptionRecord, duration_ns, positive_ratio
 from ...terminal.rows import option
+from ..load.models import MODELS, Arrivals
 from ..load.options import ThinkTime
 from ..load.scaled import MOST
 from ..load.slo import NAMES as LIMITS
@@ -39,8 +37,8 @@ def _slo(text: str) -> Slo:
 def _arrivals(text: str) -> Arrivals:
     """Reads `gamma:cv=4`."""
     name, _, given = text.partition(":")
-    name = read.entry(LOADS)(name)
-    known = load(name).PARAMETERS
+    name = read.choice([*MODELS])(name)
+    known = MODELS[name].parameters
     found: dict[str, float] = {}
     for part in given.split(",") if given else ():
         key, equals, value = part.strip().partition("=")
@@ -53,17 +51,16 @@ def _arrivals(text: str) -> Arrivals:
             found[key] = duration_ns(value) / 1e9
         else:
             found[key] = float(read.ratio(value))
-    return Arrivals(name.replace("-", "_"), tuple(sorted(found.items())))
+    return Arrivals(name, tuple(sorted(found.items())))
 
 
 def _described() -> str:
     found = []
-    for name in registry.names(LOADS):
-        model = load(name)
+    for name, model in MODELS.items():
         given = ",".join(
-            f"{key}={one.default:g}{'s' * one.is_time}" for key, one in model.PARAMETERS.items()
+            f"{key}={one.default:g}{'s' * one.is_time}" for key, one in model.parameters.items()
         )
-        found.append(f"{name}{':' * bool(given)}{given}: {model.SUMMARY}")
+        found.append(f"{name}{':' * bool(given)}{given}: {model.summary}")
     return f"when requests arrive: {'; '.join(found)} (default: recorded)"
 
 

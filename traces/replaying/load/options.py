@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from ...loads.base import Arrivals
+from .models import Arrivals
 from .slo import spelled
 
 

@@ -17,8 +17,8 @@ from hicache.core.errors import CallerError
 from ...formats._jobs import Jobs
 from ...formats._with_jobs import TraceWithJobs
 from ...formats.base import MAX_TIME_MS, NS_PER_MS, Trace
-from ...loads.base import NS_PER_S, RECORDED, Arrivals, load
 from . import turns
+from .models import MODELS, NS_PER_S, RECORDED, Arrivals
 from .options import LoadOptions, ThinkTime
 from .scaled import Scale, scaled
 
@@ -129,19 +129,19 @@ def _thinking(trace: Trace, jobs: Jobs, think_time: ThinkTime) -> Jobs:
 def _arriving(trace: Trace, jobs: Jobs, options: LoadOptions) -> Jobs:
     """The requests that follow no other arrive as a load model says."""
     arrivals = options.arrivals or Arrivals()
-    model = load(arrivals.name)
+    model = MODELS[arrivals.name]
     free = np.flatnonzero(jobs.afters < 0)
     recorded = jobs.arrivals_ns[free]
     rate = float(options.request_rate or 0)
     span_ns = int(recorded[-1] - recorded[0])
-    if not span_ns and (not rate if model.NEEDS_RATE else arrivals.name == RECORDED):
+    if not span_ns and (not rate if model.needs_rate else arrivals.name == RECORDED):
         raise CallerError(
             f"{trace.path}: expected requests that arrive at different times, found one time for "
             f"{len(free)}; give --request-rate and --arrivals poisson, or another model"
         )
-    if model.NEEDS_RATE and not rate:
+    if model.needs_rate and not rate:
         rate = (len(free) - 1) * NS_PER_S / span_ns
-    given = {name: one.default for name, one in model.PARAMETERS.items()}
+    given = {name: one.default for name, one in model.parameters.items()}
     draw = np.random.Generator(np.random.PCG64([options.seed or 0, len(free)]))
     times = jobs.arrivals_ns.copy()
     with np.errstate(over="ignore", invalid="ignore"):  # looked at below
