@@ -146,7 +146,6 @@ REGISTRIES = {
     "invariants.prove.families",
     "invariants.prove.hands",
     "traces.commands",
-    "traces.curves.policies",
     "traces.formats",
     "traces.executors",
     "traces.generators",

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache import registry
 from hicache.core.config import Config
-from traces.curves import replay, runs, tiers
-from traces.curves.distances import lru_curve
+from traces.curves import replay, runs
+from traces.curves.distances import exclusive, inclusive, lru_curve
 from traces.curves.optimum import Optimum
 from traces.curves.splits import split
 from traces.formats._open import parse
@@ -97,7 +96,7 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
     alone, _, _ = replay_hits(paged, device)
     assert curve.hit_tokens(device) == alone.whole().hit_tokens
     both, _, _ = replay_hits(paged, device, host=host)
-    found = tiers.inclusive(curve, device, np.array([host]))
+    found = inclusive(curve, device, np.array([host]))
     assert found.device_tokens[0] == both.whole().device
     assert found.host_tokens[0] == both.whole().host
 
@@ -139,7 +138,7 @@ def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int)
         exchange_pages=(curve.largest,),
     )
     HitsReplay(paged, config, account, ()).run(lambda done: None)
-    found = tiers.exclusive(curve, device, np.array([host]))
+    found = exclusive(curve, device, np.array([host]))
     both = int(found.device_tokens[0] + found.host_tokens[0])
     assert both == curve.hit_tokens(device + host)
     assert curve.hit_tokens(device + host - 1) <= account.whole().hit_tokens <= both
@@ -147,7 +146,7 @@ def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int)
 
 
 def test_the_plain_policies_are_those_that_are_replayed() -> None:
-    assert sorted(plain_policies.PLAIN) == registry.stems(replay.POLICIES)
+    assert sorted(plain_policies.PLAIN) == list(replay.POLICIES)
 
 
 @pytest.mark.one_in(16)
@@ -161,7 +160,7 @@ def test_a_replayed_policy_equals_plain_lists_at_every_capacity(
     paths, first = paths_of(paged), len(records) // 3
     for capacity in range(1, len({page for path in paths for page in path}) + 2):
         plain = plain_policies.PLAIN[policy](paths, capacity)
-        found = replay.hit_tokens(replay.Paths(paged, first), replay.make(policy, capacity))
+        found = replay.hit_tokens(replay.Paths(paged, first), replay.POLICIES[policy](capacity))
         assert found == tokens_of(paged, plain, first)
 
 

@@ -11,9 +11,8 @@ from typing import TextIO
 
 from rich.table import Table
 
-from ..curves import tiers
 from ..curves.curves import HICACHE, Curves
-from ..curves.distances import Curve
+from ..curves.distances import exclusive, inclusive
 from ..reporting.amounts import gigabytes
 from ..sweeping.svg import Line, Panel, svg
 from ..terminal.tables import console, percent, table
@@ -93,8 +92,8 @@ def _tiers(found: Curves, device: int) -> Table:
     result.columns[0].justify = "right"
     host = found.capacities
     both = (
-        tiers.inclusive(found.lru, device, host),
-        tiers.exclusive(found.lru, device, host),
+        inclusive(found.lru, device, host),
+        exclusive(found.lru, device, host),
     )
     for place in _shown(len(host)):
         tokens = (both[0].device_tokens, both[0].host_tokens, both[1].host_tokens)
@@ -132,22 +131,12 @@ def sentences(found: Curves) -> list[str]:
     told = [
         f"No cache can hit more than {rate} of the prompt tokens. LRU hits all of that with "
         f"{_size(found, lru.working_set)}, and nine tenths of it with "
-        f"{_size(found, enough(lru, _MOST_OF_IT))}."
+        f"{_size(found, lru.pages_for(_MOST_OF_IT * lru.unbounded))}."
     ]
     told += _policy_gap(found)
     if found.options.device_pages is not None:
         told += _host(found, found.options.device_pages)
     return told
-
-
-def enough(curve: Curve, share: float) -> int:
-    """The least capacity with which LRU hits this share of what any cache can."""
-    wanted = share * curve.unbounded
-    low, high = 0, curve.working_set
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if curve.hit_tokens(middle) >= wanted else (middle, high)
-    return high
 
 
 def _size(found: Curves, pages: int) -> str:
@@ -191,7 +180,7 @@ def _widest(found: Curves, name: str) -> tuple[int, float]:
 def _host(found: Curves, device: int) -> Iterator[str]:
     alone = found.rate(found.lru.hit_tokens(device))
     most = found.capacities[-1:]
-    both = alone + found.rate(int(tiers.inclusive(found.lru, device, most).host_tokens[0]))
+    both = alone + found.rate(int(inclusive(found.lru, device, most).host_tokens[0]))
     yield (
         f"A device of {_size(found, device)} hits {percent(alone, 1)}; with a host of "
         f"{_size(found, int(most[0]))}, where every page is kept on both tiers, "

@@ -12,14 +12,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.progress import progress
 from . import kvcache_simulator as peer
-from . import replay, tiers
-from .distances import Curve, lru_curve
+from . import replay
+from .distances import Curve, exclusive, inclusive, lru_curve
 from .optimum import Kept, Optimum
 from .runs import Column
 from .splits import Group, split
@@ -36,7 +35,7 @@ Wanted: TypeAlias = tuple[int, ...] | Literal["all"] | None
 
 def policies() -> list[str]:
     """Every policy that a curve can show."""
-    return [*ONE_PASS[:1], *registry.stems(replay.POLICIES), *ONE_PASS[1:]]
+    return [*ONE_PASS[:1], *replay.POLICIES, *ONE_PASS[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,8 @@ class Curves:
         return {
             "device_pages": device,
             "nine_tenths_host_pages": self.lru.pages_for(most),
-            "inclusive": tiers.inclusive(self.lru, device, host).document(host),
-            "exclusive": tiers.exclusive(self.lru, device, host).document(host),
+            "inclusive": inclusive(self.lru, device, host).document(host),
+            "exclusive": exclusive(self.lru, device, host).document(host),
         }
 
 
@@ -211,7 +210,7 @@ class _Own:
                 kept = self._kept[capacity] = self._optimum.at(capacity)
             return kept.tokens if policy == "optimum" else kept.bound
         self._paths = self._paths or replay.Paths(self._paged, self._lru.first)
-        return replay.hit_tokens(self._paths, replay.make(policy, capacity))
+        return replay.hit_tokens(self._paths, replay.POLICIES[policy](capacity))
 
 
 def _capacities(lru: Curve, wanted: Wanted) -> Column:

@@ -15,6 +15,15 @@ r the one that uses it now, d the depth of the run and i the place of a page in 
 The runs whose last use is after p are inversions of the column `last`, weighted by their pages. The
 runs of r before this one are inversions as well, d pages. Inversions are counted by merging sorted
 halves, in n log n for n runs.
+
+Hits of two tiers, a device of fixed size and a host of many sizes, follow from the same curve:
+
+    inclusive    every page is written to the host at once, and a use touches it on both tiers
+                 device + host hit what LRU hits with the larger of both
+    exclusive    a page is on one tier, and leaves the device for the host
+                 device + host hit what LRU hits with both together
+
+The device hits what LRU hits with the device alone, either way (LRU includes all smaller LRUs).
 """
 
 from __future__ import annotations
@@ -95,6 +104,34 @@ class Curve:
             distance=self.distance[which],
             short=self.short[which],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """One element for each host size."""
+
+    device_tokens: Column
+    host_tokens: Column
+
+    def document(self, host_pages: Column) -> dict[str, object]:
+        return {
+            "host_pages": host_pages.tolist(),
+            "device_hit_tokens": self.device_tokens.tolist(),
+            "host_hit_tokens": self.host_tokens.tolist(),
+        }
+
+
+def inclusive(curve: Curve, device_pages: int, host_pages: Column) -> Tiers:
+    return _tiers(curve, device_pages, np.maximum(host_pages, device_pages))
+
+
+def exclusive(curve: Curve, device_pages: int, host_pages: Column) -> Tiers:
+    return _tiers(curve, device_pages, host_pages + device_pages)
+
+
+def _tiers(curve: Curve, device_pages: int, together: Column) -> Tiers:
+    device = np.full(len(together), curve.hit_tokens(device_pages), dtype=np.int64)
+    return Tiers(device, curve.tokens_at(together) - device)
 
 
 def lru_curve(trace: Paged, first: int = 0) -> Curve:

@@ -15,15 +15,13 @@ It leaves out capacities that are not full before the measured half begins; here
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 
 from ..formats.base import Paged
 from .distances import Curve, lru_curve
 from .optimum import Optimum
-from .policies.base import leading
-from .replay import Paths
+from .replay import Fifo, Paths, hit_tokens, leading
 
 NAME = "kvcache-simulator"
 POLICIES = ("lru", "fifo", "optimum", "bound")
@@ -46,25 +44,10 @@ class Peer:
         if policy == "bound":
             return self.curve.unbounded
         if policy == "fifo":
-            return _fifo(self._paths, capacity)
+            return hit_tokens(self._paths, Fifo(capacity), root_first=True)
         if capacity >= self.curve.largest:
             return self.curve.hit_tokens(capacity)
         return _small_lru(self._paths, capacity)
-
-
-def _fifo(paths: Paths, capacity: int) -> int:
-    resident: set[int] = set()
-    queue: deque[int] = deque()
-    hits = 0
-    for request, path in enumerate(paths):
-        hits += paths.hit(request, leading(path, resident))
-        for page in path:
-            if page not in resident:
-                if len(queue) == capacity:
-                    resident.remove(queue.popleft())
-                queue.append(page)
-                resident.add(page)
-    return hits
 
 
 def _small_lru(paths: Paths, capacity: int) -> int:

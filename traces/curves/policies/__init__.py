@@ -1,1 +1,0 @@
-"""Eviction policies that `hicache curve` replays page by page, one per file."""
