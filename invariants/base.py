@@ -1,7 +1,7 @@
 """The base class of checks, the violations that they report, and the lookup of checks by name.
 
-Lives here: the class that every file in `checks/` derives from, the exceptions that end a run with
-their exit codes, and the registry. Does not contain any particular check.
+Lives here: the class from which every check in `checks/` derives, the exceptions that end a run
+with their exit codes, and the registry. Does not contain any particular check.
 
 A check overrides one or more of these methods; `watch` runs them incrementally and in full:
 
@@ -19,6 +19,7 @@ them in `totals`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -172,15 +173,20 @@ def overrides(check: Check, shape: str) -> bool:
     return getattr(type(check), shape) is not getattr(Check, shape)
 
 
+@cache
+def _checks() -> dict[str, type[Check]]:
+    """All checks by name: each file of checks/ lists its own in CHECKS."""
+    files = sorted((Path(__file__).parent / "checks").glob("[!_]*.py"))
+    modules = (import_module(f"invariants.checks.{path.stem}") for path in files)
+    found = {one.name.lower(): one for module in modules for one in module.CHECKS}
+    return dict(sorted(found.items()))
+
+
 def check_names() -> list[str]:
-    """Names of all checks: file names in checks/ with hyphens for underscores."""
-    folder = Path(__file__).parent / "checks"
-    names = (path.stem for path in folder.glob("*.py"))
-    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
+    """Names of all checks, in lower case."""
+    return list(_checks())
 
 
 def load_check(name: str) -> Check:
-    """Returns the check of that name. Each file defines `check() -> Check`."""
-    module = import_module(f"invariants.checks.{name.replace('-', '_')}")
-    check: Check = module.check()
-    return check
+    """Returns a new check of that name."""
+    return _checks()[name]()

@@ -9,10 +9,10 @@ from hicache.core.events import AdmitWanted, Event, PagesWanted
 from hicache.core.types import FlightId, RequestId, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
+from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import NODE
 from invariants.books.requests import RequestMirror
-from invariants.books.story import flight, request
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class Progress(Check):
                 f"answered, and again ({item.reason}), {turns} times in a row: needed "
                 f"{item.needed} {item.component} pages, available {item.available}; nothing was "
                 f"taken, and expected are at most {before.most} turns, each of which begins a copy",
-                request(item.request),
+                story.request(item.request),
             )
         return turns
 
@@ -119,7 +119,7 @@ class Progress(Check):
         if needed <= capacity or book.index_of(item.component):
             self.fail(
                 f"request {item.request}: too large with {needed} pages of {capacity}",
-                request(item.request),
+                story.request(item.request),
             )
 
     def _arriving(self, book: Book, item: Refused) -> None:
@@ -135,8 +135,8 @@ class Progress(Check):
         self.fail(
             f"request {item.request} waits for flight {item.after}, which brings nothing of its "
             f"{len(known)} pages",
-            request(item.request),
-            flight(item.after),
+            story.request(item.request),
+            story.flight(item.after),
         )
 
 
@@ -148,5 +148,4 @@ def _known(book: Book, req: RequestMirror) -> tuple[int, ...]:
     return tuple(sum(tag in there for tag in req.known) for there in book.nodes.resident)
 
 
-def check() -> Progress:
-    return Progress()
+CHECKS = (Progress,)

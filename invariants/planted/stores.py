@@ -91,7 +91,7 @@ def store_source_is_not_locked(state: Any, node: Any, wanted: Any) -> None:
     release(state, flight.receipt)
 
 
-@bug(stores, "_piece", rows=("H6",), kills="key-inj")
+@bug(stores, "_piece", rows=("H6",), kills="key-rt")
 def state_is_stored_under_the_first_digest(state: Any, node: Any, leg: Any) -> Any:
     """A state is stored under the digest of the first page of its node."""
     piece = _piece(state, node, leg)

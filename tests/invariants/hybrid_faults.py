@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.actions import Matched
-from hicache.core.radix.node import NONE, Node, set_pages
+from hicache.core.radix.node import NONE, Node
 
 from .spoiling import Fault, nodes_of, on_a_node, share_a_page
 
@@ -41,18 +41,6 @@ def dead_leaf(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return False
 
 
-def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """A leaf loses its state, and nobody makes garbage of the rest."""
-    for node in nodes_of(state):
-        free = not node.children and not any(map(any, node.locks))
-        if free and any(node.pages[tier][2] is not None for tier in (0, 1)):
-            set_pages(node, 0, 2, None)
-            set_pages(node, 1, 2, None)
-            state.touched[node.id] = node
-            return True
-    return False
-
-
 def work_bound(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """A match looks at every node."""
     if not any(type(item) is Matched for item in outcomes):
@@ -66,7 +54,6 @@ HYBRID_FAULTS: dict[str, Fault] = {
     "map-swa": share_a_page(0, 1),
     "dlru": _out_of_line(0),
     "hlru": _out_of_line(1),
-    "leaf-live": leaf_live,
     "dead-leaf": dead_leaf,
     "work-bound": work_bound,
 }

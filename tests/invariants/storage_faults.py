@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Lookup, Refused, Store
+from hicache.core.actions import Refused, Store
 
 from .spoiling import Fault, bend, nodes_of
 
@@ -22,17 +22,6 @@ def _pieces_of_others(item: Any) -> Any:
 
 def key_rt(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Store, _pieces_of_others)
-
-
-def key_inj(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """Two pages of a lookup have one digest."""
-
-    def again(item: Lookup) -> Lookup | None:
-        if len(item.digests) < 2:
-            return None
-        return item._replace(digests=(item.digests[0],) * len(item.digests))
-
-    return bend(outcomes, Lookup, again)
 
 
 def pref_acc(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -65,7 +54,6 @@ def stored(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 STORAGE_FAULTS: dict[str, Fault] = {
     "key-rt": key_rt,
-    "key-inj": key_inj,
     "pref-acc": pref_acc,
     "never-device": never_device,
     "stored": stored,

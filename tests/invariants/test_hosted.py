@@ -8,7 +8,7 @@ import numpy as np
 
 from hicache.core.config import Config
 from invariants.base import check_names
-from invariants.checks._memory import kept_bytes, owner_of
+from invariants.checks.bounds import kept_bytes, owner_of
 from invariants.fuzz import hosted
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay, step

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from invariants.base import Broken
-from invariants.checks.lock_bal import LockBalance
+from invariants.checks.ends import LockBalance
 
 SLOTS = ("device", "device swa", "host", "host swa")
 

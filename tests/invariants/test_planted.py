@@ -42,7 +42,7 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
 
 
 # Checks of what only windows and states have, and those that need a tree of many nodes for it.
-OF_HYBRIDS = {"near", "map-swa", "dlru", "hlru", "leaf-live", "dead-leaf"}
+OF_HYBRIDS = {"near", "map-swa", "dlru", "hlru", "dead-leaf"}
 ROOMY = {"work-bound"}
 
 
@@ -109,7 +109,7 @@ def test_a_planted_fault_is_found_by_its_check(name: str) -> None:
     assert any(letter.isdigit() for letter in found.equation)
 
 
-def test_names_follow_the_files() -> None:
+def test_checks_have_names_and_sentences() -> None:
     for name in check_names():
         assert load_check(name).name.lower() == name
         assert load_check(name).sentence.endswith((".", ")."))

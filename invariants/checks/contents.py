@@ -9,10 +9,10 @@ from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
+from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import NODE, PageBook, same
 from invariants.books.requests import RequestMirror
-from invariants.books.story import page, request
 from invariants.books.tags import Tags
 
 
@@ -67,13 +67,13 @@ class Bytes(Check):
                     self.fail(
                         f"request {req.id}: a pass from token {start} goes on with a {kind.name} "
                         f"state that has read {req.working}",
-                        request(req.id),
+                        story.request(req.id),
                     )
             elif start % book.page_size or not 0 < start // book.page_size <= len(req.tags):
                 self.fail(
                     f"request {req.id}: a pass from token {start} copies a {kind.name} state, "
                     f"which no boundary has there",
-                    request(req.id),
+                    story.request(req.id),
                 )
             elif not pages.writer[state.source]:
                 depth = start // book.page_size
@@ -98,10 +98,9 @@ class Bytes(Check):
             f"{pages.where} page {number}, page {at} of {kind} {whose}: expected the "
             f"bytes tagged {int(tags[at]):016x}, found {int(found[at]):016x}"
             f"{' (nobody wrote it)' if not found[at] else ''}",
-            page(pages, number),
+            story.page(pages, number),
             About(kind, whose),
         )
 
 
-def check() -> Bytes:
-    return Bytes()
+CHECKS = (Bytes,)

@@ -1,0 +1,243 @@
+"""Whose each page is, how many there are of each kind, and when one may be given away."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from hicache.core.events import BackupDone, FetchDone, Flushed, LoadDone, StoreDone
+from hicache.core.ledger import Pool
+from hicache.core.types import Pages, PageState, Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.books import story
+from invariants.books.book import Book
+from invariants.books.pages import NODE, STATE_OF, PageBook, all_are, name_of
+
+_FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
+
+
+class _Ownership(Check):
+    tier: ClassVar[Tier]
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for pages in book.changed:
+            if pages.tier == self.tier:
+                self._changed(pages, view.pool(self.tier, pages.component))
+
+    def _changed(self, pages: PageBook, pool: Pool) -> None:
+        where = pages.where
+        if pages.clashes:
+            clash = pages.clashes[0]
+            self.fail(
+                f"{where} page {clash.page}: expected {name_of(clash.expected)}, "
+                f"found {name_of(clash.found)}",
+                story.page(pages, clash.page),
+            )
+        for claimed, code in pages.claimed:
+            state, states, owners = STATE_OF[code & 3], pool.state[claimed], pool.owner[claimed]
+            if not all_are(states, state) or not all_are(owners, code >> 2):
+                wrong = (states != state) | (owners != code >> 2)
+                at = int(claimed[int(wrong.argmax())])
+                self.fail(
+                    f"{where} page {at} of {name_of(code)}: expected "
+                    f"{PageState(state).name} of {code >> 2}, found "
+                    f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
+                    story.page(pages, at),
+                )
+        for gone, state in ((pages.freed, _FREE), (pages.retired, _RETIRING)):
+            if not len(gone):
+                continue
+            states = pool.state[gone]
+            if not all_are(states, state):
+                at = int(gone[int((states != state).argmax())])
+                if state == _FREE or pool.state[at] != _FREE:
+                    self.fail(  # PIN-IO reports pages that are free but still in use
+                        f"{where} page {at}, held by nobody: expected {PageState(state).name}, "
+                        f"found {PageState(int(pool.state[at])).name}",
+                        story.page(pages, at),
+                    )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            if pages.tier == self.tier:
+                self._all(pages, view.pool(self.tier, pages.component))
+
+    def _all(self, pages: PageBook, pool: Pool) -> None:
+        unowned = pages.owner == 0
+        free = unowned & (pages.busy == 0)
+        listed = pool.free_pages()
+        wrong = free != (pool.state == PageState.FREE)
+        if wrong.any() or len(listed) != int(free.sum()) or not free[listed].all():
+            at = int(wrong.argmax())
+            self.fail(
+                f"{pages.where} pages free by the books {int(free.sum())}, on the free "
+                f"list {len(np.unique(listed))} of {len(listed)}; first difference at page {at}",
+                story.page(pages, at),
+            )
+
+
+class OwnDevice(_Ownership):
+    name = "OWN-D"
+    sentence = (
+        "Every device page has exactly one owner: the free list, a node, a request or a load."
+    )
+    tier = Tier.DEVICE
+
+
+class OwnHost(_Ownership):
+    name = "OWN-H"
+    sentence = "Every host page has exactly one owner: the free list, a node, a backup or a fetch."
+    tier = Tier.HOST
+
+
+_RETIRING = int(PageState.RETIRING)
+
+
+class PoolSum(Check):
+    name = "POOL-SUM"
+    sentence = (
+        "free + evictable + protected + request-held + in-flight + retiring == capacity, per pool."
+    )
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            pool = view.pool(pages.tier, pages.component)
+            _, nodes, requests, flights = pages.held
+            retiring = pool.counts[_RETIRING]
+            total = pool.free + nodes + requests + flights + retiring
+            if (
+                total == pages.capacity
+                and pool.free == pages.free
+                and pool.protected == pages.protected
+                and pool.counts == [pool.free, requests, nodes, flights, len(pages.retiring)]
+            ):
+                continue
+            self.fail(
+                f"{pages.where}: free {pool.free} + evictable "
+                f"{nodes - pages.protected} + protected {pages.protected} + request-held "
+                f"{requests} + in-flight {flights} + retiring {retiring} = {total}, capacity "
+                f"{pages.capacity}; the ledger counts {pool.counts} with "
+                f"{pool.protected} protected",
+                story.pool(pages),
+            )
+
+
+class Generation(Check):
+    name = "GENERATION"
+    sentence = "A page that becomes free gets a new generation, and no generation ever decreases."
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        if not book.history:
+            return
+        for pages in book.changed:
+            free = pages.freed
+            if not len(free):
+                continue
+            now = view.pool(pages.tier, pages.component).generation
+            stuck = now[free] <= pages.generation[free]
+            if (
+                np.count_nonzero(stuck)
+                and (view.pool(pages.tier, pages.component).state[free] == PageState.FREE).all()
+            ):
+                at = int(free[int(stuck.argmax())])
+                self.fail(
+                    f"{pages.where} page {at} became free: expected a generation above "
+                    f"{pages.generation[at]}, found {now[at]}",
+                    story.page(pages, at),
+                )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            now = view.pool(pages.tier, pages.component).generation
+            if (now < pages.generation).any():
+                at = int((now < pages.generation).argmax())
+                self.fail(
+                    f"{pages.where} page {at}: generation "
+                    f"{pages.generation[at]} before, {now[at]} now",
+                    story.page(pages, at),
+                )
+
+
+class PinIo(Check):
+    name = "PIN-IO"
+    sentence = (
+        "A page that an unanswered action reads or writes is not free and not reissued before the "
+        "reply, or before the reply of the pass that reads what was loaded."
+    )
+    watches = (LoadDone, BackupDone, FetchDone, StoreDone)
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for pages in book.changed:
+            used = pages.retired
+            if not len(used):
+                continue
+            pool = view.pool(pages.tier, pages.component)
+            free = pool.state[used] == PageState.FREE
+            if np.count_nonzero(free):
+                at = int(used[int(free.argmax())])
+                self.fail(
+                    f"{pages.where} page {at} is used by {pages.busy[at]} unanswered "
+                    "actions: expected RETIRING, found FREE",
+                    story.page(pages, at),
+                )
+
+    def issue(
+        self, book: Book, item: LoadDone | BackupDone | FetchDone | StoreDone, view: CoreView
+    ) -> None:
+        ticket = book.tickets.open.get(item.flight)
+        if ticket is None or ticket.landed:
+            return
+        for move, generations in zip(ticket.moves, ticket.generations, strict=True):
+            for tier, used, before in zip(
+                ticket.tiers, (move.source, move.target), generations, strict=True
+            ):
+                now = view.pool(tier, move.at).generation[used]
+                if np.count_nonzero(now != before):
+                    at = int((now != before).argmax())
+                    pages = book.pool(tier, move.at)
+                    self.fail(
+                        f"{pages.where} page {used[at]} of flight {item.flight}: expected "
+                        f"generation {before[at]} until the reply, found {now[at]}",
+                        story.page(pages, int(used[at])),
+                        story.flight(item.flight),
+                    )
+
+
+class PinNode(Check):
+    name = "PIN-NODE"
+    sentence = "A locked node is not removed and does not lose its locked pages."
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for mirror in book.nodes.gone:
+            record = mirror.node
+            if record is not None and type(book.event) is not Flushed:
+                held = [sum(map(len, record.locks[tier])) for tier in (0, 1)]
+                if any(held):
+                    self.fail(
+                        f"node {mirror.id} left the tree with {held[0]} device and {held[1]} host "
+                        "holders, expected 0 and 0",
+                        story.node(mirror.id),
+                    )
+        for pages in book.changed:
+            self._unlocked(pages, pages.freed)
+            self._unlocked(pages, pages.retired)
+            for claimed, code in pages.claimed:
+                if code & 3 != NODE:
+                    self._unlocked(pages, claimed)
+
+    def _unlocked(self, pages: PageBook, lost: Pages) -> None:
+        """Pages that no node owns any more must not be locked."""
+        if not len(lost):
+            return
+        locks = pages.locks[lost]
+        if np.count_nonzero(locks):
+            at = int(lost[int(locks.argmax())])
+            self.fail(
+                f"{pages.where} page {at} left its node under {pages.locks[at]} locks, expected 0",
+                story.page(pages, at),
+            )
+
+
+CHECKS = (OwnDevice, OwnHost, PoolSum, Generation, PinIo, PinNode)
