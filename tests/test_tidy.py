@@ -138,7 +138,6 @@ REGISTRIES = {
     "sim.schedulers",
     "sim.times",
     "invariants.checks",
-    "invariants.fresh.edits",
     "invariants.fuzz.faults",
     "invariants.fuzz.ops",
     "invariants.planted",

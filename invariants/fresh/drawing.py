@@ -7,72 +7,34 @@
 
 Bug number n of a seed is the same in every set of that seed. Drawn again are edits that do not
 compile, that leave the compiled code as it was, that read a name before it is set, and those that
-the set has already. Lives here: the draw and the record of a bug. Does not define edits (see edits)
-or put a bug into the core (see planting).
+the set has already. Does not define edits (see edits) or put a bug into the core (see planting).
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
 from importlib import import_module
 
 from ..fuzz.draws import Draws
-from ..mutants import sources
-from ..mutants.sources import Place
-from .edits import base as edits
-from .edits.base import Edit
-from .functions import Function, functions, short, source_of
+from .edits import EDITS
+from .functions import Function, functions, source_of
 from .kinds import Kinds, vocabulary
-from .planting import essence
+from .planting import Bug, Lines, essence
 from .syntax import heads, names_set, names_used, read_too_early
 
 TWO_EDITS_PERCENT = 30
 _TRIES = 1000
-_CONTEXT = 1  # lines around a change in a diff
-
-Lines = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A drawn bug. edits: the kinds, in order. lines: for each edit, the first and last line of the
-    source that must run for it to matter. function: the edited syntax tree.
-    """
-
-    number: int
-    module: str
-    place: Place
-    edits: tuple[str, ...]
-    lines: tuple[Lines, ...]
-    function: ast.FunctionDef = field(repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        return f"{short(self.module)}:{self.place[0]}#{self.number}"
-
-    @property
-    def file(self) -> str:
-        return self.module.replace(".", "/") + ".py"
-
-    def diff(self) -> list[str]:
-        """What the edits change, in the layout of `ast.unparse`, with a line above and below."""
-        before = sources.defined(sources.source(self.module))[self.place]
-        old, new = (ast.unparse(one).splitlines() for one in (before, self.function))
-        return list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
 
 
 def draw(seed: int, count: int) -> Iterator[Bug]:
     """Bugs 1 to `count` of this seed."""
-    known = edits.load()
     seen: set[tuple[str, str]] = set()
     for number in range(1, count + 1):
         for turn in range(_TRIES):
-            bug = _drawn(Draws(seed, "fresh", number, turn), number, known)
+            bug = _drawn(Draws(seed, "fresh", number, turn), number)
             if bug is None or (bug.module, ast.dump(bug.function)) in seen:
                 continue
             seen.add((bug.module, ast.dump(bug.function)))
@@ -82,7 +44,7 @@ def draw(seed: int, count: int) -> Iterator[Bug]:
             raise AssertionError(f"seed {seed}: no bug {number} in {_TRIES} draws")
 
 
-def _drawn(draws: Draws, number: int, known: dict[str, Edit]) -> Bug | None:
+def _drawn(draws: Draws, number: int) -> Bug | None:
     """One bug, or None if the draw came to nothing."""
     chosen = draws.weighted([(one, one.size) for one in functions()])
     function = deepcopy(source_of(chosen))
@@ -92,7 +54,7 @@ def _drawn(draws: Draws, number: int, known: dict[str, Edit]) -> Bug | None:
     lines: list[Lines] = []
     for _ in range(1 + two):
         before = essence(chosen.module, chosen.place, function)
-        made = _edited(draws, chosen, function, known)
+        made = _edited(draws, chosen, function)
         if made is None or _is_unbound(function, chosen, local):
             return None
         try:
@@ -115,13 +77,11 @@ def _is_unbound(function: ast.FunctionDef, chosen: Function, local: set[str]) ->
     return bool(unknown) or read_too_early(function, local | names_set(function))
 
 
-def _edited(
-    draws: Draws, chosen: Function, function: ast.FunctionDef, known: dict[str, Edit]
-) -> tuple[str, Lines] | None:
+def _edited(draws: Draws, chosen: Function, function: ast.FunctionDef) -> tuple[str, Lines] | None:
     """Makes one edit, in place. Returns its kind and its lines; None if none is possible."""
     kinds = Kinds(function, chosen.place[0].rpartition(".")[0], vocabulary())
-    possible = {name: list(edit.changes(function, kinds)) for name, edit in known.items()}
-    weighted = [(name, known[name].WEIGHT) for name, found in possible.items() if found]
+    possible = {name: list(edit.changes(function, kinds)) for name, edit in EDITS.items()}
+    weighted = [(name, EDITS[name].weight) for name, found in possible.items() if found]
     if not weighted:
         return None
     name = draws.weighted(weighted)

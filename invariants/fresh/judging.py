@@ -27,9 +27,8 @@ from ..fuzz.play import Failure, generate, replay
 from ..fuzz.swarm import Swarm, draw_swarm
 from ..fuzz.tapes.tape import Tape
 from ..mutants import contracts
-from ..mutants.steps import Endless, Guard, Steps, limited, unguarded
-from .drawing import Bug
-from .planting import planted
+from ..mutants.sources import Endless, Guard, Steps, limited, unguarded
+from .planting import Bug, planted
 
 ENDLESS = "ENDLESS"
 OPERATIONS = 120

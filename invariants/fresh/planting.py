@@ -1,4 +1,5 @@
-"""Puts a drawn bug into the running core: the edited code takes the place of the function's own.
+"""A drawn bug, and how it is put into the running core: the edited code takes the place of the
+function's own.
 
 The function keeps its identity, so the bug is there wherever the function is used. Does not draw
 (see drawing) or judge (see judging).
@@ -7,33 +8,53 @@ The function keeps its identity, so the bug is there wherever the function is us
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
 
 from ..mutants import sources
 from ..mutants.sources import Place
+from .functions import short
 
 Essence = tuple[Any, ...]
+Lines = tuple[int, int]
+_CONTEXT = 1  # lines around a change in a diff
 
 
-class Planted(Protocol):
-    """What this file needs to know of a bug."""
+@dataclass(frozen=True)
+class Bug:
+    """A drawn bug. edits: the kinds, in order. lines: for each edit, the first and last line of the
+    source that must run for it to matter. function: the edited syntax tree.
+    """
+
+    number: int
+    module: str
+    place: Place
+    edits: tuple[str, ...]
+    lines: tuple[Lines, ...]
+    function: ast.FunctionDef = field(repr=False, compare=False)
 
     @property
-    def module(self) -> str: ...
+    def name(self) -> str:
+        return f"{short(self.module)}:{self.place[0]}#{self.number}"
 
     @property
-    def place(self) -> Place: ...
+    def file(self) -> str:
+        return self.module.replace(".", "/") + ".py"
 
-    @property
-    def function(self) -> ast.FunctionDef: ...
+    def diff(self) -> list[str]:
+        """What the edits change, in the layout of `ast.unparse`, with a line above and below."""
+        before = sources.defined(sources.source(self.module))[self.place]
+        old, new = (ast.unparse(one).splitlines() for one in (before, self.function))
+        return list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
 
 
 @contextmanager
-def planted(bug: Planted) -> Iterator[None]:
+def planted(bug: Bug) -> Iterator[None]:
     """Puts the bug into the core for the block. Its loops count their steps."""
     function = sources.functions(bug.module)[bug.place]
     before = function.__code__, function.__defaults__, function.__kwdefaults__

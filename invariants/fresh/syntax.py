@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..mutants.sites import is_guard
+from ..mutants.sources import is_guard
 from .footprints import ANYTHING, footprints, touched
 
 Block = list[ast.stmt]

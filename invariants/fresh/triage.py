@@ -27,10 +27,9 @@ from ..fuzz.play import generate, replay
 from ..fuzz.swarm import draw_swarm
 from ..fuzz.tapes.tape import Tape
 from ..mutants import decisions, sources
-from ..mutants.steps import Endless, Guard, Steps, limited, unguarded
-from .drawing import Bug
+from ..mutants.sources import Endless, Guard, Steps, limited, unguarded
 from .judging import ENDLESS, OPERATIONS, OPS, WEIGHTS
-from .planting import planted
+from .planting import Bug, planted
 
 Digests = tuple[str, str]
 

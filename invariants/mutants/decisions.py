@@ -17,7 +17,7 @@ from ..fuzz.generate import weights_of
 from ..fuzz.ops.base import load
 from ..fuzz.play import Outcome, replay
 from ..fuzz.tapes.tape import Tape
-from .steps import Steps, limited
+from .sources import Steps, limited
 
 NOTE = "decisions"  # note of a tape: its digest on this version of the core
 _FILE = 1 << 14  # upper bound of the lines of a file

@@ -1,21 +1,23 @@
 """The functions of a package, of `hicache.core` if nothing else is named: in the source and in use,
-and compiled anew in the place of the old ones.
+compiled anew in the place of the old ones, and which of their nodes may be edited.
+
+The work of new code is limited in steps, so that endless loops are found by counting, the same on
+any machine. A step is one iteration of a loop in the core, or one event. Does not use clocks.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import pkgutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
-
-from .steps import Steps, counting, limited
 
 PACKAGE = "hicache.core"
 CORE = (PACKAGE,)
@@ -45,7 +47,7 @@ def short(module: str) -> str:
 
 @contextmanager
 def counted(places: tuple[str, ...] = CORE) -> Iterator[None]:
-    """Counts the steps of all loops of these places within the block (see steps)."""
+    """Counts the steps of all loops of these places within the block."""
     before: list[tuple[FunctionType, CodeType]] = []
     try:
         for module in modules(places):
@@ -66,7 +68,10 @@ def compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool
     steps; this changes the function in place.
     """
     name, line = place
-    node: ast.stmt = counting(function) if counted else function
+    node: ast.stmt = function
+    for one in ast.walk(function) if counted else ():
+        if isinstance(one, ast.For | ast.While):
+            one.body.insert(0, ast.Expr(ast.Call(ast.Name(_STEP, ast.Load()), [], [])))
     for outer in reversed(name.split(".")[:-1]):
         node = ast.copy_location(ast.ClassDef(outer, [], [], [node], []), node)
     whole = ast.fix_missing_locations(ast.Module([node], []))
@@ -138,3 +143,101 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(one, CodeType):
             yield one
             yield from _codes(one)
+
+
+# -- a limit of work
+
+_STEP = "_a_step_of_the_core"
+Guard = Callable[[], AbstractContextManager[None]]  # a limit of another kind
+
+
+class Endless(BaseException):
+    """Raised when the limit is exceeded. A BaseException, so that `except Exception` does not catch
+    it.
+    """
+
+
+class Steps:
+    """The number of steps, and the limit."""
+
+    __slots__ = ("count", "most")
+
+    def __init__(self, most: int = 1 << 62) -> None:
+        self.count = 0
+        self.most = most
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count > self.most:
+            raise Endless(f"more than {self.most} steps")
+
+
+@contextmanager
+def limited(steps: Steps) -> Iterator[Steps]:
+    """Counts into `steps` within the block."""
+    before = vars(builtins).get(_STEP)
+    setattr(builtins, _STEP, steps)
+    try:
+        yield steps
+    finally:
+        if before is None:
+            delattr(builtins, _STEP)
+        else:
+            setattr(builtins, _STEP, before)
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """A guard without a limit of time."""
+    yield
+
+
+# -- which nodes may be edited: asserts, guards that only raise CoreBug, error messages and default
+# values are no decisions
+
+BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_LEFT_ALONE = (ast.Assert, ast.Raise, ast.JoinedStr)
+_FIELDS_LEFT_ALONE = ("annotation", "returns", "args", "decorator_list")
+
+
+def sites(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.stmt]]:
+    """Yields the nodes of a function that may be changed, in source order, each with its
+    statement.
+    """
+    for statement in function.body:
+        yield from _below(statement, statement)
+
+
+def _below(node: ast.AST, within: ast.stmt) -> Iterator[tuple[ast.AST, ast.stmt]]:
+    if isinstance(node, _LEFT_ALONE) or is_guard(node):
+        return
+    within = node if isinstance(node, ast.stmt) else within
+    yield node, within
+    for field, held in ast.iter_fields(node):
+        if field not in _FIELDS_LEFT_ALONE or isinstance(node, ast.Call):
+            for one in held if isinstance(held, list) else [held]:
+                if isinstance(one, ast.AST):
+                    yield from _below(one, within)
+
+
+def is_guard(node: ast.AST) -> bool:
+    """Whether a node is `if ...: raise CoreBug(...)`, which is like an assert."""
+    if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse):
+        return False
+    first = node.body[0]
+    raised = first.exc if isinstance(first, ast.Raise) else None
+    name = raised.func if isinstance(raised, ast.Call) else None
+    return isinstance(name, ast.Name) and name.id == "CoreBug"

@@ -23,14 +23,25 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 
-from .sites import BOUNDARY
-from .sources import LONGEST, PACKAGE, compiled, defined, functions, modules, short, source
+from .sources import (
+    BOUNDARY,
+    LONGEST,
+    PACKAGE,
+    compiled,
+    defined,
+    functions,
+    modules,
+    short,
+    source,
+)
 
 SPECIFICATION = "invariants.spec"
 PLACES = (PACKAGE, SPECIFICATION)
@@ -40,6 +51,7 @@ _NOT_DECIDING = {
     f"{SPECIFICATION}.lockstep",
 }
 NAME = "_a_guard_is_weighed"
+UNDECIDED = Path(__file__).with_name("undecided.txt")
 ENOUGH = 20  # events of a sequence in which a change decides otherwise
 _OPS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -394,3 +406,20 @@ def weighed(reach: Reach) -> Iterator[None]:
         for function, _, before in codes:
             function.__code__ = before
         delattr(builtins, NAME)
+
+
+def reviewed(path: Path = UNDECIDED) -> dict[str, str]:
+    """The changes that cannot decide, with reasons: one name in a line, two spaces, and the reason.
+    Raises CallerError for a line without a reason."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip() or line.startswith("# "):
+            continue
+        name, _, reason = line.partition("  ")
+        if not reason.strip():
+            raise CallerError(
+                f"{path.name}:{number}: expected a name, two spaces and a reason, "
+                f"found {line!r}; say why nothing can tell it from the original"
+            )
+        found[name] = reason.strip()
+    return found

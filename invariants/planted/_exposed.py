@@ -12,16 +12,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
+from invariants.fuzz.faults.base import names as kinds
 from invariants.fuzz.swarm import STORAGE_FAULTS, Swarm
 
 from . import _kill as kill
 from ._kill import Hunt
-from .base import load
+from .base import load, names
 
 CALM = ("arrive", "admit", "prefill", "finish", "match", "wait", "quiesce")
 WARM = "warm"  # empties device and host: fetches need it
 PERCENT = 40
+# Kinds of faults that expose no planted bug, with the reason.
+UNEXPOSED = {
+    "host pause": "the core has no clock: that time has passed is seen only in which replies come "
+    "first, and these come in the same order, sooner",
+}
+
+
+class Gaps(NamedTuple):
+    """Kinds of faults that expose no bug. missing: those that are not on the list. listed: those
+    that are. stale: what is on the list, and exposes a bug or does not exist."""
+
+    missing: tuple[str, ...]
+    listed: tuple[str, ...]
+    stale: tuple[str, ...]
+
+
+def gaps() -> Gaps:
+    exposing = {kind for name in names() for kind in load(name).faults}
+    bare = [kind for kind in kinds() if kind not in exposing]
+    return Gaps(
+        tuple(kind for kind in bare if kind not in UNEXPOSED),
+        tuple(kind for kind in bare if kind in UNEXPOSED),
+        tuple(kind for kind in UNEXPOSED if kind not in bare),
+    )
 
 
 def calm(

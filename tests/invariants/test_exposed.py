@@ -5,19 +5,14 @@ All pairs of bug and kind, and the whole matrix, are `hicache mutants`; here is 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from hicache.core.errors import CallerError
 from invariants.fuzz.faults.base import names as kinds
 from invariants.fuzz.generate import EVEN, weights_of
 from invariants.fuzz.ops.base import load as load_ops
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import draw_swarm
-from invariants.mutants.reviewed import reviewed
 from invariants.planted import _exposed as exposed
-from invariants.planted import _review as review
 from invariants.planted import base
 from traces.mutants.planted_report import has_gaps
 from traces.mutants.planted_work import Row, Trial, trial_jobs
@@ -26,9 +21,10 @@ ALONE = ("root-child-count-is-not-decreased", "landed-backup-pages-stay-with-the
 
 
 def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
-    found = review.gaps(kinds(), review.exposing(), review.listed("unexposed.txt"))
+    found = exposed.gaps()
     assert (found.missing, found.stale) == ((), ())
-    assert {*review.exposing()} <= {*kinds(), *kinds(of_storage=True)}
+    named = {kind for name in base.names() for kind in base.load(name).faults}
+    assert named <= {*kinds(), *kinds(of_storage=True)}
 
 
 def test_a_bug_is_found_with_its_fault_and_not_without() -> None:
@@ -51,18 +47,10 @@ def test_calm_sequences_differ_by_the_fault_alone() -> None:
     assert {act.fault for entry in hit.entries for act in entry.acts} == {"", "torn"}
 
 
-def test_the_reviewed_lists_give_reasons(tmp_path: Path) -> None:
-    file = tmp_path / "x"
-    file.write_text("# no\n\none  because\n")
-    assert reviewed(file) == {"one": "because"}
-    file.write_text("one because")
-    with pytest.raises(CallerError, match="x:1: expected a name, two spaces and a reason"):
-        reviewed(file)
-
-
-def test_gaps_are_missing_listed_or_stale_entries() -> None:
-    found = review.gaps("abc", ["a"], {"b": "why", "a": "why", "z": "why"})
-    assert (found.missing, found.listed, found.stale) == (("c",), ("b",), ("a", "z"))
+def test_gaps_are_missing_listed_or_stale_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposed, "kinds", lambda: ["torn", "b", "c"])
+    monkeypatch.setattr(exposed, "UNEXPOSED", {"b": "why", "torn": "why", "z": "why"})
+    assert exposed.gaps() == (("c",), ("b",), ("torn", "z"))
 
 
 def test_gaps_of_a_run_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Drawn bugs: each kind of edit on a small function, the draw, planting, the hunt, the interval."""
+"""Drawn bugs: each kind of edit on a small function, the draw, planting, the hunt."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ import pytest
 
 from hicache.core.radix import locks, lru
 from invariants.fresh import drawing, judging, triage
-from invariants.fresh.drawing import Bug
-from invariants.fresh.edits import base as edits
+from invariants.fresh.edits import EDITS
 from invariants.fresh.functions import LEFT_OUT, RUNTIME, functions, reason, source_of
-from invariants.fresh.interval import wilson
 from invariants.fresh.kinds import Kinds, Vocabulary, vocabulary
-from invariants.fresh.planting import essence, planted
+from invariants.fresh.planting import Bug, essence, planted
 from invariants.fresh.syntax import commute, exchange, names_used, read_too_early
 from invariants.fuzz.play import Failure
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import decisions, sources
 
-EDITS = edits.load()
 WORDS = Vocabulary(
     fields={"Pool": {"free": "int", "available": "int", "name": "str"}, "Node": {"hits": "int"}},
     results={"make": "Node"},
@@ -112,9 +109,8 @@ def test_an_edit_makes_what_its_name_says(kind: str, body: str, wanted: tuple[st
     assert dedent("\n".join(ast.unparse(function).splitlines()[1:])) == body
 
 
-def test_every_kind_of_edit_has_an_example_a_title_and_a_weight() -> None:
+def test_every_kind_of_edit_has_an_example() -> None:
     assert {kind for kind, _, _ in EXAMPLES} == {*EDITS}
-    assert all(one.TITLE and one.WEIGHT > 0 for one in EDITS.values())
 
 
 def test_a_wrong_default_of_a_parameter() -> None:
@@ -345,33 +341,3 @@ def test_recorded_decisions_judge_nothing(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.backup", "begin_backup", "wrong-order")
     wrong = [decisions.noted(one, decisions="other") for one in tapes]
     assert not judging.hunt(bug, wrong, ()).killed
-
-
-# -- the interval
-
-
-@pytest.mark.parametrize(
-    ("hits", "tries", "least", "most"),
-    [
-        (0, 10, 0.0, 0.2775),
-        (5, 10, 0.2366, 0.7634),
-        (10, 10, 0.7225, 1.0),
-        (81, 263, 0.2553, 0.3662),  # an example of Newcombe, 1998
-        (95, 100, 0.8882, 0.9785),
-        (0, 0, 0.0, 1.0),
-    ],
-)
-def test_the_interval_is_wilsons(hits: int, tries: int, least: float, most: float) -> None:
-    assert wilson(hits, tries) == pytest.approx((least, most), abs=5e-5)
-
-
-def test_the_interval_contains_the_share_itself() -> None:
-    for tries in range(1, 40):
-        for hits in range(tries + 1):
-            least, most = wilson(hits, tries)
-            assert 0 <= least <= hits / tries <= most <= 1
-
-
-def test_more_hits_than_tries_are_refused() -> None:
-    with pytest.raises(ValueError, match="0 to 3 hits"):
-        wilson(4, 3)

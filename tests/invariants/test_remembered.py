@@ -19,12 +19,12 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.fresh import judging
-from invariants.fresh.drawing import Bug, draw
+from invariants.fresh.drawing import draw
 from invariants.fresh.functions import RUNTIME
-from invariants.fresh.planting import planted
+from invariants.fresh.planting import Bug, planted
 from invariants.fuzz.play import replay
 from invariants.mutants import sources
-from traces.mutants.recorded import corpus_tapes
+from traces.mutants.stored import corpus_tapes
 
 OURS = ("hicache", "sim", "invariants", "traces")
 SEQUENCES = 3

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.tapes import corpus
 from invariants.mutants import decisions, weak
-from invariants.mutants.reviewed import reviewed
-from invariants.mutants.steps import Steps
-from traces.fuzzing import guards
+from invariants.mutants.sources import Steps
 
 CORPUS = corpus.paths(Path(__file__).resolve().parents[1] / "corpus")
 SOURCE = """
@@ -113,7 +112,16 @@ def test_weighing_changes_nothing(path: Path) -> None:
 
 def test_what_was_reviewed_is_a_guard_of_the_core_and_has_a_reason() -> None:
     names = {name for guard in weak.guards().values() for name, _ in guard.changed}
-    known = reviewed(guards.REVIEWED)
+    known = weak.reviewed()
     stale = {name for name in known if not name.startswith(weak.SPECIFICATION)} - names
     assert not stale
     assert all(len(reason) > 8 for reason in known.values())
+
+
+def test_a_reviewed_line_gives_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_text("# no\n\none  because\n")
+    assert weak.reviewed(file) == {"one": "because"}
+    file.write_text("one because")
+    with pytest.raises(CallerError, match="x:1: expected a name, two spaces and a reason"):
+        weak.reviewed(file)

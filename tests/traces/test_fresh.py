@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from invariants.fresh import judging
-from invariants.fresh.drawing import Bug, draw
+from invariants.fresh.drawing import draw
 from invariants.fresh.judging import Verdict
+from invariants.fresh.planting import Bug
 from invariants.fresh.triage import Traces
 from traces.cli import main
 from traces.mutants import fresh_report, fresh_work
+from traces.mutants.fresh_report import wilson
 from traces.mutants.fresh_work import Job, Row
 
 from .rig import Capsys, Patch, fails
@@ -25,7 +27,7 @@ from .rig import Capsys, Patch, fails
 def quick(monkeypatch: Patch) -> None:
     """No tapes of the corpus, three drawn sequences for each bug, and one that is compared."""
     monkeypatch.setattr(judging, "seeds", lambda seed, number: iter(range(number, number + 3)))
-    monkeypatch.setattr(fresh_work.recorded, "corpus_tapes", lambda: iter(()))
+    monkeypatch.setattr(fresh_work.stored, "corpus_tapes", lambda: iter(()))
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
 
 
@@ -120,3 +122,27 @@ def test_ctrl_c_keeps_what_was_counted(
 )
 def test_options_that_do_not_fit_are_one_line(options: tuple[str, ...], capsys: Capsys) -> None:
     assert options[-2] in fails(capsys, "mutants", *options)
+
+
+@pytest.mark.parametrize(
+    ("hits", "tries", "least", "most"),
+    [
+        (0, 10, 0.0, 0.2775),
+        (5, 10, 0.2366, 0.7634),
+        (10, 10, 0.7225, 1.0),
+        (81, 263, 0.2553, 0.3662),  # an example of Newcombe, 1998
+        (95, 100, 0.8882, 0.9785),
+        (0, 0, 0.0, 1.0),
+    ],
+)
+def test_the_interval_is_wilsons(hits: int, tries: int, least: float, most: float) -> None:
+    assert wilson(hits, tries) == pytest.approx((least, most), abs=5e-5)
+
+
+def test_the_interval_contains_the_share_itself() -> None:
+    for tries in range(1, 40):
+        for hits in range(tries + 1):
+            least, most = wilson(hits, tries)
+            assert 0 <= least <= hits / tries <= most <= 1
+    with pytest.raises(ValueError, match="0 to 3 hits"):
+        wilson(4, 3)

@@ -18,7 +18,7 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.mutants import decisions
 from traces.cli import main
 from traces.fuzzing.work import Work
-from traces.mutants import recorded
+from traces.mutants import stored
 from traces.terminal import output
 
 from .rig import Capsys, Patch, fails, python
@@ -340,7 +340,7 @@ def test_an_unwritable_folder_is_refused_in_one_line(monkeypatch: Patch, capsys:
     assert not Path("here").exists()
 
 
-RECORDED = corpus.paths(recorded.RECORDED)
+RECORDED = corpus.paths(stored.RECORDED)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
@@ -356,13 +356,13 @@ def test_another_eviction_order_is_found_and_can_be_recorded(
 ) -> None:
     tape = corpus.read(RECORDED[0])
     there = corpus.add(tmp_path, tape)
-    assert recorded.record(tmp_path) == []
+    assert stored.record(tmp_path) == []
     plain = lru.kind_now
     monkeypatch.setattr(lru, "next_victim", lambda queues, policy: None)
     for name in ("eviction", "reclaim"):
         monkeypatch.setattr(f"hicache.core.{name}.next_victim", lambda queues, policy: None)
     assert lru.kind_now is plain
-    (changed,) = recorded.record(tmp_path)
+    (changed,) = stored.record(tmp_path)
     assert changed != there
     assert corpus.paths(tmp_path) == [changed]
     assert corpus.read(changed).entries == tape.entries

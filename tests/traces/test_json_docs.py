@@ -258,14 +258,14 @@ def test_fuzz_shrink_and_explain(folder: Path, monkeypatch: Patch, capsys: Capsy
 
 
 def test_mutants() -> None:
-    done = mutants.Done(
+    done = (
         [
             Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, small)
             for small in (Small(9, 3, 20, 1.0, True), None)
         ],
         [Trial("abort-ends-the-load", "abort", 11, "OWN-D", 1, 9, 0.5)],
     )
-    document = mutants.document(done, "", True)
+    document = mutants.document(*done, "", True)
     compare("hicache mutants", [json.loads(json.dumps(document))])
 
 
@@ -273,7 +273,7 @@ def test_mutants() -> None:
 def test_drawn_bugs(folder: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
     monkeypatch.setattr(fresh_work.judging, "seeds", lambda *_: iter(range(3)))
-    monkeypatch.setattr(fresh_work.recorded, "corpus_tapes", lambda: iter(()))
+    monkeypatch.setattr(fresh_work.stored, "corpus_tapes", lambda: iter(()))
     hunt = ["mutants", "--fresh", "2", "--seed", "1", "--budget", "1", "--jobs", "1"]
     out = folder / "fresh.json"
     assert main([*hunt, "--json", str(out)]) in (0, 17)

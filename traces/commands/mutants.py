@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 from invariants.base import HARNESS
+from invariants.fresh.drawing import draw
+from invariants.fresh.planting import Bug
 from invariants.planted.base import names as planted_names
 
-from ..mutants import fresh_run, planted_report, planted_work, recorded, stored
-from ..mutants.fresh_run import Fresh
+from ..mutants import fresh_report, fresh_work, planted_report, planted_work, stored
 from ..mutants.limits import each
+from ..mutants.planted_work import BugJob, Row, Trial
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
@@ -35,6 +38,7 @@ _BUDGET_S = 60
 _EVENTS = 200_000
 _SEED_BYTES = 4
 _MOST_FRESH = 100_000
+_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -87,41 +91,67 @@ def run(options: Options, command: str) -> int:
     if options.seed is not None:
         raise CallerError("--seed needs --fresh; planted bugs are the same in every run")
     if options.record:
-        for path in recorded.record():
+        for path in stored.record():
             print(path)
         return 0
+    bugs = _bugs(options.only)
     if options.store:
-        return _store(options)
-    chosen = _chosen(options)
-    stream = sys.stderr if options.json == "-" else sys.stdout
+        return _store(options, bugs)
+    wanted = (options.kind,) if options.kind else KINDS
+    hunts = [BugJob(one, options.events, _OPERATIONS, options.shrink) for one in bugs]
+    hunts = hunts if "planted" in wanted else []
+    trials = planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else []
     if options.list:
-        for name in chosen.listed():
+        names = [one.name for one in hunts] + [one.name for one in trials]
+        for name in dict.fromkeys(names):
             print(name)
         return 0
     check_outputs({}, json=options.json)
-    done = Done([], [])
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    rows: list[Row] = []
+    tried: list[Trial] = []
     complete = False
     try:
-        _hunt(options, chosen, done)
+        most = options.jobs or cores()
+        with progress("planted bugs", len(hunts), "hunted") as report:
+            for row in planted_work.run(hunts, most):
+                rows.append(row)
+                report(len(rows))
+        with progress("exposed by a fault", len(trials), "trials") as report:
+            for trial in each(planted_work.attempt, trials, most):
+                tried.append(trial)
+                report(len(tried))
         complete = True
     finally:  # also after Ctrl-C, with the results so far
-        done.sort()
-        whole = complete and not options.only and bool(done.planted)
+        rows.sort(key=lambda one: one.name)
+        tried.sort(key=lambda one: (one.name, one.fault))
         with ignore_broken_pipe():
-            planted_report.show(done.planted, done.trials, stream)
-            if told := planted_report.conclusions(done.planted):
+            planted_report.show(rows, tried, stream)
+            if told := planted_report.conclusions(rows):
                 print_sentences("In words", told, stream)
         if options.json:
-            write_json(options.json, document(done, command, complete))
-    return HARNESS if planted_report.has_gaps(done.planted, done.trials, whole) else 0
+            write_json(options.json, document(rows, tried, command, complete))
+    whole = complete and not options.only and bool(rows)
+    return HARNESS if planted_report.has_gaps(rows, tried, whole) else 0
 
 
-def _store(options: Options) -> int:
-    """Stores the tapes of the chosen bugs. Returns 17 if one of them has none, else 0."""
-    jobs = [stored.StoreJob(name, options.events) for name in _bugs(options)]
+def document(
+    rows: Sequence[Row], trials: Sequence[Trial], command: str, complete: bool
+) -> dict[str, object]:
+    """The kill matrix as JSON values. Other programs read it: do not rename its keys."""
+    return _head(command, complete) | planted_report.document(rows, trials)
+
+
+def _head(command: str, complete: bool) -> dict[str, object]:
+    return {"version": VERSION, "command": command, "complete": complete}
+
+
+def _store(options: Options, bugs: Sequence[str]) -> int:
+    """Stores the tapes of these bugs. Returns 17 if one of them has none, else 0."""
+    jobs = [stored.StoreJob(name, options.events) for name in bugs]
     without = []
     with progress("planted bugs", len(jobs), "hunted") as report:
-        for done, (name, found) in enumerate(stored.run(jobs, options.jobs or cores()), 1):
+        for done, (name, found) in enumerate(each(stored.work, jobs, options.jobs or cores()), 1):
             report(done)
             without += [] if found else [name]
     for name in sorted(without):
@@ -129,81 +159,12 @@ def _store(options: Options) -> int:
     return HARNESS if without else 0
 
 
-def _run_fresh(options: Options, command: str) -> int:
-    """Hunts drawn bugs. Raises CallerError for an option that they do not have."""
-    given = ("kind", "shrink", "record", "store")
-    for name in given:
-        if getattr(options, name):
-            raise CallerError(f"--{name} and --fresh do not go together; leave one out")
-    seed = int.from_bytes(os.urandom(_SEED_BYTES)) if options.seed is None else options.seed
-    budget, jobs = options.budget or _BUDGET_S, options.jobs or cores()
-    asked = Fresh(options.fresh, seed, budget, options.only or "", jobs, options.json)
-    if options.list:
-        for bug in fresh_run.chosen(asked):
-            print(f"{bug.name}  {' + '.join(bug.edits)}")
-        return 0
-    return fresh_run.run(
-        asked, lambda done: {"version": VERSION, "command": command, "complete": done}
-    )
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The bugs to hunt."""
-
-    planted: list[planted_work.BugJob]
-    trials: list[planted_work.TrialJob]
-
-    def listed(self) -> list[str]:
-        names = [job.name for job in self.planted] + [job.name for job in self.trials]
-        return list(dict.fromkeys(names))
-
-
-@dataclass(frozen=True)
-class Done:
-    """The results of the hunts so far."""
-
-    planted: list[planted_work.Row]
-    trials: list[planted_work.Trial]
-
-    def sort(self) -> None:
-        self.planted.sort(key=lambda one: one.name)
-        self.trials.sort(key=lambda one: (one.name, one.fault))
-
-
-def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
-    """Hunts one kind after the other, and adds each result to `done`."""
-    most = options.jobs or cores()
-    with progress("planted bugs", len(chosen.planted), "hunted") as report:
-        for row in planted_work.run(chosen.planted, most):
-            done.planted.append(row)
-            report(len(done.planted))
-    with progress("exposed by a fault", len(chosen.trials), "trials") as report:
-        for trial in each(planted_work.attempt, chosen.trials, most):
-            done.trials.append(trial)
-            report(len(done.trials))
-
-
-def _chosen(options: Options) -> Chosen:
-    """Raises CallerError if a name matches nothing."""
-    wanted = (options.kind,) if options.kind else KINDS
-    bugs = _bugs(options)
-    planted = [
-        planted_work.BugJob(one, options.events, _OPERATIONS, options.shrink) for one in bugs
-    ]
-    return Chosen(
-        planted if "planted" in wanted else [],
-        planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],
-    )
-
-
-def _bugs(options: Options) -> list[str]:
-    bugs = planted_names()
-    return bugs if options.only is None else _matching(options.only, bugs)
-
-
-def _matching(only: str, names: list[str]) -> list[str]:
-    """The names that equal `only`, or else those that begin with it. Raises CallerError."""
+def _bugs(only: str | None) -> list[str]:
+    """The names of all bugs; the one that equals `only`, or else those that begin with it. Raises
+    CallerError if there is none."""
+    names = planted_names()
+    if only is None:
+        return names
     exact = [name for name in names if name in (only, only.replace("_", "-"))]
     exact = exact or [name for name in names if name.startswith(only)]
     if not exact:
@@ -213,14 +174,56 @@ def _matching(only: str, names: list[str]) -> list[str]:
     return exact
 
 
-# -- the document
+# -- drawn bugs
 
 
-def document(done: Done, command: str, complete: bool) -> dict[str, object]:
-    """The kill matrix as JSON values. Other programs read it: do not rename its keys."""
-    return {
-        "version": VERSION,
-        "command": command,
-        "complete": complete,
-        **planted_report.document(done.planted, done.trials),
-    }
+def _run_fresh(options: Options, command: str) -> int:
+    """Hunts drawn bugs. Returns 0 if all were killed, 17 otherwise. Raises CallerError for an
+    option that they do not have."""
+    for name in ("kind", "shrink", "record", "store"):
+        if getattr(options, name):
+            raise CallerError(f"--{name} and --fresh do not go together; leave one out")
+    seed = int.from_bytes(os.urandom(_SEED_BYTES)) if options.seed is None else options.seed
+    budget = options.budget or _BUDGET_S
+    if options.list:
+        for bug in _drawn(options, seed):
+            print(f"{bug.name}  {' + '.join(bug.edits)}")
+        return 0
+    check_outputs({}, json=options.json)
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    bugs = _drawn(options, seed)
+    with ignore_broken_pipe():
+        print(f"seed {seed}: --seed {seed} draws the same bugs", file=stream, flush=True)
+    rows: list[fresh_work.Row] = []
+    complete = False
+    try:
+        jobs = [fresh_work.Job(bug, seed, float(budget)) for bug in bugs]
+        with progress("drawn bugs", len(jobs), "hunted") as report:
+            for row in fresh_work.run(jobs, options.jobs or cores()):
+                rows.append(row)
+                report(len(rows))
+        complete = True
+    finally:  # also after Ctrl-C, with the results so far
+        rows.sort(key=lambda row: row.bug.number)
+        with ignore_broken_pipe():
+            fresh_report.show(rows, options.fresh, seed, stream)
+            told = fresh_report.conclusions(rows, len(bugs) - len(rows), budget)
+            print_sentences("In words", told, stream)
+        if options.json:
+            found = fresh_report.document(rows, len(bugs), seed, budget)
+            write_json(options.json, _head(command, complete) | found)
+    return 0 if all(row.verdict.killed for row in rows) else HARNESS
+
+
+def _drawn(options: Options, seed: int) -> list[Bug]:
+    """The bugs of the set. Raises CallerError if `--only` is not the number of one."""
+    if not options.only:
+        return list(draw(seed, options.fresh))
+    plain = options.only.isascii() and options.only.isdigit() and len(options.only) <= _DIGITS
+    number = int(options.only) if plain else 0
+    if not 1 <= number <= options.fresh:
+        raise CallerError(
+            f"--only: expected the number of a drawn bug, 1 to {options.fresh}, found "
+            f"{options.only!r}"
+        )
+    return list(draw(seed, number))[-1:]

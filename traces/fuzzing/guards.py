@@ -5,22 +5,20 @@ Does not weigh guards (see invariants/mutants/weak).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TextIO
 
-from invariants.mutants import reviewed, weak
+from invariants.mutants import weak
 
 from ..terminal.tables import console, pairs, table
 from .report import Tally
 
 PER = 20_000  # events
-REVIEWED = Path(weak.__file__).with_name("undecided.txt")
 _SHOWN = 60
 
 
 def document(tally: Tally) -> list[dict[str, object]]:
     """Every change of a guard, the rarest first. Other programs read it: do not rename its keys."""
-    known, rows = reviewed.reviewed(REVIEWED), []
+    known, rows = weak.reviewed(), []
     for guard in weak.guards().values():
         for name, _ in guard.changed:
             rows.append(
@@ -47,7 +45,7 @@ def rare(tally: Tally) -> list[dict[str, object]]:
 
 def show(tally: Tally, stream: TextIO) -> None:
     """Prints the summary, and what decides too seldom."""
-    rows, left, known = document(tally), rare(tally), reviewed.reviewed(REVIEWED)
+    rows, left, known = document(tally), rare(tally), weak.reviewed()
     names = {row["guard"] for row in rows}
     decided = {name for name, count in tally.otherwise.items() if count}
     totals = [

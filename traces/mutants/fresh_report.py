@@ -8,15 +8,30 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from math import sqrt
 from typing import TextIO
 
 from invariants.base import CRASH
-from invariants.fresh.interval import wilson
 
 from ..terminal.tables import console, pairs, percent, table
 from .fresh_work import Row
 
 _REASONS = 12
+_Z95 = 1.959963984540054  # 97.5 % of a normal distribution lie below
+
+
+def wilson(hits: int, tries: int) -> tuple[float, float]:
+    """The 95 % interval of the probability of a hit (Wilson's score interval). With no tries,
+    nothing is known: 0 to 1."""
+    if not 0 <= hits <= tries:
+        raise ValueError(f"expected 0 to {tries} hits, found {hits}")
+    if not tries:
+        return 0.0, 1.0
+    square = _Z95 * _Z95
+    middle = (hits + square / 2) / (tries + square)
+    half = _Z95 / (tries + square) * sqrt(hits * (tries - hits) / tries + square / 4)
+    # exact at the ends, where rounding would leave a little
+    return (middle - half if hits else 0.0), (middle + half if hits < tries else 1.0)
 
 
 def document(rows: Sequence[Row], asked: int, seed: int, budget_s: int) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Hunts drawn bugs in worker processes, each for a number of seconds of processor time.
 
-Contains the clocks, the processes and the tapes. Does not define options or output (see fresh_run
-and fresh_report), or draw and judge bugs (see invariants/fresh).
+Contains the clocks, the processes and the tapes. Does not define options or output (see
+commands/mutants and fresh_report), or draw and judge bugs (see invariants/fresh).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from invariants.fresh import judging, triage
-from invariants.fresh.drawing import Bug
 from invariants.fresh.judging import Verdict
+from invariants.fresh.planting import Bug
 from invariants.fresh.triage import Traces
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import sources
 
-from . import recorded
+from . import stored
 from .limits import each, time_limit
 
 SEQUENCE_S = 120.0  # of the clock; a sequence that never ends is found by its steps long before
@@ -51,7 +51,7 @@ _tapes: list[Tape] = []
 
 def run(jobs: Sequence[Job], processes: int) -> Iterator[Row]:
     """Yields each result as it is known."""
-    _tapes[:] = sorted(recorded.corpus_tapes(), key=lambda tape: len(tape.entries))
+    _tapes[:] = sorted(stored.corpus_tapes(), key=lambda tape: len(tape.entries))
     with sources.counted():
         yield from each(work, jobs, processes)
 

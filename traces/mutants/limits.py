@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from invariants.mutants.steps import Endless
+from invariants.mutants.sources import Endless
 
 from ..terminal.alarm import alarm
 from ..terminal.processes import results

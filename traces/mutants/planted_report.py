@@ -13,18 +13,13 @@ from typing import TextIO
 from rich.table import Table
 
 from invariants.fuzz.faults.base import names as fault_names
-from invariants.planted._review import Gaps, exposing, gaps, listed
+from invariants.planted._exposed import gaps
 from invariants.planted.base import load
 
 from ..terminal.tables import console, pairs, table
 from .planted_work import Row, Trial
 
 _MOST_NAMED = 3
-
-
-def faults_without_bug() -> Gaps:
-    """Kinds of faults that do not expose any bug."""
-    return gaps(fault_names(), exposing(), listed("unexposed.txt"))
 
 
 def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
@@ -34,7 +29,7 @@ def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
     """
     if not all(row.killed for row in rows) or not all(trial.as_expected for trial in trials):
         return True
-    kinds = faults_without_bug()
+    kinds = gaps()
     return whole and bool(rows) and bool(kinds.missing or kinds.stale)
 
 
@@ -49,7 +44,7 @@ def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
     if trials:
         result |= {
             "trials": [asdict(trial) | {"as_said": trial.as_expected} for trial in trials],
-            "faults_without": asdict(faults_without_bug()),
+            "faults_without": gaps()._asdict(),
         }
     return result
 
@@ -110,7 +105,6 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], stream: TextIO) -> None:
     out = console(stream)
     if rows:
         out.print(_matrix(rows))
-        out.print(pairs("planted bugs, summary", _summary(rows)))
     if trials:
         out.print(_trials(trials))
         out.print(pairs("kinds of faults", _exposed(trials)))
@@ -124,7 +118,18 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
     bugs = "bug was" if figures["bugs"] == 1 else "bugs were"
     told = [f"{figures['killed']} of {figures['bugs']} planted {bugs} found."]
     if "median_s" in figures and len(rows) > 1:
-        told.append(f"Half of those found took at most {figures['median_s']} s.")
+        told.append(
+            f"Half of those found took at most {figures['median_events']:,} events and "
+            f"{figures['median_s']} s, the longest {figures['most_events']:,} events and "
+            f"{figures['longest_s']} s."
+        )
+    if "shrunk" in figures and len(rows) > 1:
+        told.append(
+            f"Tapes were shrunk from {figures['entries_before']} to {figures['entries_after']} "
+            f"entries (median), to at most {figures['most_entries_after']}, in "
+            f"{figures['shrink_median_s']} s (median), the longest in "
+            f"{figures['shrink_longest_s']} s; {figures['not_finished']} were not finished."
+        )
     told.append(
         f"The specification alone notices the tapes of {figures['by_specification']}, the checks "
         f"alone those of {figures['by_checks']}."
@@ -162,35 +167,6 @@ def _alone(row: Row) -> str:
     return ", ".join(name for name, noticed in who.items() if noticed)
 
 
-def _summary(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    figures = _figures(rows)
-    lines = [("killed", f"{figures['killed']} of {figures['bugs']}")]
-    if "median_s" in figures:
-        found = f"{figures['median_events']:,} events, {figures['most_events']:,} events"
-        lines.append(("median, most", found))
-        lines.append(("seconds", f"{figures['median_s']}, {figures['longest_s']}"))
-    if "shrunk" in figures:
-        lines += [
-            ("shrunk, median", f"{figures['entries_before']} to {figures['entries_after']} entries,"
-             f" at most {figures['most_entries_after']}"),
-            ("time of shrinking", f"median {figures['shrink_median_s']} s, longest "
-             f"{figures['shrink_longest_s']} s, stopped before the end "
-             f"{figures['not_finished']}"),
-        ]  # fmt: skip
-    alone = f"{figures['by_specification']}, {figures['by_checks']}"
-    lines.append(("by the specification alone, by the checks alone", alone))
-    return lines
-
-
-def _gaps(what: str, names: Gaps) -> list[tuple[str, str]]:
-    rows = [(f"{what} without a bug", ", ".join(names.missing) or "none")]
-    if names.listed:
-        rows.append(("  reviewed", ", ".join(names.listed)))
-    if names.stale:
-        rows.append(("  listed, but wrong", ", ".join(names.stale)))
-    return rows
-
-
 def _trials(trials: Sequence[Trial]) -> Table:
     result = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
     result.columns[0].no_wrap = True
@@ -208,11 +184,13 @@ def _trials(trials: Sequence[Trial]) -> Table:
 
 def _exposed(trials: Sequence[Trial]) -> list[tuple[str, str]]:
     wrong = [trial for trial in trials if not trial.as_expected]
-    covered = len(
-        dict.fromkeys(trial.fault for trial in trials if trial.fault and trial.as_expected)
-    )
+    covered = {trial.fault for trial in trials if trial.fault and trial.as_expected}
+    kinds = gaps()
     rows = [
-        ("that expose a bug", f"{covered} of {len(fault_names())}"),
+        ("that expose a bug", f"{len(covered)} of {len(fault_names())}"),
         ("trials", f"{len(trials):,}, different from what the bug says: {len(wrong)}"),
+        ("without a bug", ", ".join(kinds.missing) or "none"),
+        ("  reviewed", ", ".join(kinds.listed)),
+        ("  listed, but wrong", ", ".join(kinds.stale)),
     ]
-    return rows + _gaps("kinds", faults_without_bug())
+    return [row for row in rows if row[1]]

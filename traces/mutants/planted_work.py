@@ -22,7 +22,7 @@ from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, Outcome, replay
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.mutants.steps import Endless
+from invariants.mutants.sources import Endless
 from invariants.planted import _exposed as exposed
 from invariants.planted import _kill as kill
 from invariants.planted.base import load as bug_of

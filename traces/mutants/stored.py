@@ -1,13 +1,13 @@
-"""The tapes of the planted bugs, stored with the tests: one for each bug, named after it.
+"""The tapes that are kept with the tests: those whose decisions are recorded, and one for each
+planted bug, named after it.
 
-Such a tape fails with its bug planted and passes without, so the tests play it instead of hunting.
-Lives here: hunting, shrinking and writing these tapes. Does not define options or output (see
-commands/mutants).
+The tape of a bug fails with the bug planted and passes without, so the tests play it instead of
+hunting. Does not define options or output (see commands/mutants).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,17 +16,19 @@ from hicache.core.errors import CallerError
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz.ops.base import load as load_ops
 from invariants.fuzz.play import Outcome, replay
+from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.mutants.steps import Endless
+from invariants.mutants import decisions
+from invariants.mutants.sources import Endless
 from invariants.planted import _kill as kill
 from invariants.planted.base import load, planted
 
 from ..fuzzing.planting import NOTE
-from .limits import SEQUENCE_S, each, time_limit
-from .recorded import CORPUS
+from .limits import SEQUENCE_S, time_limit
 
-STORED = CORPUS / "planted"
+CORPUS = Path(__file__).resolve().parents[2] / "tests" / "corpus"
+RECORDED, STORED = CORPUS / "decisions", CORPUS / "planted"
 SEEDS = range(1, 1_000_000)
 SHORT, LONG = 25, 120  # entries of a sequence; a short one is shrunk sooner
 EVENTS = 4_000  # of short sequences; then come long ones
@@ -47,14 +49,9 @@ def path_of(name: str, folder: Path = STORED) -> Path:
     return folder / f"{name}.jsonl"
 
 
-def run(jobs: Sequence[StoreJob], processes: int) -> Iterator[tuple[str, bool]]:
-    """Stores the tape of each bug; yields its name, and whether it has one."""
-    return each(work, jobs, processes)
-
-
 def work(job: StoreJob) -> tuple[str, bool]:
-    """Stores the tape of one bug in this process. A bug that shows only between processes with
-    different hash seeds has none."""
+    """Stores the tape of one bug in this process; returns its name, and whether it has one. A bug
+    that shows only between processes with different hash seeds has none."""
     tape = None if load(job.name).hashed else found(job.name, job.events)
     if tape is not None:
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -101,3 +98,23 @@ def _shrunk(name: str, tape: Tape) -> Tape:
         with suppress(Endless):
             search.run()
         return search.shrunk().tape
+
+
+# -- recorded decisions
+
+
+def corpus_tapes() -> Iterator[Tape]:
+    """The tapes that are always played, even if other tapes run the same lines."""
+    return (corpus.read(path) for folder in (CORPUS, RECORDED) for path in corpus.paths(folder))
+
+
+def record(folder: Path = RECORDED) -> list[Path]:
+    """Stores the decisions of the current core in the recorded tapes; returns those changed."""
+    changed = []
+    for path in corpus.paths(folder):
+        tape = corpus.read(path)
+        _, digest, _ = decisions.play(tape, checked=False)
+        if tape.notes.get(decisions.NOTE) != digest:
+            changed.append(corpus.add(folder, decisions.noted(tape, decisions=digest)))
+            path.unlink()
+    return changed
