@@ -28,11 +28,11 @@ from aiconfigurator_core.sdk.models import get_model
 from hicache.core.errors import CallerError
 from sim.times import _aiconfigurator_names as names
 from sim.times.base import Parallelism
+from traces.fidelity.choosing import half
 from traces.fidelity.figures import TPOT, TTFT, figures_of
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import figure_rule, row_rule
 from traces.fidelity.setup import setup_of
-from traces.fidelity.split import half
 from traces.fidelity.workloads import load_of
 
 _LACKS = (CallerError, RuntimeError, ValueError)

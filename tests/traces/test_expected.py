@@ -15,8 +15,8 @@ from traces.expected import table
 from traces.expected.nearest import Asked, Expected, expected_error
 from traces.expected.table import Judged
 from traces.expected.words import document, sentence, together
+from traces.fidelity.judging import summary_of
 from traces.fidelity.predicting import Compared, Outcome
-from traces.fidelity.showing.summary import summary_of
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 

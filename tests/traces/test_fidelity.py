@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from traces.cli import main
-from traces.fidelity import kept as kept_file
 from traces.fidelity import table
 from traces.fidelity.choosing import chosen, sampled
 from traces.fidelity.judging import summary
 from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import FIGURE_RULES, RULES
-from traces.fidelity.single.tracehits import hit_rate
+from traces.fidelity.single import hit_rate
 
 from .rig import Capsys, Patch
 from .test_fidelity_rows import GIVEN, rows_of
@@ -128,7 +127,7 @@ def test_another_file_is_never_cut_off(tmp_path: Path, capsys: Capsys, text: str
 
 def test_two_commands_do_not_keep_in_one_file(tmp_path: Path, capsys: Capsys) -> None:
     data, kept = data_of(tmp_path, COPY), tmp_path / "kept.jsonl"
-    with kept_file.opened(str(kept)):
+    with table.Kept.opened(str(kept)):
         assert main(["fidelity", "--data", data, "--keep", str(kept)]) == 2
     assert "expected that nobody else writes to it" in capsys.readouterr().err
 

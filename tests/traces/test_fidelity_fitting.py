@@ -18,13 +18,13 @@ from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.physics.constants import defaults, family
 from traces.cli import main
-from traces.fidelity import rows, split
+from traces.fidelity import rows
+from traces.fidelity.choosing import FIT, half, half_of
 from traces.fidelity.figures import figures_of
 from traces.fidelity.fitting import fit as fitting
+from traces.fidelity.fitting.fit import text_of
 from traces.fidelity.fitting.samples import _prepared, _times
-from traces.fidelity.fitting.solving import left_out, predictions, solve
 from traces.fidelity.fitting.table import Table
-from traces.fidelity.fitting.writing import text_of
 from traces.fidelity.running import predicted, record
 
 from .rig import Capsys
@@ -89,8 +89,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
 
 def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
     found = fitting.fit(made)
-    table, predictions_of = predictions(found.samples, found.solution)
-    errors = np.abs(np.log(predictions_of / table.measured))
+    table = Table(found.samples, found.solution.parameters)
+    errors = np.abs(np.log(table.predict(found.solution.logs) / table.measured))
     assert np.median(errors) < 0.02
     assert errors.max() < 0.08
     labels = frozenset(("hopper", "h100", "vllm", "vllm@0.10.2"))
@@ -109,9 +109,9 @@ def test_the_defaults_were_far_from_them(made: list[rows.Row]) -> None:
 def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> None:
     wild = row(0, "llama-3.1-8b", metrics={"mean_ttft_ms": 9e6, "mean_tpot_ms": 1e-3})
     judged = read(tmp_path, [wild])
-    assert [split.half(one) for one in judged] == ["judge"]
+    assert [half(one) for one in judged] == ["judge"]
     some = made[:4]
-    assert {split.half(one) for one in some} == {"fit"}
+    assert {half(one) for one in some} == {"fit"}
     text = text_of(fitting.fit(some).factors)
     assert text_of(fitting.fit([*judged, *reversed(some)]).factors) == text
 
@@ -140,14 +140,6 @@ def test_a_fit_writes_nothing_else(tmp_path: Path, capsys: Capsys) -> None:
     assert not out.exists()
 
 
-def test_each_group_is_predicted_by_a_fit_without_it(made: list[rows.Row], tmp_path: Path) -> None:
-    other = read(tmp_path, [row(number, "gpt-oss-120b", weights="fp4") for number in range(2)])
-    sampled = fitting.samples_of([*made[:2], *other])
-    held, found = left_out(sampled, solve(sampled, steps=2), lambda part: None)
-    assert [one.row for one in held] == sorted(one.row for one in sampled)
-    assert len(found) == 2
-
-
 def test_the_file_is_well_formed_and_names_fit_groups_alone() -> None:
     given = fitted.factors()
     assert given
@@ -156,7 +148,7 @@ def test_the_file_is_well_formed_and_names_fit_groups_alone() -> None:
     for one in given:
         assert any(fitted.matches(one.constant, name) for name in kinds | fields), one.constant
         for group in one.groups:
-            assert split.half_of(group) == split.FIT, group
+            assert half_of(group) == FIT, group
     document = json.loads(fitted.FILE.read_text())
     assert text_of(given) == fitted.FILE.read_text()
     assert set(document) == {"format", "groups", "constants"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.times import base as times
-from traces.fidelity import lengths
+from traces.fidelity import workloads as lengths
 from traces.fidelity.figures import figures_of
 from traces.fidelity.rows import Row
 from traces.fidelity.running import predicted, record, replay

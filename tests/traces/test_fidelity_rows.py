@@ -9,9 +9,9 @@ import pytest
 
 from hicache.core.errors import CallerError
 from traces.fidelity import names
+from traces.fidelity.choosing import group, half
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import row_rule
-from traces.fidelity.split import group, half
 
 GIVEN: dict[str, object] = {
     "id": "one",

@@ -21,17 +21,15 @@ from sim.times.base import DEFAULT
 
 from ..executors import base as executors
 from ..fidelity import judging
-from ..fidelity.choosing import chosen, sampled, tasks_of
-from ..fidelity.fitting.begin import fitted_text
-from ..fidelity.places import DATA, data_folder
-from ..fidelity.predicting import Outcome
+from ..fidelity.choosing import DATA, HALVES, chosen, data_folder, sampled
+from ..fidelity.fitting import fitted_text
+from ..fidelity.judging import summary_of
+from ..fidelity.predicting import Outcome, Task
 from ..fidelity.rows import FILE, GRADES
 from ..fidelity.rows import read as read_rows
 from ..fidelity.rules import FIGURE_RULES, RULES
 from ..fidelity.showing import page, picture
 from ..fidelity.showing.printing import beside, print_side_by_side, print_table
-from ..fidelity.showing.summary import summary_of
-from ..fidelity.split import HALVES
 from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
@@ -150,7 +148,7 @@ def run(options: Options, command: str) -> int:
     if options.sample is not None:
         rows = sampled(rows, options.sample)
     how = How(options.executor, options.jobs or 0, options.keep)
-    found = predict_all(tasks_of(rows, options.times), how)
+    found = predict_all([Task(row, times) for times in options.times for row in rows], how)
     out = (
         sys.stderr
         if "-" in (options.summary, options.json, options.html, options.output)

@@ -7,12 +7,15 @@ what a job is; see fuzzing/work and sweeping/work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from hicache import registry
 
 from ..terminal.extras import not_installed
+from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import print_error
 from ..terminal.workers import cores
 
 EXECUTORS = "traces.executors"
@@ -106,3 +109,31 @@ class Ended:
         if self.error is not None:
             raise self.error
         return self.code
+
+
+def finish(
+    done: dict[Any, Done],
+    total: int,
+    things: str,
+    kept: bool,
+    progress: AbstractContextManager[Callable[[int], None]],
+    results: Callable[[Callable[[int], None]], Iterator[tuple[Any, Done]]],
+) -> Ended:
+    """Adds results to `done` as they arrive, until all of `total` are there, and says how far it
+    came. things: what they are, in words. kept: whether a file keeps them. results: gets what shows
+    the progress."""
+    if done and len(done) < total:
+        print_error(f"{len(done)} of {total} {things} are done already")
+    code, error = 0, None
+    with progress as shown:
+        try:
+            done.update(results(shown))
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Exception as raised:  # what is done is shown before it is raised again
+            error = raised
+    if len(done) < total:
+        again = "; the same command does the rest" if kept else ""
+        why = "interrupted: " if code else ""
+        print_error(f"{why}{len(done)} of {total} {things} are done{again}")
+    return Ended(code, error)

@@ -1,18 +1,53 @@
-"""Which rows of the measurements are predicted: by grade, by words, and a sample of each group.
+"""Where measurements are, and which rows of them are predicted, fitted on, or judge.
 
-Does not read or predict them.
+Rows are split by group, once and by a hash: a group is one accelerator, model and engine. So a
+figure that was fitted is never judged by a row of its own group. A checkout has the measurements
+and the public traces in a folder `shared` beside it, if nobody says it. Does not read or predict
+rows.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
 
 from hicache.core.errors import CallerError
 
-from .predicting import Task
 from .rows import Row
-from .split import group
+
+DATA, TRACES = "HICACHE_PUBLISHED", "HICACHE_TRACES"
+_BESIDE = Path(__file__).resolve().parents[3] / "shared"
+
+
+def data_folder(named: str | None) -> Path:
+    """The folder or file of the measurements: as named, of the environment, or beside."""
+    return Path(named or os.environ.get(DATA) or _BESIDE / "published")
+
+
+def trace_folder() -> Path:
+    """The folder of public traces: of the environment, or beside."""
+    return Path(os.environ.get(TRACES) or _BESIDE / "traces")
+
+
+FIT, JUDGE = "fit", "judge"
+HALVES = (FIT, JUDGE)
+
+
+def group(row: Row) -> str:
+    """The group of a row: accelerator, model and engine, such as "h100|llama-3.1-8b|vllm"."""
+    return f"{row.hardware}|{row.model}|{row.engine}"
+
+
+def half(row: Row) -> str:
+    """ "fit" or "judge", from the first byte of the SHA-256 of the group."""
+    return half_of(group(row))
+
+
+def half_of(group: str) -> str:
+    return JUDGE if sha256(group.encode()).digest()[0] % 2 else FIT
 
 
 def chosen(rows: Sequence[Row], grades: Sequence[str], only: Sequence[str]) -> list[Row]:
@@ -44,11 +79,6 @@ def sampled(rows: Sequence[Row], count: int) -> list[Row]:
         some = max(1, round(len(each) * count / len(rows)))
         wanted |= {each[place * len(each) // some].id for place in range(some)}
     return [row for row in rows if row.id in wanted]
-
-
-def tasks_of(rows: Sequence[Row], models: Sequence[str]) -> list[Task]:
-    """Every row with every time model."""
-    return [Task(row, times) for times in models for row in rows]
 
 
 def _matches(row: Row, word: str) -> bool:

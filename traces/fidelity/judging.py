@@ -1,7 +1,8 @@
 """What a table of errors says: medians and nine tenths by half, kind, accelerator, model, engine.
 
 The halves are never mixed. Only figures that no rule leaves out are counted, of grades A and B; C
-is summed up apart. Does not predict or print.
+is summed up apart. The errors of the judged half are also the table from which reports say what to
+expect (traces/expected). Does not predict or print.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ..expected.table import METRICS, Judged, precision
+from ..expected.table import summary as expected_errors
+from .choosing import HALVES, JUDGE
 from .figures import HITS, JUDGED
 from .predicting import KINDS, Compared, Outcome
 from .rules import FIGURE_RULES, RULES
-from .split import HALVES
 
 _COUNTED = ("A", "B")
 _WORST = 10
@@ -145,3 +148,22 @@ def document(one: Summary) -> dict[str, Any]:
 def in_points(figure: Compared) -> bool:
     """Whether the error is a difference of rates, not a part of the published figure."""
     return figure.quantity == HITS
+
+
+def summary_of(outcomes: Iterable[Outcome]) -> str:
+    """The text of the table: every judged figure of a server, with each time model."""
+    return expected_errors(
+        Judged(
+            times=outcome.times,
+            hardware=outcome.hardware.replace("_", "-"),
+            model=outcome.model,
+            ranks=outcome.ranks,
+            precision=precision(outcome.precision),
+            at_once=outcome.at_once,
+            metric=figure.quantity,
+            error=figure.error,
+            engine=outcome.engine,
+        )
+        for outcome, figure in judged(outcomes, JUDGE)
+        if outcome.ranks and figure.quantity in METRICS
+    )

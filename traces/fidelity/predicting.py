@@ -13,13 +13,25 @@ from typing import Any
 from hicache.core.errors import CallerError
 
 from ..expected.table import at_once
+from .choosing import group, half
 from .figures import E2E, HITS, TTFT, Figure, figures_of
 from .rows import Row
 from .rules import figure_rule, row_rule
 from .running import Replayed, predicted, replay
 from .setup import Setup, setup_of
-from .single import copies, kernels, points, tracehits
-from .split import group, half
+from .single import (
+    COPIES,
+    KERNEL_TIMES,
+    KERNELS,
+    copy_figures,
+    is_copy,
+    is_kernel,
+    is_line,
+    is_trace,
+    kernel_figures,
+    line_figures,
+    trace_figures,
+)
 from .workloads import Load, alone, load_of
 
 KINDS = (
@@ -42,8 +54,8 @@ _OF_KIND = {
     "serving-open-loop": "open loop",
     "prefix-cache": "prefix hits",
     "host offload": "offload",
-    copies.KIND: "copies",
-    kernels.KIND: "kernels",
+    COPIES: "copies",
+    KERNELS: "kernels",
 }
 
 
@@ -142,14 +154,14 @@ def predict(task: Task) -> Outcome:
     rule = row_rule(row)
     if rule:
         return replace(found, left_out=rule)
-    if copies.is_copy(row):
-        return replace(found, figures=_compared(row, copies.figures(row)))
-    if tracehits.is_trace(row):
-        return replace(found, figures=_compared(row, tracehits.figures(row)))
-    if kernels.is_kernel(row):
-        if task.times != kernels.TIMES:
+    if is_copy(row):
+        return replace(found, figures=_compared(row, copy_figures(row)))
+    if is_trace(row):
+        return replace(found, figures=_compared(row, trace_figures(row)))
+    if is_kernel(row):
+        if task.times != KERNEL_TIMES:
             return replace(found, left_out="no-times")
-        return replace(found, figures=_compared(row, kernels.figures(row)))
+        return replace(found, figures=_compared(row, kernel_figures(row)))
     return _served(task, found)
 
 
@@ -204,8 +216,8 @@ def _at_once(replayed: Replayed) -> float:
 
 
 def _figures(row: Row, replays: _Replays) -> Iterator[tuple[Figure, float | None]]:
-    if points.is_fit(row):
-        for figure, context in points.figures(row):
+    if is_line(row):
+        for figure, context in line_figures(row):
             load = alone(max(1, context - _DECODED // 2), _DECODED)
             yield figure, predicted(replays.of(load), figure)
         return

@@ -13,7 +13,7 @@ from . import names
 from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
 from .rows import Row
 from .setup import accelerator, known_accelerator
-from .single import copies, kernels, points, tracehits
+from .single import is_copy, is_kernel, is_line, is_of_a_host, is_trace, trace_file
 from .workloads import load_of
 
 RULES = {
@@ -55,11 +55,11 @@ def row_rule(row: Row) -> str:
         return "contradiction"
     if "top_p" in row.note:
         return "sampling"
-    if tracehits.is_trace(row):
-        return "" if tracehits.found(row) else "no-trace"
-    if copies.is_copy(row) and not copies.named(row):
+    if is_trace(row):
+        return "" if trace_file(row) else "no-trace"
+    if is_copy(row) and not is_of_a_host(row):
         return "other-link"
-    if copies.is_copy(row) or kernels.is_kernel(row):
+    if is_copy(row) or is_kernel(row):
         return "" if known_accelerator(accelerator(row)) else "no-hardware"
     return _server_rule(row)
 
@@ -68,7 +68,7 @@ def _server_rule(row: Row) -> str:
     if row.engine not in _RELEVANT_SERVERS:
         return "incomplete"
     hits = "hit_rate_by_round" in row.metrics
-    if not points.is_fit(row) and load_of(row) is None:
+    if not is_line(row) and load_of(row) is None:
         return "incomplete"
     if hits:
         return ""
@@ -99,8 +99,8 @@ def figure_rule(row: Row, figure: Figure) -> str:
     if figure.judged:
         return ""
     if figure.quantity == HITS:
-        return "undefined" if tracehits.is_trace(row) else "overflow"
-    return "sm-copy" if copies.is_copy(row) else "not-first"
+        return "undefined" if is_trace(row) else "overflow"
+    return "sm-copy" if is_copy(row) else "not-first"
 
 
 def _context(row: Row) -> int:

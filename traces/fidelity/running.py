@@ -1,31 +1,108 @@
 """Replays one published run in the simulator, and reads its figures from the result.
 
-Lives here: building the world of a row and its statistics. Does not decide what is replayed (see
-workloads and setup) or judge (see judging).
+A prompt is a list of segments, each of a stream of tokens: two prompts share the pages that lie in
+the same streams at the same places. Without segments a prompt has a stream of its own. Outputs are
+never shared. Does not decide what is replayed (see workloads and setup) or judge (see judging).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.config import Config
-from hicache.core.types import Tier
+from hicache.core.types import Key, Tier
 from sim.engine.sequence import RequestResult
 from sim.options import WorldOptions, engine_options
 from sim.replica import TimedResult
 from sim.rounds import RoundOptions
 from sim.times import base as times
+from sim.times.base import Chunks, TimeModel
+from sim.workload import Job
 from sim.world import World
 
 from .figures import Figure
 from .passes import Passes, Recorder, passes_of
-from .prompts import Prompts
 from .setup import Setup
-from .smooth import Smooth
-from .workloads import Load
+from .workloads import Load, Segments
+
+_PAGES = 1 << 24  # of one stream
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """See the module. segments: (stream, tokens) of each prompt, in order; () where nothing is
+    shared. Streams are at least 0."""
+
+    page_size: int
+    jobs: Sequence[Job]
+    segments: Sequence[Segments] = ()
+
+    def key(self, job: Job, length: int) -> Key:
+        pages = length // self.page_size
+        if not self.segments:
+            return Key.from_page_ids(self._own(job, 0, pages))
+        found: list[NDArray[np.int64]] = []
+        end, done = 0, 0
+        for stream, tokens in self.segments[job.index]:
+            end += tokens
+            last = min(end // self.page_size, pages)
+            if last > done:
+                found.append(stream * _PAGES + np.arange(done, last, dtype=np.int64))
+                done = last
+        if pages > done:
+            found.append(self._own(job, done, pages))
+        return Key.from_page_ids(np.concatenate(found) if found else [])
+
+    def _own(self, job: Job, first: int, end: int) -> NDArray[np.int64]:
+        stream = self._streams + job.index
+        return stream * _PAGES + np.arange(first, end, dtype=np.int64)
+
+    @cached_property
+    def _streams(self) -> int:
+        """One more than the highest stream of any segment."""
+        return 1 + max((stream for each in self.segments for stream, _ in each), default=-1)
+
+
+_STEPS = 64
+
+
+class Smooth:
+    """See the module. label: that of the model behind."""
+
+    def __init__(self, model: TimeModel) -> None:
+        self.layers, self.label = model.layers, model.label
+        self._model = model
+        self._decoding = self._low = self._high = -1
+        self._low_ns = self._rise_ns = 0
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        return self._model.layer_ns(chunks, decoding, context)
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        return self._model.overhead_ns(chunks, decoding)
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        if chunks:
+            return self._model.step_ns(chunks, decoding, context)
+        if decoding != self._decoding or not self._low <= context < self._high:
+            self._find(decoding, context)
+        # rounded down, as integers
+        return self._low_ns + self._rise_ns * (context - self._low) // (self._high - self._low)
+
+    def _find(self, decoding: int, context: int) -> None:
+        """The two exact steps around this one."""
+        stretch = max(1, _STEPS * decoding)
+        self._decoding = decoding
+        self._low = context // stretch * stretch
+        self._high = self._low + stretch
+        self._low_ns = self._model.step_ns((), decoding, max(decoding, self._low))
+        self._rise_ns = self._model.step_ns((), decoding, self._high) - self._low_ns
+
 
 PAGE_TOKENS = 64
 _SHARED_PAGE_TOKENS = 16  # vLLM's blocks, for prompts that share prefixes

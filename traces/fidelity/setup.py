@@ -1,7 +1,10 @@
 """The server of a row: model, accelerator, ranks, engine, its limits, and room for cached tokens.
 
-What a row does not say comes from the engine's profile or from a constant here, and is named as an
-assumption. Does not know the requests (see workloads) or run anything.
+What a row does not say comes from the version of its date, from the script that ran it
+(github.com/SemiAnalysisAI/InferenceX, benchmarks/single_node, and 70b_*_trt_slurm.sh for Llama 70B
+with TensorRT-LLM), from the engine's profile or from a constant here, and is named as an
+assumption. Does not know the requests (see workloads), what versions change (see
+sim/engine_profiles) or run anything.
 """
 
 from __future__ import annotations
@@ -24,8 +27,130 @@ from sim.times.base import Parallelism
 
 from . import names
 from .rows import Row
-from .scripts import NONE, Flags, flags_of
-from .versions import engine_of
+
+# The versions of public images, with the month from which runs use them.
+_RELEASES = {
+    "vllm": (
+        ("2024-07", "0.6.0"),
+        ("2025-01", "0.7.3"),
+        ("2025-04", "0.8.0"),
+        ("2025-09", "0.10.2"),
+        ("2025-11", "0.11.2"),
+        ("2025-12", "0.12.0"),
+        ("2026-01", "0.14.0"),
+        ("2026-02", "0.15.1"),
+        ("2026-03", "0.18.0"),
+        ("2026-04", "0.20.1"),
+    ),
+    "sglang": (
+        ("2024-07", "0.4.0"),
+        ("2025-08", "0.5.1"),
+        ("2025-11", "0.5.6"),
+        ("2026-02", "0.5.9"),
+    ),
+    "trtllm": (
+        ("2024-01", "0.14.0"),
+        ("2025-05", "0.20"),
+        ("2025-08", "1.0.0rc3"),
+        ("2025-10", "1.1.0rc2.post2"),
+        ("2025-12", "1.2.0rc2"),
+        ("2026-02", "1.2.0rc6"),
+        ("2026-03", "1.3.0rc1"),
+    ),
+}
+# NIM counts its own versions; these TensorRT-LLM releases are of the same months.
+_NIM = {"1.3": "0.14.0", "1.8": "0.20"}
+_DATE = re.compile(r"(20\d\d)-?(\d\d)")
+
+
+def engine_of(row: Row) -> tuple[str, str]:
+    """(what names the engine profile, such as vllm@0.12.0, and the assumption behind it).
+
+    The assumption is empty where the row names a version.
+    """
+    text = row.engine_version
+    if "NIM" in text.upper():
+        number = ".".join(str(part) for part in names.version(text)[:2])
+        version = _NIM.get(number, "")
+        if version:
+            return f"{row.engine}@{version}", f"NIM {number} serves with TensorRT-LLM {version}"
+    elif names.version(text):
+        found = re.search(r"\d+\.\d[\w.]*", text)
+        assert found, "a version has numbers"
+        return f"{row.engine}@{found[0].rstrip('.x')}", ""
+    date = _DATE.search(text) or _DATE.search(row.date)
+    releases = _RELEASES.get(row.engine, ())
+    if date and releases:
+        month = f"{date[1]}-{date[2]}"
+        earlier = [version for since, version in releases if since <= month]
+        version = earlier[-1] if earlier else releases[0][1]
+        return f"{row.engine}@{version}", f"{row.engine} {version}, by the date {month}"
+    return row.engine, f"the newest known version of {row.engine}"
+
+
+_BLOCK = 64
+_WHOLE_NODE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """0, "" and 0.0: the script does not say it. all_reduce: see EngineProfile. poll_passes,
+    wait_passes, wait_permille: see EngineOptions."""
+
+    token_budget: int = 0
+    max_running: int = 0
+    memory: float = 0.0
+    kv_dtype: str = ""
+    all_reduce: str = ""
+    poll_passes: int = 1
+    wait_passes: int = 0
+    wait_permille: int = 0
+
+
+NONE = Flags()
+
+
+def flags_of(row: Row, concurrency: int) -> Flags:
+    """The flags of the script that ran this row; `NONE` for a row of another source."""
+    if "InferenceX" not in str(row.workload.get("distribution")):
+        return NONE
+    if row.engine == "sglang" and row.hardware == "b200":
+        return replace(_sglang_b200(row), poll_passes=_poll_passes(row, concurrency))
+    if row.engine == "trtllm" and row.model == "llama-3.1-70b":
+        if row.workload.get("isl") == row.workload.get("osl") == 1024 and row.tp < _WHOLE_NODE:
+            return Flags(wait_passes=20, wait_permille=900)
+        return NONE
+    if row.engine == "trtllm" and row.model == "deepseek-v3" and row.hardware == "b200":
+        tokens = concurrency + int(row.workload.get("isl", 0))
+        budget = max(8192, -(-tokens // _BLOCK) * _BLOCK)
+        return Flags(token_budget=budget, memory=0.8, kv_dtype="fp8")
+    if row.engine == "trtllm" and row.model == "gpt-oss-120b":
+        if row.hardware == "b200":
+            return Flags(20_000, 512, 0.85, "fp8")
+        return Flags(20_000, concurrency, 0.85, "bf16")
+    return NONE
+
+
+def _poll_passes(row: Row, concurrency: int) -> int:
+    """Of --scheduler-recv-interval."""
+    if row.model == "deepseek-v3" and row.weights == "fp8" and row.tp == 4:
+        return 10
+    return 10 if concurrency < 16 else 30
+
+
+def _sglang_b200(row: Row) -> Flags:
+    if row.model == "deepseek-v3" and row.weights == "fp8":
+        if row.tp == 4:
+            return Flags(8192, 32, 0.95, "fp8", "fused")
+        return Flags(32_768, 128, 0.82, "fp8", "fused")
+    if row.model == "deepseek-v3":
+        return Flags(16_384, 256, 0.85, "fp8", "fused")
+    if row.model == "qwen3.5-397b-a17b":
+        if row.weights == "fp8":
+            return Flags(32_768, 128, 0.82, "fp8")
+        return Flags(32_768, 128, 0.82, "", "fused")
+    return NONE
+
 
 # Data sheets count 2**30 bytes as a GB of device memory, of which drivers report 99 % (torch: 79.1
 # GiB of an H100, 178.4 of a B200, 23.6 of an RTX 4090).

@@ -1,20 +1,67 @@
-"""Predicts rows on all cores, and keeps what is done when the command is interrupted.
+"""Predicts rows on all cores, and keeps each outcome in a file as it arrives, so that a second run
+does only the rest.
 
-Does not choose rows (see choosing) or print.
+A line of the file is found again if the row, the time model, its constants and the simulator are
+the same: all of their files are part of the key. Does not choose rows (see choosing) or print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import hicache
+import sim
 
 from ..executors import base as executors
+from ..terminal.appended import Lines
 from ..terminal.progress import progress
-from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
-from . import kept as kept_file
 from .predicting import Outcome, Task, predict
+
+_ROOTS = (Path(hicache.__path__[0]), Path(sim.__path__[0]), Path(__file__).parent)
+_SUFFIXES = (".py", ".json")
+
+
+def key_of(task: Task) -> str:
+    """The identity of a prediction."""
+    row = asdict(task.row) | {"where": ""}  # the same row may move within its file
+    text = json.dumps([row, task.times, _code()], sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """The digest of everything that a prediction depends on beside its row."""
+    found = sha256()
+    for root in _ROOTS:
+        for path in sorted(root.rglob("*")):
+            if path.suffix in _SUFFIXES:
+                found.update(f"{path.relative_to(root.parent)}\0".encode())
+                found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+class Kept(Lines):
+    """A file of outcomes. done: by the key of their task."""
+
+    begins = b'{"key": "'
+
+    def __init__(self, path: str, stream: BinaryIO) -> None:
+        self.done: dict[str, Outcome] = {}
+        super().__init__(path, stream)
+
+    def take(self, line: Any) -> None:
+        self.done[line["key"]] = Outcome.of(line["outcome"])
+
+    def expected(self) -> str:
+        return "a row that was predicted before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +90,27 @@ class _Numbered:
 def predict_all(tasks: Sequence[Task], how: How) -> Table:
     """The outcome of each task that the file does not have."""
     done: dict[int, Outcome] = {}
-    code, error = 0, None
     with ExitStack() as stack:
         kept = None
         if how.path is not None:
-            kept = stack.enter_context(kept_file.opened(how.path))
+            kept = stack.enter_context(Kept.opened(how.path))
             if kept.repaired:
                 print_error(f"{how.path}: the last line was cut off; its row runs again")
-            found = {number: kept.find(task) for number, task in enumerate(tasks)}
-            done = {number: outcome for number, outcome in found.items() if outcome}
+            keys = enumerate(map(key_of, tasks))
+            done = {number: kept.done[key] for number, key in keys if key in kept.done}
         missing = [_Numbered(n, task) for n, task in enumerate(tasks) if n not in done]
-        if done and missing:
-            print_error(f"{len(done)} of {len(tasks)} rows are done already")
-        with progress("predicted", len(missing), "rows") as shown:
-            try:
-                for count, (number, outcome) in enumerate(_run(missing, how), 1):
-                    done[number] = outcome
-                    if kept is not None:
-                        kept.add(tasks[number], outcome)
-                    shown(count)
-            except KeyboardInterrupt:
-                code = INTERRUPTED
-            except Exception as raised:  # what is done is shown before it is raised again
-                error = raised
-        if len(done) < len(tasks):
-            again = "; the same command does the rest" if how.path else ""
-            why = "interrupted: " if code else ""
-            print_error(f"{why}{len(done)} of {len(tasks)} rows are done{again}")
-    return Table(code, error, [done[number] for number in sorted(done)])
+
+        def results(shown: Callable[[int], None]) -> Iterator[tuple[int, Outcome]]:
+            for count, (number, outcome) in enumerate(_run(missing, how), 1):
+                if kept is not None:
+                    line = {"key": key_of(tasks[number]), "outcome": outcome.document()}
+                    kept.append(line)
+                yield number, outcome
+                shown(count)
+
+        shown = progress("predicted", len(missing), "rows")
+        ended = executors.finish(done, len(tasks), "rows", bool(how.path), shown, results)
+    return Table(ended.code, ended.error, [done[number] for number in sorted(done)])
 
 
 def _run(missing: Sequence[_Numbered], how: How) -> Iterator[tuple[int, Outcome]]:

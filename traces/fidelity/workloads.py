@@ -1,7 +1,8 @@
 """The requests of each family of rows: how many, how long, and when the client sends them.
 
-Follows the README of the measurements, family by family. What the source does not say is named as
-an assumption. Does not know the server (see setup) or run anything.
+Follows the README of the measurements, family by family. Lengths are drawn as the benchmark of the
+source drew them; what it does not say is named as an assumption. Does not know the server (see
+setup) or run anything.
 """
 
 from __future__ import annotations
@@ -9,16 +10,73 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.sending import SenderOptions
 from sim.workload import Job
 
-from . import lengths
-from .lengths import Drawn
-from .prompts import Segments
 from .rows import Row
+
+Lengths = NDArray[np.int64]
+Segments = tuple[tuple[int, int], ...]
+_INFERENCEX_SEED = 0
+
+
+class Drawn(NamedTuple):
+    """Tokens of each prompt and of each output, in the order in which requests are sent."""
+
+    inputs: Lengths
+    outputs: Lengths
+
+
+def fixed(isl: int, osl: int, count: int) -> Drawn:
+    """Every request alike."""
+    return Drawn(np.full(count, isl, dtype=np.int64), np.full(count, osl, dtype=np.int64))
+
+
+def inferencex(isl: int, osl: int, count: int) -> Drawn:
+    """Uniform integers from int(0.8 L) to L, prompts before outputs (InferenceX
+    utils/bench_serving, sample_uniform)."""
+    return _drawn(_INFERENCEX_SEED, (int(0.8 * isl), isl), (int(0.8 * osl), osl), count)
+
+
+def around(isl: int, osl: int, count: int, permille: int) -> Drawn:
+    """Uniform integers within so many thousandths of the mean."""
+    low, high = 1000 - permille, 1000 + permille
+    spans = [(length * low // 1000, length * high // 1000) for length in (isl, osl)]
+    return _drawn(_INFERENCEX_SEED, spans[0], spans[1], count)
+
+
+def cookbook(isl: int, osl: int, count: int) -> Drawn:
+    """Uniform integers from 1 to L, as SGLang's bench_serving draws them from seed 1."""
+    return _drawn(1, (1, isl), (1, osl), count)
+
+
+def with_totals(drawn: Drawn, total_input: int, total_output: int) -> Drawn:
+    """The same draws, scaled to the totals that a source printed."""
+    return Drawn(*(_scaled(*pair) for pair in zip(drawn, (total_input, total_output), strict=True)))
+
+
+def capped(isl: int, mean_output: int, most_output: int, count: int) -> Drawn:
+    """Fixed prompts, and outputs spread evenly around a mean that a cap is above."""
+    mean = min(mean_output, most_output)
+    reach = min(mean - 1, most_output - mean)
+    return _drawn(_INFERENCEX_SEED, (isl, isl), (mean - reach, mean + reach), count)
+
+
+def _drawn(seed: int, inputs: tuple[int, int], outputs: tuple[int, int], count: int) -> Drawn:
+    random = np.random.RandomState(seed)
+    found = [random.randint(max(1, low), high + 1, size=count) for low, high in (inputs, outputs)]
+    return Drawn(*(lengths.astype(np.int64) for lengths in found))
+
+
+def _scaled(lengths: Lengths, total: int) -> Lengths:
+    scaled: Lengths = np.rint(lengths * (total / max(1, int(lengths.sum())))).astype(np.int64)
+    return np.maximum(scaled, 1)
+
 
 _S = 1_000_000_000
 _WAVES = 10  # prompts of an InferenceX run for each request in flight
@@ -36,7 +94,7 @@ class Load:
 
     jobs         in the order in which they are sent. concurrency: requests in flight; 0 for
                  arrivals at their times.
-    segments     of each prompt, see prompts; () where nothing is shared.
+    segments     of each prompt, see running; () where nothing is shared.
     sender       how a benchmark's client sends, if not by the two above.
     turns        of each request; () for one turn. emptied: the device is, between two turns.
     pass_tokens  of one pass, where the source gives no limit and the family has an assumption.
@@ -74,7 +132,7 @@ def load_of(row: Row) -> Load | None:
 
 def alone(isl: int, osl: int, count: int = 1) -> Load:
     """Requests one at a time."""
-    return _closed(lengths.fixed(isl, osl, count), 1)
+    return _closed(fixed(isl, osl, count), 1)
 
 
 def _closed(drawn: Drawn, concurrency: int, *assumed: str) -> Load:
@@ -107,10 +165,10 @@ def _closed_loop(row: Row) -> Load | None:
     waves = "" if count else f"{_WAVES} prompts for each request in flight"
     count = count or _WAVES * concurrency
     if "uniform" in how and "15 %" in how:
-        return _closed(lengths.around(isl, osl, count, 150), concurrency, waves)
+        return _closed(around(isl, osl, count, 150), concurrency, waves)
     if "uniform" in how:
-        return _closed(lengths.inferencex(isl, osl, count), concurrency, waves)
-    found = _closed(lengths.fixed(isl, osl, count), concurrency, waves)
+        return _closed(inferencex(isl, osl, count), concurrency, waves)
+    found = _closed(fixed(isl, osl, count), concurrency, waves)
     if "not given" not in how:
         return found
     text = "fixed lengths"
@@ -138,12 +196,12 @@ def _cookbook(row: Row, concurrency: int) -> Load | None:
         near = all(
             abs(mean / most - 0.5) < 0.15 for mean, most in zip(means, (isl, osl), strict=True)
         )
-        drawn = lengths.cookbook(isl, osl, count)
+        drawn = cookbook(isl, osl, count)
         text = "" if near else "the draws of the script, scaled to the published totals"
     else:
-        drawn = lengths.cookbook(2 * totals[0] // count, 2 * totals[1] // count, count)
+        drawn = cookbook(2 * totals[0] // count, 2 * totals[1] // count, count)
         text = "ShareGPT's lengths: uniform, with the published totals"
-    return _closed(lengths.with_totals(drawn, *totals), concurrency, text)
+    return _closed(with_totals(drawn, *totals), concurrency, text)
 
 
 def _all_at_once(row: Row) -> Load | None:
@@ -156,13 +214,13 @@ def _all_at_once(row: Row) -> Load | None:
         if not (rate and seconds and count and most):
             return None
         prompt = _accelmark_prompt(row)
-        drawn = lengths.capped(prompt, max(1, round(rate * seconds / count)), most, count)
+        drawn = capped(prompt, max(1, round(rate * seconds / count)), most, count)
         text = f"prompts of {prompt} tokens, outputs spread evenly around their mean"
         return _closed(drawn, given["client_concurrency"], text)
     isl, osl = given.get("isl"), given.get("osl")
     if not isinstance(isl, int) or not isinstance(osl, int) or not count:
         return None
-    return _closed(lengths.fixed(isl, osl, count), count)
+    return _closed(fixed(isl, osl, count), count)
 
 
 def _accelmark_prompt(row: Row) -> int:
@@ -190,7 +248,7 @@ def _batch(row: Row) -> Load | None:
     isl, osl, batch = given.get("isl"), given.get("osl"), given.get("batch")
     if not isinstance(isl, int) or not isinstance(osl, int) or not isinstance(batch, int):
         return None
-    return _closed(lengths.fixed(isl, osl, batch), batch)
+    return _closed(fixed(isl, osl, batch), batch)
 
 
 def _open_loop(row: Row) -> Load | None:
@@ -204,7 +262,7 @@ def _open_loop(row: Row) -> Load | None:
     most = given.get("max_output")
     if "sharegpt_" in trace and rate and most:
         isl = _accelmark_prompt(row)
-        drawn = lengths.capped(isl, _ACCELMARK_OUTPUT, most, count)
+        drawn = capped(isl, _ACCELMARK_OUTPUT, most, count)
         text = f"prompts of {isl} tokens, outputs evenly around {_ACCELMARK_OUTPUT}"
     elif "about 10 a second" in trace:
         names = ("mean_e2e_ms", "mean_ttft_ms", "mean_tpot_ms")
@@ -212,14 +270,14 @@ def _open_loop(row: Row) -> Load | None:
         if not (whole and first and each):
             return None
         decoded = max(1, round((whole - first) / each))
-        drawn = lengths.capped(_SHAREGPT_SIMULATED, decoded + 1, 2 * decoded, count)
+        drawn = capped(_SHAREGPT_SIMULATED, decoded + 1, 2 * decoded, count)
         rate = 10
         text = (
             f"prompts of {_SHAREGPT_SIMULATED} tokens, outputs evenly around "
             "(end to end - TTFT) / TPOT"
         )
     elif "ShareGPT" in trace and rate:
-        drawn = lengths.fixed(*_SHAREGPT, count)
+        drawn = fixed(*_SHAREGPT, count)
         text = "{} tokens in and {} out".format(*_SHAREGPT)
     else:
         return None
@@ -265,7 +323,7 @@ def _shared_prefixes(row: Row) -> Load | None:
         arrivals += [begin + int(place * _S / rate) for place in range(int(rate * seconds))]
     prompts = given["prefixes"] * given["users"]
     system, question = given["system"], given["question"]
-    drawn = lengths.fixed(system + question, given["output"], len(arrivals))
+    drawn = fixed(system + question, given["output"], len(arrivals))
     order = np.random.RandomState(0).permutation(prompts).tolist()
     chosen = [order[place % prompts] for place in range(len(arrivals))]
     segments = tuple(((prompts + one // given["users"], system), (one, question)) for one in chosen)

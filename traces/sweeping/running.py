@@ -13,10 +13,9 @@ from typing import Any
 
 from ..executors import base as executors
 from ..terminal.progress import progress
-from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
-from . import sweep_file
 from .board import Board, board
+from .sweep_file import SweepFile
 from .work import PointWork, Task
 
 
@@ -48,42 +47,30 @@ def measured(
     """Runs the tasks that the sweep file does not have. header: of the file, see sweep_file.
     requests: of one point."""
     done: dict[str, dict[str, Any]] = {}
-    code, error = 0, None
     with ExitStack() as stack:
         file = None
         if how.path is not None:
-            file = stack.enter_context(sweep_file.opened(how.path))
+            file = stack.enter_context(SweepFile.opened(how.path))
             file.begin(header)
             done = {
-                task.key: _named(file.done[task.key], task)
+                task.key: labelled(file.done[task.key], task.label) | {"point": task.point}
                 for task in tasks
                 if task.key in file.done
             }
             if file.repaired:
                 print_error(f"{how.path}: the last line was cut off; its point runs again")
         missing = [task for task in tasks if task.key not in done]
-        if done and missing:
-            print_error(f"{len(done)} of {len(tasks)} points are done already")
-        with progress(how.label, requests * len(missing)) as shown:
-            try:
-                for point in _run(work, missing, how, shown):
-                    done[point["key"]] = point
-                    if file is not None:
-                        file.add(point)
-            except KeyboardInterrupt:
-                code = INTERRUPTED
-            except Exception as raised:  # what is done is shown before it is raised again
-                error = raised
-        if len(done) < len(tasks):
-            again = "; the same command does the rest" if how.path else ""
-            why = "interrupted: " if code else ""
-            print_error(f"{why}{len(done)} of {len(tasks)} points are done{again}")
-    return Measured(code, error, [done[task.key] for task in tasks if task.key in done])
 
+        def results(shown: Callable[[int], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+            for point in _run(work, missing, how, shown):
+                if file is not None:
+                    file.append(point)
+                yield point["key"], point
 
-def _named(point: dict[str, Any], task: Task) -> dict[str, Any]:
-    """A point that was measured before, under the name that it has now."""
-    return labelled(point, task.label) | {"point": task.point}
+        shown = progress(how.label, requests * len(missing))
+        ended = executors.finish(done, len(tasks), "points", bool(how.path), shown, results)
+    points = [done[task.key] for task in tasks if task.key in done]
+    return Measured(ended.code, ended.error, points)
 
 
 def labelled(point: dict[str, Any], label: str) -> dict[str, Any]:

@@ -22,13 +22,13 @@ from sim.physics.constants import defaults, family
 from sim.physics.kernels import Kernel
 from sim.times.roofline import Roofline
 
+from ..choosing import group
 from ..figures import Figure, figures_of
 from ..passes import Passes
 from ..rows import Row
 from ..rules import figure_rule, row_rule
 from ..running import record
 from ..setup import Setup, setup_of
-from ..split import group
 from ..workloads import Load, load_of
 from .parameters import Labels
 

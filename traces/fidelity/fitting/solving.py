@@ -2,8 +2,7 @@
 
 What errors beyond a tenth count grows ever more slowly, so single bad rows do not pull. Groups with
 more rows than most count less for each row, so that none decides alone. Factors
-are held near 1 by their spread. `left_out` fits again without each group, and predicts it: the
-error to expect where nothing was fitted.
+are held near 1 by their spread.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _WIDE = 0.4  # the same for the first steps
 _TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
 _MOST, _MOST_HOST = 1.1, 3.0
 _STEPS = 25
-_STEPS_LEFT_OUT = 6
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Solution:
 def solve(
     samples: Sequence[Sample],
     start: Solution | None = None,
-    steps: int = _STEPS,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Solution:
     """The factors that fit best. start: where to begin, of any parameters."""
@@ -62,7 +59,7 @@ def solve(
     def slopes(logs: Floats, robust: float) -> Floats:
         nonlocal done
         done += 1
-        progress(min(1.0, done / steps))
+        progress(min(1.0, done / _STEPS))
         predicted, slope = table.slopes(logs)
         off = np.log(predicted / table.measured)
         far = np.maximum(np.abs(off / robust), 1e-6)
@@ -81,7 +78,7 @@ def solve(
             logs,
             slopes,
             bounds=(-1.01 * most, 1.01 * most),
-            max_nfev=max(1, round(steps * part)),
+            max_nfev=max(1, round(_STEPS * part)),
             x_scale=spread,
             args=(robust,),
         ).x
@@ -91,30 +88,6 @@ def solve(
 def _most(parameter: Parameter) -> float:
     """How far the logarithm of a factor may go, whatever the rows say."""
     return _MOST_HOST if parameter.constant.startswith(ENGINE) else _MOST
-
-
-def predictions(samples: Sequence[Sample], solution: Solution) -> tuple[Table, Floats]:
-    """Every figure of samples, also of such as were not fitted."""
-    table = Table(samples, solution.parameters)
-    return table, table.predict(solution.logs)
-
-
-def left_out(
-    samples: Sequence[Sample], solution: Solution, progress: Callable[[float], None]
-) -> tuple[list[Sample], list[Floats]]:
-    """For each group: the figures of its samples as predicted by a fit without the group."""
-    groups = sorted({one.group for one in samples})
-    ordered: list[Sample] = []
-    found = []
-    for number, group in enumerate(groups):
-        kept = [one for one in samples if one.group != group]
-        held = [one for one in samples if one.group == group]
-        if kept:
-            without = solve(kept, solution, _STEPS_LEFT_OUT)
-            found.append(predictions(held, without)[1])
-            ordered += held
-        progress((number + 1) / len(groups))
-    return ordered, found
 
 
 def _weights(table: Table) -> Floats:

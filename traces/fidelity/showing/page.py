@@ -13,11 +13,11 @@ from ...html.figures import layout
 from ...html.markup import Html, tag
 from ...html.render import render_charts
 from ...html.sections import Page
+from ..choosing import HALVES
 from ..figures import HITS
 from ..judging import Pair, by_quantity, grouped, judged, left_out, not_judged, worst
 from ..predicting import Outcome
 from ..rules import FIGURE_RULES, RULES
-from ..split import HALVES
 from .picture import PANELS
 from .printing import HEADINGS, TITLES, amount, cells, error_of
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from math import ceil, floor, log10
 
 from ...sweeping.svg import HEIGHT, PANEL_WIDTH, STYLE, xml_text
+from ..choosing import FIT, HALVES, JUDGE
 from ..figures import COPY, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
 from ..judging import Pair, judged
 from ..predicting import Outcome
-from ..split import FIT, HALVES, JUDGE
 
 PANELS = {
     TTFT: ("TTFT", "ms", 1e3),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ...terminal.tables import console, percent, table
+from ..choosing import HALVES
 from ..figures import COPY, E2E, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
 from ..judging import (
     Pair,
@@ -23,7 +24,6 @@ from ..judging import (
 )
 from ..predicting import Compared, Outcome
 from ..rules import FIGURE_RULES, RULES
-from ..split import HALVES
 
 HEADINGS = ("figures", "median", "9 of 10", "bias", "<10 %", "<25 %")
 QUANTITIES = {
