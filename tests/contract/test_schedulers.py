@@ -16,7 +16,7 @@ from invariants.contracts.schedulers import wrong
 from sim.options import EngineOptions
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
-from tests.sim.judged.workloads import shared_prefixes
+from tests.sim.workloads import shared_prefixes
 
 from ..sim.rig import run
 

@@ -13,8 +13,8 @@ from sim.fleet.options import FleetOptions, KvLinkOptions, RouterOptions
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from tests.configs import configured
-from tests.sim.judged.workloads import Prompts
 from tests.sim.rig import MODEL, PROFILE
+from tests.sim.workloads import Prompts
 
 PAGE_BYTES = 1 << 19
 INSTANT = KvLinkOptions(10**18, 0)

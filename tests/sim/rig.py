@@ -13,7 +13,7 @@ from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
 from sim.world import World
 from tests.configs import configured, said
-from tests.sim.judged.workloads import PAGE, Prompts, hybrid
+from tests.sim.workloads import PAGE, Prompts, hybrid
 
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")

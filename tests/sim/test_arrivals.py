@@ -6,17 +6,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invariants.accounts.closed_loop import arrivals_ns
-from sim.arrivals import Arrivals
 from sim.engine.sequence import RequestResult
-from sim.options import EngineOptions, WorldOptions
+from sim.options import WorldOptions
 from sim.workload import Job
-from tests.sim.judged.workloads import Prompts, shared_prefixes
 from tests.sim.rig import run
+from tests.sim.workloads import Prompts, shared_prefixes
 
 
 def _in_flight(results: tuple[RequestResult, ...], now_ns: int) -> int:
@@ -76,21 +74,3 @@ def test_a_place_goes_to_the_first_request_of_the_workload_that_may_arrive() -> 
         results = run(Prompts(jobs, prompts), 60, 0, options=options).requests
         came = sorted(range(4), key=[one.arrival_ns for one in results].__getitem__)
         assert came == expected
-
-
-def test_a_loop_with_more_places_than_there_shall_be_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = Arrivals.__init__
-
-    def one_more(self: Arrivals, *given: Any) -> None:
-        *others, concurrency = given
-        made(self, *others, concurrency + bool(concurrency))
-
-    workload = shared_prefixes(3, 12, gap_ns=1)
-    options = WorldOptions(checks="off", concurrency=2)
-    monkeypatch.setattr(Arrivals, "__init__", one_more)
-    results = run(workload, 60, 0, engine=EngineOptions(), options=options).requests
-    ended = {one.request: one.finish_ns for one in results}
-    found = {one.request: one.arrival_ns for one in results}
-    assert found != arrivals_ns(workload.jobs, ended, 2, Fraction(1))

@@ -21,7 +21,7 @@ from sim.fleet.ledger import Ledger
 from sim.fleet.options import KvLinkOptions
 from sim.options import EngineOptions
 from sim.workload import Job
-from tests.sim.judged.workloads import PAGE, Prompts, shared_prefixes
+from tests.sim.workloads import PAGE, Prompts, shared_prefixes
 
 from . import rig
 from .fleets import INSTANT, PAGE_BYTES, conversations, make, prefill_only, run

@@ -18,8 +18,8 @@ from sim.fleet.fleet import Fleet
 from sim.fleet.options import RouterOptions
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
-from tests.sim.judged.queueing import poisson, service_ns
-from tests.sim.judged.workloads import Prompts, alone, in_sessions, shared_prefixes
+from tests.sim.test_queueing import poisson, service_ns
+from tests.sim.workloads import Prompts, alone, in_sessions, shared_prefixes
 
 from . import rig
 from .fleets import Part, conversations, make, reused, run

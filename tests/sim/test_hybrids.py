@@ -17,9 +17,9 @@ from sim.engine.accesses import Accesses
 from sim.errors import HazardError, WrongBytesError
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
-from tests.sim.judged.runs import idle
-from tests.sim.judged.workloads import PAGE, Prompts, hybrid, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS, MODEL, POLICIES, SMALL, WORLDS, make, run
+from tests.sim.runs import idle
+from tests.sim.workloads import PAGE, Prompts, hybrid, shared_prefixes
 
 _HYBRIDS = CONFIGURATIONS[1:]
 _NAMES = ["+".join(each) for each in CONFIGURATIONS]

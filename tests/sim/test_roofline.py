@@ -1,53 +1,237 @@
-"""The roofline: single kernels and whole passes, what they add up to, and their magnitudes."""
+"""The roofline: its kernels counted again, what every time must obey, and its magnitudes.
+
+The durations equal those of `again.PlainKernels` on drawn batches, models, ranks and engines.
+Besides: nothing to compute takes no time; more work never takes less; no pass is faster than its
+bytes and operations at the peak rates; the number of experts that are touched is that of theory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from hicache import models
+from hicache.models import ModelDescription
 from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
+from sim.hardware.profile import HardwareProfile
+from sim.keyed_draw import draw
 from sim.physics import single
-from sim.physics.constants import defaults
+from sim.physics.constants import RooflineConstants, defaults, family
+from sim.physics.experts import Experts
+from sim.physics.kernels import Kernel
 from sim.physics.products import matrices_of
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 
-H100 = hardware.get("h100")
-HOPPER = defaults("hopper")
+from .again import PlainKernels
+from .found_out import refused
+from .test_costs import H100, Batch, batches, more_takes_no_less
+
 LLAMA = models.get("llama-3.1-8b")
-ENGINE = EngineProfile("plain")
+HOPPER = defaults("hopper")
+PLAIN = EngineProfile("plain")
+_EAGER = EngineProfile("eager", launch_ns=90_000, graph_batch=20, graph_tokens=60, logit_passes=7)
+_NCCL = EngineProfile("nccl", all_reduce="nccl", device_permille=1070)
+_FUSED = EngineProfile("fused", all_reduce="fused", launch_ns=400)
+_SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
+    ("llama-3.1-8b", "h100", {}, PLAIN),
+    ("llama-3.1-8b", "a100", {"tp": 2}, _EAGER),
+    ("llama-3.1-70b", "b200", {"tp": 4, "pp": 2}, _NCCL),
+    ("qwen3-32b", "h200", {"tp": 8}, _FUSED),
+    ("gpt-oss-120b", "h100", {"tp": 2}, _EAGER),
+    ("gemma-3-27b", "h100", {"tp": 2, "attention_dp": 2}, PLAIN),
+    ("qwen3-next-80b-a3b", "b200", {"tp": 4, "ep": 4}, _NCCL),
+    ("deepseek-v3", "b200", {"tp": 8, "ep": 8, "attention_dp": 8}, PLAIN),
+    ("deepseek-v3", "h200", {"tp": 16, "ep": 4, "attention_dp": 2}, _FUSED),
+    ("deepseek-v3.2", "b200", {"tp": 8, "pp": 2, "attention_dp": 4}, _EAGER),
+)
+
+
+# Above what sparse attention selects.
+_LONG: tuple[Batch, ...] = (((), 3, 50_000), (((3000, 3040), (0, 2100)), 2, 9_000))
+
+
+def setups() -> Iterator[tuple[Roofline, PlainKernels]]:
+    """Both ways to compute times, for several models, accelerators, ranks and engines."""
+    for name, gpu, ranks, engine in _SETUPS:
+        yield both(models.get(name), hardware.get(gpu), Parallelism(**ranks), engine)
+
+
+def both(
+    model: ModelDescription,
+    profile: HardwareProfile,
+    parallelism: Parallelism,
+    engine: EngineProfile = PLAIN,
+    constants: RooflineConstants | None = None,
+) -> tuple[Roofline, PlainKernels]:
+    """The time model, and the same written a second time."""
+    chosen = constants or defaults(family(profile))
+    return (
+        Roofline(model, profile, parallelism, engine, chosen),
+        PlainKernels(model, profile, parallelism, engine, chosen.named()),
+    )
+
+
+def test_a_pass_is_its_kernels() -> None:
+    for found, plain in setups():
+        for batch in (*batches(10), *_LONG):
+            _agree(found, plain, batch)
+    cached = models.cached_as(models.get("llama-3.1-8b"), "fp8")
+    for batch in _LONG:
+        _agree(*both(cached, H100, Parallelism()), batch)
+
+
+def _agree(found: Roofline, plain: PlainKernels, batch: tuple[object, int, int]) -> None:
+    step, again = found.step_ns(*batch), plain.step_ns(*batch)  # type: ignore[arg-type]
+    rounding = found.layers / 2 + 1
+    name = plain.model.name
+    assert abs(step - again) <= rounding + again * 1e-9, f"{name}, {batch}: {step}, not {again} ns"
+
+
+def test_each_constant_changes_the_same_passes() -> None:
+    """Each constant changes the same passes by the same time."""
+    base = defaults("hopper")
+    model, ranks = models.get("deepseek-v3.2"), Parallelism(8, 2, 8, 4)
+    for seed, (kind, kernel) in enumerate(base.kernels.items()):
+        values = {
+            f"{kind}.fixed_us": kernel.fixed_us + 1 + draw(50, seed, "fixed"),
+            f"{kind}.compute": (1 + draw(1000, seed, "compute")) / 1000,
+            f"{kind}.memory": (1 + draw(1000, seed, "memory")) / 1000,
+            f"{kind}.power": 1 + draw(700, seed, "power") / 100,
+            "experts_choice": (1 + draw(100, seed, "choice")) / 80,
+            "ranks_imbalance": 1 + draw(100, seed, "imbalance") / 100,
+        }
+        changed = base.replaced(values)
+        assert {name: changed.named()[name] for name in values} == values
+        roomy = replace(hardware.get("h200"), hbm_bytes=1 << 50)
+        pair = both(model, roomy, ranks, PLAIN, changed)
+        for batch in batches(2)[-2:]:
+            _agree(*pair, batch)
+
+
+def test_nothing_takes_no_time_and_a_step_is_its_layers() -> None:
+    """Nothing to compute takes no time, and a step is its layers and the rest."""
+    for found, plain in setups():
+        assert plain.step_ns((), 0, 0) == 0
+        for empty in ((), ((7, 7),), ((3, 3), (9, 9))):
+            assert found.step_ns(empty, 0, 0) == found.layer_ns(empty, 0, 0) == 0
+            assert found.overhead_ns(empty, 0) == 0
+            assert found.works(empty, 0, 0) == ([], [])
+        for batch in batches(4):
+            step = found.layers * found.layer_ns(*batch) + found.overhead_ns(*batch[:2])
+            assert found.step_ns(*batch) == step
+            assert all(type(value) is int for value in (step, found.layer_ns(*batch)))
+
+
+def test_more_work_never_takes_less() -> None:
+    for found, _ in setups():
+        more_takes_no_less(found)
+
+
+def test_no_pass_is_faster_than_the_peaks() -> None:
+    """A pass takes at least its operations and at least its bytes at the peak rates, and one of
+    kernels without losses the sum of the longer of both."""
+    ideal = {kind: Kernel(0.0, 1.0, 1.0, 200.0) for kind in defaults("hopper").kernels}
+    for name, gpu, ranks, engine in _SETUPS:
+        profile, parallelism = hardware.get(gpu), Parallelism(**ranks)
+        perfect = Roofline(models.get(name), profile, parallelism, PLAIN, RooflineConstants(ideal))
+        real = Roofline(models.get(name), profile, parallelism, engine, defaults(family(profile)))
+        for batch in batches(4):
+            works = [work for part in perfect.works(*batch) for work in part]
+            longest = sum(max(work.compute_ns, work.moved_ns) for work in works)
+            assert min((min(work[1:]) for work in works), default=0) >= 0
+            for one in (sum(each.compute_ns for each in works), sum(each[3] for each in works)):
+                assert perfect.step_ns(*batch) >= one - perfect.layers
+                assert real.step_ns(*batch) >= one - real.layers
+            assert longest - perfect.layers <= perfect.step_ns(*batch)
+            assert perfect.step_ns(*batch) <= longest * 1.004 + perfect.layers
+
+
+def test_touched_experts_are_those_of_theory() -> None:
+    """By trying every choice of few experts; and between one token's and all of them."""
+    for count, chosen, tokens in ((4, 1, 3), (4, 2, 2), (5, 3, 2), (3, 1, 5)):
+        one = Experts("experts.bf16", 1, count, chosen, 1.0, 1.0, 1.0)
+        sets = [each for each in product((0, 1), repeat=count) if sum(each) == chosen]
+        tried = [*product(sets, repeat=tokens)]
+        touched = sum(sum(map(any, zip(*each, strict=True))) for each in tried)
+        assert abs(one.touched(tokens) - touched / len(tried)) < 1e-9
+    for choice in (0.3, 1.0, 1.7):
+        many = Experts("experts.bf16", 1, 128, 4, 1.0, 1.0, 1.0)
+        found = [many.touched(tokens, choice) for tokens in (0, 1, 2, 5, 40, 400, 90_000)]
+        assert found[0] == 0
+        assert found[1] >= 4
+        assert found == sorted(found)
+        assert found[-1] <= 128
+
+
+def test_more_ranks_share_the_work() -> None:
+    """Twice the ranks never give one of them more operations, nor more bytes of its memory."""
+    for name, gpu in (("llama-3.1-70b", "h200"), ("deepseek-v3", "b200"), ("gpt-oss-120b", "h100")):
+        roomy = replace(hardware.get(gpu), hbm_bytes=1 << 50)
+        for batch in batches(4):
+            before = [float("inf")] * 2
+            for tp in (1, 2, 4, 8):
+                one = both(models.get(name), roomy, Parallelism(tp))[0]
+                work = [each for part in one.works(*batch) for each in part]
+                own = [each for each in work if each.kind.split(".")[0] not in _SENT]
+                found = [sum(each.compute_ns for each in own), sum(each.moved_ns for each in own)]
+                pairs = zip(found, before, strict=True)
+                assert all(now <= then for now, then in pairs), f"{name}, {tp} ranks: {batch}"
+                sent = [each for each in work if each.kind.split(".")[0] in _SENT]
+                assert bool(sent) == (tp > 1 and bool(work))
+                before = found
+
+
+_SENT = ("custom", "all_gather")
+
+
+def test_constants_have_a_range() -> None:
+    for name, value, text in (
+        ("product.bf16.compute", 0.0, "product.bf16.compute: expected 0.001 to 10000, found 0.0"),
+        ("prefill.128.power", 0.5, "prefill.128.power: expected 1 to 10000, found 0.5"),
+        ("sampling.fixed_us", -1.0, "sampling.fixed_us: expected 0 to 10000, found -1.0"),
+        ("experts_choice", 0.0, "experts_choice: expected 0.01 to 2, found 0.0"),
+        ("ranks_imbalance", 0.9, "ranks_imbalance: expected 1 to 10, found 0.9"),
+        ("product.bf17.compute", 0.5, "constant: expected a kind and one of fixed_us, compute"),
+        ("product.bf16.computes", 0.5, "constant: expected a kind and one of fixed_us, compute"),
+    ):
+        refused(
+            lambda name=name, value=value: defaults("hopper").replaced({name: value}),  # type: ignore[misc]
+            text,
+        )
+    generations = {name: family(hardware.get(name)) for name in ("a100", "h100", "h200", "b200")}
+    assert [*generations.values()] == ["ampere", "hopper", "hopper", "blackwell"]
+    slow = replace(H100, hbm_bytes_per_s=864 * 10**9)
+    assert family(slow) == family(replace(slow, fp4_flops_per_s=10**15)) == "ada"
+    kinds = [{*defaults(name).kernels} for name in ("ampere", "ada", "hopper", "blackwell")]
+    assert all(one == kinds[0] for one in kinds)
 
 
 def roofline(name: str, gpu: str = "h100", **ranks: int) -> Roofline:
     profile = hardware.get(gpu)
     constants = HOPPER if gpu.startswith("h") else defaults("blackwell")
-    return Roofline(models.get(name), profile, Parallelism(**ranks), ENGINE, constants)
+    return Roofline(models.get(name), profile, Parallelism(**ranks), PLAIN, constants)
 
 
-def test_a_pass_is_its_kernels() -> None:
-    """Products, attention and sums of a pass are those of single kernels."""
+def test_single_kernels_are_those_of_a_pass() -> None:
     found = roofline("llama-3.1-70b", tp=4)
-    works = found.works([(0, 512)], 0, 0)[0]
-    of = {}
-    for work in works:
-        kernel = HOPPER.kernels[work.kind]
-        each = kernel.ns(work.launches, work.compute_ns, work.moved_ns) / 80
-        of[work.kind] = of.get(work.kind, 0.0) + each
+    prefill, decode = found.works([(0, 512)], 0, 0)[0], found.works((), 7, 7000)[0]
+    of: dict[str, float] = {}
+    for work in (*prefill, *(each for each in decode if each.kind == "decode.kv")):
+        each = HOPPER.kernels[work.kind].ns(work.launches, work.compute_ns, work.moved_ns)
+        of[work.kind] = of.get(work.kind, 0.0) + each / 80
     shapes = ((2560, 8192), (8192, 2048), (14336, 8192), (8192, 7168))
-    products = sum(single.product_ns(H100, HOPPER, 512, n, k) for n, k in shapes)
-    assert of["product.bf16"] == pytest.approx(products)
-    attention = single.prefill_attention_ns(H100, HOPPER, 512, 16, 2, 128)
-    assert of["prefill.128"] == pytest.approx(attention)
-    sums = 2 * single.all_reduce_ns(H100, HOPPER, 4, 512 * 8192 * 2)
-    assert of["custom.4"] == pytest.approx(sums)
-    decode = found.works((), 7, 7000)[0]
-    (work,) = [each for each in decode if each.kind == "decode.kv"]
-    alone = single.decode_attention_ns(H100, HOPPER, 7, 1000, 16, 2, 128)
-    kernel = HOPPER.kernels["decode.kv"]
-    assert kernel.ns(work.launches, work.compute_ns, work.moved_ns) / 80 == pytest.approx(alone)
+    alone = {
+        "product.bf16": sum(single.product_ns(H100, HOPPER, 512, n, k) for n, k in shapes),
+        "prefill.128": single.prefill_attention_ns(H100, HOPPER, 512, 16, 2, 128),
+        "custom.4": 2 * single.all_reduce_ns(H100, HOPPER, 4, 512 * 8192 * 2),
+        "decode.kv": single.decode_attention_ns(H100, HOPPER, 7, 1000, 16, 2, 128),
+    }
+    assert {kind: of[kind] for kind in alone} == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +271,7 @@ def test_a_model_without_matrices_has_stand_ins(name: str) -> None:
     experts = sum(one.layers * one.parameters for one in routed)
     assert experts == pytest.approx(model.expert_parameters, rel=0.01)
     roomy = replace(hardware.get("h200"), hbm_bytes=1 << 50)
-    pair = [Roofline(each, roomy, Parallelism(), ENGINE, HOPPER) for each in (model, bare)]
+    pair = [Roofline(each, roomy, Parallelism(), PLAIN, HOPPER) for each in (model, bare)]
     for batch in (([(0, 2048)], 0, 0), ((), 1, 1000), ((), 64, 64_000)):
         real, stand_in = (one.step_ns(*batch) for one in pair)
         assert stand_in == pytest.approx(real, rel=0.25)
@@ -107,18 +291,6 @@ def test_quantized_weights_are_faster_only_with_units_for_them() -> None:
         assert after < 0.8 * before
 
 
-def test_a_pipeline_divides_a_batch_and_not_a_request() -> None:
-    one, two = roofline("llama-3.1-70b", tp=4), roofline("llama-3.1-70b", tp=4, pp=2)
-    alone = one.layers * one.layer_ns([(0, 4000)], 0, 0)
-    assert two.layers * two.layer_ns([(0, 4000)], 0, 0) == alone
-    assert two.layers * two.layer_ns([(0, 4000), (0, 4000)], 0, 0) == alone
-    assert two.layer_ns((), 64, 64_000) == one.layer_ns((), 32, 32_000)
-
-
-def test_the_label_says_where_constants_are_from() -> None:
-    assert make("roofline", LLAMA, H100).label.startswith("roofline, constants of hopper")
-
-
 def test_measured_rates_are_reached_by_products() -> None:
     """As fast as peaks of which products reach the defaults; links and fixed times stay."""
     base = defaults("ampere").kernels["product.bf16"]
@@ -129,7 +301,7 @@ def test_measured_rates_are_reached_by_products() -> None:
         hbm_bytes_per_s=int(peak.hbm_bytes_per_s * base.memory),
         geometry={"layout": "layer_first"},
     )
-    expected = Roofline(LLAMA, peak, Parallelism(2), ENGINE, defaults("ampere"))
+    expected = Roofline(LLAMA, peak, Parallelism(2), PLAIN, defaults("ampere"))
     found = make("roofline", LLAMA, reached, Parallelism(2))
     assert found.label == "roofline, constants of ampere: measured rates"
     for batch in (([(0, 3000), (500, 900)], 0, 0), ((), 40, 90_000), ([(9, 80)], 3, 9000)):

@@ -19,9 +19,9 @@ from sim.storage.faults import Faulty
 from sim.storage.options import StoreOptions
 from sim.workload import Job
 from sim.world import World
-from tests.sim.judged.runs import idle
-from tests.sim.judged.workloads import PAGE, Prompts, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS, SMALL, make, run
+from tests.sim.runs import idle
+from tests.sim.workloads import PAGE, Prompts, shared_prefixes
 
 BYTES = 1 << 20
 FAST = StoreOptions(latency_ns=200_000)

@@ -7,8 +7,8 @@ import pytest
 from sim.hardware.profile import scaled_host_bandwidth
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
-from tests.sim.judged.workloads import Prompts
 from tests.sim.rig import PROFILE, make, run
+from tests.sim.workloads import Prompts
 
 _OFF = WorldOptions(checks="off")
 

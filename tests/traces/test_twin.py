@@ -33,8 +33,8 @@ from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.workload import Job
 from tests.configs import configured
-from tests.sim.judged.workloads import Prompts, hybrid, shared_prefixes
 from tests.sim.rig import CONFIGURATIONS
+from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
 from traces.devices.checked_device import Hold
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service

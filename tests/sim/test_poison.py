@@ -1,6 +1,6 @@
 """Judges of the poison of free pages and of the spoiled targets of loads (sim/device/shadow).
 
-Does not judge the detector of hazards itself (see judged_bytes).
+Does not judge the detector of hazards itself (see test_bytes).
 """
 
 from __future__ import annotations

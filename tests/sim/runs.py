@@ -36,9 +36,8 @@ from sim.replica import TimedResult
 from sim.workload import Job, Workload
 from sim.world import World
 
-from .again.pure import PlainCosts
-from .second.engine import PlainEngine
-from .second.records import Parts, Request
+from .again import PlainCosts
+from .second_engine import Parts, PlainEngine, Request
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """Judges of the durations of passes and of hardware figures.
 
 The pure roofline equals the plain costs on drawn batches of every kind of model. More work never
-takes less time; the docstring of `test_more_work` says where theory does not promise it.
+takes less time. Not promised: that a *pass with a hit* is shorter than one without where passes are
+shared, or that a larger token budget lowers anybody's time, as a larger pass makes all wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
@@ -17,9 +19,9 @@ from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
 from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
 from sim.keyed_draw import draw
-from sim.times.base import Parallelism, TimeModel, make
+from sim.times.base import Chunks, Parallelism, TimeModel, make
 
-from .again.pure import Chunks, PlainCosts
+from .again import PlainCosts
 from .found_out import refused
 from .workloads import hybrid
 
@@ -55,73 +57,65 @@ def batches(count: int) -> list[Batch]:
     return found
 
 
-def test_costs_are_plain() -> None:
-    for name, ranks in _RANKS.items():
-        model = models.get(name)
-        for profile in (H100, hardware.get("b200")):
-            cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)
-            assert cost.layers == model.layers
-            for batch in batches(12):
-                assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"layer of {name}: {batch}"
-                over = cost.overhead_ns(*batch[:2])
-                assert over == plain.overhead_ns(*batch[:2]), f"overhead of {name}: {batch}"
-                assert cost.step_ns(*batch) == cost.layers * cost.layer_ns(*batch) + over
-
-
-def test_bound_by_compute() -> None:
-    """With slow compute and with slow memory, so that each term decides once."""
-    for name, ranks in _RANKS.items():
-        model = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
-        for each in (models.get(name), model):
-            for slow in (
-                replace(H100, flops_per_s=10**12, step_overhead_ns=0),
-                replace(H100, hbm_bytes_per_s=10**10),
-            ):
-                cost, plain = times_of(each, slow, ranks), PlainCosts(each, slow, ranks)
-                for batch in batches(8):
-                    assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{name}: {batch}"
-                    over = plain.overhead_ns(*batch[:2])
-                    assert cost.overhead_ns(*batch[:2]) == over, f"{name}: {batch}"
-
-
-def test_layers_with_several_pools() -> None:
-    """Two windows on one layer, a window beside full attention, a layer without pools."""
+def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfile]]:
+    """Every kind of model, and layers with several pools: two windows on one layer, a window beside
+    full attention, a layer without pools. With slow compute and with slow memory, so that each term
+    decides once."""
     mixed = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
     full, window, state = mixed.pools
     wide = replace(window, name="wide", window=100, layers=(1, 2, 4))
-    for pools in (
-        (full, window, wide, state),
-        (replace(full, layers=(0, 3)), window, replace(state, layers=(5,))),
-        (replace(full, layers=(0, 1)), replace(window, layers=(1, 2)), replace(wide, layers=(2,))),
-        (replace(window, window=1), replace(wide, layers=(1,))),
-        (state,),
-    ):
-        model = replace(mixed, pools=pools)
-        for profile in (replace(H100, flops_per_s=10**12), replace(H100, hbm_bytes_per_s=10**10)):
-            cost, plain = times_of(model, profile), PlainCosts(model, profile)
-            for batch in batches(8):
-                names = [pool.name for pool in pools]
-                assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{names}: {batch}"
+    found = [(models.get(name), ranks) for name, ranks in _RANKS.items()] + [(mixed, 1), (mixed, 4)]
+    found += [
+        (replace(mixed, pools=pools), 1)
+        for pools in (
+            (full, window, wide, state),
+            (replace(full, layers=(0, 3)), window, replace(state, layers=(5,))),
+            (
+                replace(full, layers=(0, 1)),
+                replace(window, layers=(1, 2)),
+                replace(wide, layers=(2,)),
+            ),
+            (replace(window, window=1), replace(wide, layers=(1,))),
+            (state,),
+        )
+    ]
+    for model, ranks in found:
+        yield model, ranks, H100
+        yield model, ranks, hardware.get("b200")
+        yield model, ranks, replace(H100, flops_per_s=10**12, step_overhead_ns=0)
+        yield model, ranks, replace(H100, hbm_bytes_per_s=10**10)
 
 
-def test_more_work() -> None:
-    """A longer chunk, one more chunk, one more decoding request or more context never take less.
+def test_costs_are_plain() -> None:
+    for model, ranks, profile in models_and_profiles():
+        cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)
+        assert cost.layers == model.layers
+        for batch in batches(8):
+            told = f"{model.name}, {[pool.name for pool in model.pools]}: {batch}"
+            assert cost.layer_ns(*batch) == plain.layer_ns(*batch), told
+            over = cost.overhead_ns(*batch[:2])
+            assert over == plain.overhead_ns(*batch[:2]), told
+            assert cost.step_ns(*batch) == cost.layers * cost.layer_ns(*batch) + over
 
-    Not promised: that a *pass with a hit* is shorter than one without where passes are shared, or
-    that a larger token budget lowers anybody's time: a larger pass makes all of its requests wait.
-    """
+
+def more_takes_no_less(cost: TimeModel) -> None:
+    """A longer chunk, one more chunk, one more decoding request or more context never take less; a
+    longer cached prefix of a prompt never takes more."""
+    for seed, (chunks, decoding, context) in enumerate(batches(6)):
+        base, extra = cost.step_ns(chunks, decoding, context), 1 + draw(3000, seed, "extra")
+        assert cost.step_ns(chunks, decoding + extra, context) >= base
+        assert decoding == 0 or cost.step_ns(chunks, decoding, context + extra) >= base
+        assert cost.step_ns([*chunks, (0, extra)], decoding, context) >= base
+        for place, (start, end) in enumerate(chunks):
+            longer = [*chunks[:place], (start, end + extra), *chunks[place + 1 :]]
+            assert cost.step_ns(longer, decoding, context) >= base
+            hit = [*chunks[:place], (min(end, start + extra), end), *chunks[place + 1 :]]
+            assert cost.step_ns(hit, decoding, context) <= base
+
+
+def test_more_work_never_takes_less() -> None:
     for name, ranks in _RANKS.items():
-        cost = times_of(models.get(name), H100, ranks)
-        for seed, (chunks, decoding, context) in enumerate(batches(6)):
-            base, extra = cost.step_ns(chunks, decoding, context), 1 + draw(3000, seed, "extra")
-            assert cost.step_ns(chunks, decoding + extra, context) >= base
-            assert decoding == 0 or cost.step_ns(chunks, decoding, context + extra) >= base
-            assert cost.step_ns([*chunks, (0, extra)], decoding, context) >= base
-            for place, (start, end) in enumerate(chunks):
-                longer = [*chunks[:place], (start, end + extra), *chunks[place + 1 :]]
-                assert cost.step_ns(longer, decoding, context) >= base
-                hit = [*chunks[:place], (min(end, start + extra), end), *chunks[place + 1 :]]
-                assert cost.step_ns(hit, decoding, context) <= base
+        more_takes_no_less(times_of(models.get(name), H100, ranks))
 
 
 def test_costs_have_the_published_magnitude() -> None:

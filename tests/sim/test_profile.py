@@ -1,6 +1,6 @@
 """Judges of measured hardware profiles: what a file must say, and what is refused.
 
-Does not judge the figures' use (see judged_costs) or the reading of files in general.
+Does not judge the figures' use (see test_costs) or the reading of files in general.
 """
 
 from __future__ import annotations

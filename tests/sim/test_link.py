@@ -1,7 +1,7 @@
 """Judges of time itself: the clock, random draws, the link, and the streams of the device.
 
 Each is computed again in the plainest way: the link a nanosecond at a time, streams by waiting for
-what is in front. Does not judge bytes (see judged_bytes).
+what is in front. Does not judge bytes (see test_bytes).
 """
 
 from __future__ import annotations

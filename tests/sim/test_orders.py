@@ -22,7 +22,7 @@ from sim.workload import Job
 from .cases import drawn
 from .found_out import refused
 from .runs import world_of
-from .second.line import Line
+from .second_rules import Line
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
 

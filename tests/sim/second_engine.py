@@ -9,6 +9,7 @@ the content of pages, and does not use any module of sim/engine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from hicache.core.actions import Admitted, Cached, Granted, Matched, Outcome, Prefill, Refused
@@ -24,16 +25,63 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import Tier
-from hicache.runtime.controller import COMPUTE
+from hicache.core.types import Key, Tier
+from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.driver import Driver
+from sim.clock import Clock
 from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
-from .line import Line
-from .records import Parts, Request
-from .rules import Door, Hold, Room, pass_ns
+from .again import PlainCosts
+from .second_rules import Door, Hold, Line, Room, pass_ns
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for
+
+
+@dataclass(eq=False)
+class Request:
+    """The names are those of sim/engine/sequence; device, host, depths in pages."""
+
+    job: Job
+    arrival_ns: int
+    length: int
+    key: Key | None = None
+    pages: int = 0
+    held: int = 0
+    generated: int = 0
+    counted: bool = False
+    device: int = 0
+    host: int = 0
+    computed: int = 0
+    depths: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    admit_ns: int = -1
+    first_token_ns: int = -1
+    finish_ns: int = -1
+    retractions: int = 0
+    refusals: int = 0
+    load_ns: int = 0
+    compute_ns: int = 0
+    tokens_ns: list[int] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> int:
+        return max(1, self.job.output_length)
+
+    @property
+    def final(self) -> int:
+        return self.job.input_length + self.outputs - 1
+
+
+@dataclass
+class Parts:
+    """What an engine runs on."""
+
+    clock: Clock
+    driver: Driver
+    controller: TransferController
+    device: Any
+    costs: PlainCosts
 
 
 class PlainEngine:

@@ -1,13 +1,15 @@
-"""The duration of a pass by kernels, computed a second time: layer by layer, query by query.
+"""The duration of a pass, computed a second time: for the pure roofline and for the roofline.
 
-Lives here: the formulas of docs/times.md for the roofline, told as loops over layers, ranks and
-queries. Only for small batches. Takes the constants of each kind of kernel as given. Does not use
-sim/physics or sim/times/roofline, with which it is compared.
+Lives here: the formulas of docs/times.md, told as loops over layers, ranks and queries; those of
+the pure roofline in exact fractions. Only for small batches. Does not use sim/physics or the time
+models, with which they are compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import ceil
 from typing import NamedTuple
 
 from hicache.models import Matrix, ModelDescription
@@ -15,6 +17,7 @@ from sim.engine_profiles.base import EngineProfile
 from sim.hardware.profile import HardwareProfile
 from sim.times.base import Chunks, Parallelism
 
+_NS = 10**9
 _BITS = {"bf16": 16, "fp8": 8, "fp8-block": 8, "nvfp4": 4, "mxfp4": 4, "int4": 4}
 _SCALED = {"fp8-block": (32, 128 * 128), "nvfp4": (8, 16), "mxfp4": (8, 32), "int4": (16, 128)}
 _ROWS = ("kv", "latent", "indexer")
@@ -295,3 +298,78 @@ class PlainKernels:
             starts *= 1 + sent / (sent + times * max(1.0, ranks / 8) * 2**20) if sent else 1
         link = self.hardware.ranks_link_bytes_per_s or self.hardware.link_bytes_per_s
         return Launch(f"{name}.{known}", moved=sent, bytes_per_s=link, starts=starts)
+
+
+class PlainCosts:
+    """Durations of one model on `tp` ranks. The methods are those of sim/times."""
+
+    def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
+        self.layers = model.layers
+        self._model = model
+        self._profile = profile
+        self._tp = tp
+        self._flops_per_s = profile.flops_per_s * profile.compute_permille // 1000 * tp
+        self._bytes_per_s = profile.hbm_bytes_per_s * profile.hbm_permille // 1000 * tp
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Nanoseconds of one average layer."""
+        real = [chunk for chunk in chunks if chunk[1] > chunk[0]]
+        tokens = decoding + sum(end - start for start, end in real)
+        if not tokens:
+            return 0
+        flops = 2 * self._model.layer_parameters * tokens + self._attention(real, decoding, context)
+        moved = self._weights(tokens) + self._rows(real, decoding, context)
+        compute = Fraction(flops * _NS, self._flops_per_s * self.layers)
+        memory = Fraction(moved * _NS, self._bytes_per_s * self.layers)
+        return ceil(max(compute, memory))
+
+    def _attention(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Operations of attention in all layers: each query meets the tokens up to itself."""
+        model, flops = self._model, 0
+        heads = 2 * model.attention_heads
+        for layer in range(model.layers):
+            pools = [pool for pool in model.pools if layer in pool.layers]
+            if pools and all(pool.kind == "state" for pool in pools):
+                continue  # a recurrence does not attend
+            windows = [pool.window for pool in pools if pool.kind != "state"]
+            window = 0 if not windows or 0 in windows else max(windows)
+            most = window or 1 << 60
+            pairs = sum(
+                min(query + 1, most) for start, end in chunks for query in range(start, end)
+            )
+            met = min(context, decoding * most)
+            flops += heads * pairs * (model.score_elements + model.value_elements)
+            flops += heads * met * (model.decode_score_elements + model.decode_value_elements)
+        return flops
+
+    def _weights(self, tokens: int) -> int:
+        """Bytes of weights that all ranks read, with the experts that the tokens choose."""
+        model = self._model
+        chosen = min(model.experts, model.experts_per_token * tokens)
+        return model.layer_bytes + chosen * model.expert_bytes
+
+    def _rows(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Bytes of cached rows and states that all ranks read and write."""
+        moved, tp = 0, self._tp
+        by_window: dict[int, Fraction] = {}
+        for pool in self._model.pools:
+            if pool.kind == "state" and not pool.anchor:
+                moved += 2 * tp * pool.page_bytes(1, tp) * (decoding + len(chunks))
+            size = by_window.get(pool.window, Fraction(0))
+            by_window[pool.window] = size + pool.token_bytes(tp)
+        for window, size in by_window.items():
+            most = window or 1 << 60
+            rows = min(context, decoding * most)
+            rows += sum(min(end, end - start + most) for start, end in chunks)
+            moved += ceil(size) * tp * rows
+        return moved
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        """Nanoseconds of a pass outside its layers: the output head of all that sample, once."""
+        sampled = decoding + sum(end > start for start, end in chunks)
+        if not sampled:
+            return 0
+        model = self._model
+        compute = Fraction(2 * model.head_parameters * sampled * _NS, self._flops_per_s)
+        memory = Fraction(model.head_bytes * _NS, self._bytes_per_s)
+        return self._profile.step_overhead_ns + ceil(max(compute, memory))

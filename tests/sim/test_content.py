@@ -1,7 +1,7 @@
 """Judges of what a pass touches and of the content that it must find: accesses, tags, the audit.
 
 Accesses are computed token by token, tags from their definition in sim/content. The audit must
-notice any single page that does not hold its prefix. Does not judge timing (see judged_link).
+notice any single page that does not hold its prefix. Does not judge timing (see test_link).
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from sim import content
 from sim.audit import audit
 from sim.device.shadow import FreedPages
 from sim.engine.accesses import Access, Accesses
-from sim.engine.decode import DecodeSet
-from sim.engine.sequence import Sequence as Decoding
-from sim.engine.token_gaps import TokenGaps
 from sim.errors import WrongBytesError
 from sim.keyed_draw import draw
 from sim.workload import Job
@@ -285,52 +282,3 @@ def test_freed_pages_are_told() -> None:
         observers=observers,
     ).run()
     assert generations.count > 20
-
-
-def test_decoding_is_counted() -> None:
-    """Counting all decoding requests at once equals counting each token."""
-    empty = DecodeSet(TokenGaps(lambda: 0))
-    assert (len(empty), empty.context, empty.steps, empty.quiet_steps()) == (0, 0, 0, -1)
-    assert empty.pop_ended() is None
-    assert empty.pop_full() is None
-    for seed in range(12):
-        decode, live = DecodeSet(TokenGaps(lambda: 0)), dict[int, Decoding]()
-        held, made = dict[int, int](), dict[int, int]()
-        for step in range(40):
-            if draw(2, seed, step, "joins") and step < 20:
-                start, outputs = (
-                    1 + draw(9, seed, step, "start"),
-                    2 + draw(9, seed, step, "outputs"),
-                )
-                one = Decoding(Job(step, 0, start, outputs), outputs, start, 0)
-                one.held, one.generated = start, 1
-                one.table = np.arange(-(-start // PAGE) + draw(2, seed, step, "spare"))
-                live[step], held[step], made[step] = one, start, 1
-                decode.join(one, PAGE)
-            if live and not draw(6, seed, step, "leaves"):
-                gone = live.pop(min(live))
-                decode.leave(gone)
-                assert not decode.holds(gone)
-                index = gone.job.index
-                assert (gone.held, gone.generated) == (held.pop(index), made.pop(index))
-            while (ended := decode.pop_ended() or decode.pop_full()) is not None:
-                index = ended.job.index
-                assert (ended.held, ended.generated) == (held[index], made[index])
-                if ended.generated == ended.outputs:
-                    del live[index], held[index], made[index]
-                else:
-                    assert ended.held == len(ended.table) * PAGE
-                    ended.table = np.arange(len(ended.table) + 1)
-                    decode.join(ended, PAGE)
-            assert len(decode) == len(live)
-            assert all(decode.holds(one) for one in live.values())
-            assert decode.context == sum(held.values()) + len(held)
-            due = [
-                min(len(one.table) * PAGE - held[index], one.outputs - made[index])
-                for index, one in live.items()
-            ]
-            assert decode.quiet_steps() == min(due, default=-1)
-            decode.steps += 1
-            for index in live:
-                held[index] += 1
-                made[index] += 1

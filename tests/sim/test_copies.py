@@ -1,7 +1,7 @@
 """Judges of copies on the simulated device: exact, or found out.
 
 A page that is overwritten while it is copied, a copy that fails, and bytes that are looked at. Does
-not judge the arrays themselves (see judged_bytes).
+not judge the arrays themselves (see test_bytes).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.types import Key, Pages, Tier
+from hicache.core.types import Pages, Tier
 from hicache.devices.base import Area, Direction, Mark, Stream
 from sim import content
 from sim.device import hazards as detector
@@ -61,30 +61,6 @@ def _old_reasons() -> None:
             found_out(ask, HazardError, f"after the write by {named!r}", "RAW")
     finally:
         detector._REMEMBERED = kept
-
-
-def test_tags_tell_prefixes_apart() -> None:
-    """Pages have equal tags exactly where all tokens up to their end are equal."""
-    known: dict[tuple[str, int, tuple[int, ...]], int] = {}
-    for seed in range(60):
-        size, count = (1, 3, 4)[draw(3, seed, "size")], draw(9, seed, "count")
-        tokens = [draw(2, seed, at, "token") for at in range(count)]
-        space = ("", "a", "b")[draw(3, seed, "space")]
-        key = Key.from_tokens(tokens, size, space)
-        tags = content.prefix_tags(key).tolist()
-        assert len(tags) == count // size
-        for page, tag in enumerate(tags, 1):
-            prefix = (space, size, tuple(tokens[: page * size]))
-            assert known.setdefault(prefix, tag) == tag, "equal prefixes, other tags"
-    for size in (1, 3, 4):
-        tags = [tag for prefix, tag in known.items() if prefix[1] == size]
-        assert len(set(tags)) == len(tags), "other prefixes, equal tags"
-    odd = content.prefix_tags(Key(b"abcdefghi", 3))
-    assert len(odd) == 3, "rows that are no multiple of 8 bytes"
-    assert odd[1] != content.prefix_tags(Key(b"abcdeXghi", 3))[1]
-    partial = {int(content.partial_tag(*one)[0]) for one in ((1, 2), (2, 1), (12, 0), (1, 20))}
-    assert len(partial) == 4
-    assert len(content.partial_tag(1, 2)) == 1
 
 
 def test_rows_name_their_tag() -> None:

@@ -16,17 +16,17 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from math import ceil
 from typing import Any
+
+import pytest
 
 from hicache.core.actions import Refused
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.devices.base import CopyJob, Direction, Stream
 from sim.engine.reuse import growth_tokens
 from sim.engine.sequence import RequestResult, Sequence, final_length
-from sim.errors import StuckError, WrongBytesError
+from sim.errors import StuckError
 from sim.hardware.profile import scaled_host_bandwidth
 from sim.machine import group_bytes
 from sim.options import EngineOptions, WorldOptions
@@ -198,19 +198,26 @@ def test_growth_is_limited() -> None:
         assert found == max(PAGE, min(wanted, most)), f"window {window}: {found}"
 
 
-def test_levels_and_steps_agree() -> None:
-    """Checks and fast-forward change no time, no decision and no digest."""
-    for seed in (2, 5, 12, 21):
-        case = drawn(seed)
-        result, _, _ = simulated(case)
-        assert min(result.byte_checks, result.access_checks) > 0
-        bare = replace(result, byte_checks=0, access_checks=0)
-        off = replace(case, options=replace(case.options, checks="off"))
-        assert simulated(off)[0] == bare
-        stepped = replace(off, engine=replace(off.engine, fast_forward=False))
-        result, world, _ = simulated(stepped)
-        assert result == bare
-        assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
+@pytest.mark.parametrize(
+    ("seed", "checks"),
+    [(7, (213, 207)), (10, (86, 108)), (18, (196, 347)), (31, (255, 372)), (37, (253, 279))],
+)
+def test_levels_and_steps_agree(seed: int, checks: tuple[int, int]) -> None:
+    """Checks and fast-forward change no time, no decision and no digest. checks: of bytes and of
+    accesses, as many as all passes, copies and steps report."""
+    case = drawn(seed)
+    result, _, _ = simulated(case)
+    assert (result.byte_checks, result.access_checks) == checks
+    bare = replace(result, byte_checks=0, access_checks=0)
+    off = replace(case, options=replace(case.options, checks="off"))
+    assert simulated(off)[0] == bare
+    stepped = replace(off, engine=replace(off.engine, fast_forward=False))
+    result, world, _ = simulated(stepped)
+    assert result == bare
+    assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
+
+
+def test_fast_forward_saves_events() -> None:
     answer = alone([0], 9, 300)
     scheduled = []
     for fast in (True, False):
@@ -218,41 +225,6 @@ def test_levels_and_steps_agree() -> None:
         world.run()
         scheduled.append(world.clock.scheduled)
     assert scheduled[0] * 10 < scheduled[1], "fast-forward saves events"
-
-
-def test_busy_time_is_work() -> None:
-    """The link is busy for the latency and the bytes of each copy, and not longer."""
-    free = replace(PROFILE, link_shared_permille=2000, curves={})
-    for seed in (0, 3, 7, 8):
-        case = replace(drawn(seed), profile=free)
-        case = replace(case, options=replace(case.options, checks="off"))
-        world = world_of(
-            case,
-        )
-        device, copies = world._machine.sim, list[tuple[Direction, int]]()
-        copy, number = device.copy, [0]
-
-        def note(stream: Stream, job: CopyJob, copy: Any = copy, copies: Any = copies) -> None:
-            size = world._machine.sim._options.page_bytes[job.component]  # noqa: B023
-            count = len(job.source) * sum(size[job.layers[0] : job.layers[1]])
-            if len(job.source):
-                fails = case.options.faults(number[0], job.direction)  # noqa: B023
-                number[0] += 1  # noqa: B023
-                if fails or count:
-                    copies.append((job.direction, 0 if fails else count))
-            copy(stream, job)
-
-        device.copy = note  # type: ignore[method-assign]
-        result = world.run()
-        rate = free.reached_link_bytes_per_s
-        for way, use in (
-            (Direction.DEVICE_TO_HOST, result.d2h),
-            (Direction.HOST_TO_DEVICE, result.h2d),
-        ):
-            sizes = [count for to, count in copies if to is way]
-            assert use.bytes == sum(sizes)
-            took = (free.copy_latency_ns + ceil(Fraction(count * 10**9, rate)) for count in sizes)
-            assert use.busy_ns == sum(took)
 
 
 def test_faster_links_load_sooner() -> None:
@@ -272,30 +244,3 @@ def test_faster_links_load_sooner() -> None:
     assert {(one.device_tokens, one.host_tokens, one.computed_tokens) for one in found} == {
         (0, 80, 1)
     }
-
-
-def test_wrong_content_is_found() -> None:
-    """The pages of another request, read or kept, end the run; the message names the prompts."""
-    prompts = [list(range(40)), list(range(100, 140)), list(range(40))]
-    jobs = [Job(at, at * 10**10, 40, 6) for at in range(3)]
-    for skew in ("tags", "tables"):
-        world = _world(Prompts(jobs, prompts), _config(40, 40))
-        set_tables = Sequence.set_tables
-
-        def other(self: Sequence, told: Any, skew: str = skew, keep: Any = set_tables) -> None:
-            keep(self, told)
-            if self.job.index == 1 and self.generated and skew == "tables":
-                self.tables = tuple(table[::-1].copy() for table in self.tables)
-            elif self.job.index == 1 and skew == "tags" and len(self.tags):
-                self.tags = self.tags[::-1].copy()
-
-        Sequence.set_tables = other  # type: ignore[method-assign]
-        try:
-            error = raised(world.run, Exception)
-        finally:
-            Sequence.set_tables = set_tables  # type: ignore[method-assign]
-        assert error is not None, f"{skew}: not found out"
-        if isinstance(error, WrongBytesError):
-            assert "of request 1" in str(error), str(error)
-        else:  # an audit at the end, or a page that nobody wrote
-            assert skew == "tags", repr(error)

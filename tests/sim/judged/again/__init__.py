@@ -1,1 +1,0 @@
-"""Durations of passes, written a second time."""

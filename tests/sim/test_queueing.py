@@ -1,0 +1,81 @@
+"""The simulator as a queue whose times theory gives exactly.
+
+One request runs at a time, all are equal and share nothing: the service time is one known number,
+and the wait of each request follows from the one in front (Lindley), whether they arrive at equal
+distances (D/D/1) or at random (M/D/1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+import pytest
+
+from hicache import models
+from hicache.core.config import Config
+from sim.engine.sequence import RequestResult
+from sim.hardware import profile as hardware
+from sim.keyed_draw import draw
+from sim.options import EngineOptions, WorldOptions
+from sim.world import World
+
+from .again import PlainCosts
+from .workloads import PAGE, alone
+
+_TOKENS = 24
+_MODEL = models.get("llama-3.1-8b")
+_PROFILE = hardware.get("h100")
+
+
+def service_ns(outputs: int) -> int:
+    """The time of one request alone: its prefill, and a decode step for each further token."""
+    costs = PlainCosts(_MODEL, _PROFILE)
+
+    def step(chunks: list[tuple[int, int]], decoding: int, context: int) -> int:
+        layers = costs.layers * costs.layer_ns(chunks, decoding, context)
+        return layers + costs.overhead_ns(chunks, decoding)
+
+    decoded = (step([], 1, _TOKENS + made) for made in range(1, outputs))
+    return step([(0, _TOKENS)], 0, 0) + sum(decoded)
+
+
+def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult, ...]:
+    """The results of equal requests on a server for one."""
+    config = Config(page_size=PAGE, device_pages=(20,), host_pages=(0,))
+    engine, options = (
+        EngineOptions(max_running=1),
+        WorldOptions(checks="off", times="pure-roofline"),
+    )
+    workload = alone(arrivals_ns, _TOKENS, outputs)
+    world = World(workload, config, _MODEL, _PROFILE, engine=engine, options=options)
+    return world.run().requests
+
+
+def poisson(rate_per_s: float, count: int, seed: int) -> list[int]:
+    """Arrival times in nanoseconds, exponential distances, drawn from the seed."""
+    now, found = 0.0, []
+    for number in range(count):
+        now -= log((1 + draw(1 << 53, seed, number)) / (1 << 53)) / rate_per_s
+        found.append(int(now * 1e9))
+    return found
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_each_request_waits_as_theory_says(outputs: int) -> None:
+    service = service_ns(outputs)
+    distances = (service // 3, service - 1, service, service + 1, 2 * service)
+    offered = [[number * distance for number in range(40)] for distance in distances]
+    loads = enumerate((0.3, 0.9, 1.2))
+    offered += [poisson(load / service * 1e9, 60, seed) for seed, load in loads]
+    first = service_ns(1)
+    for arrivals in offered:
+        free = 0
+        for one, arrival in zip(served(arrivals, outputs), arrivals, strict=True):
+            wait = max(0, free - arrival)
+            free = arrival + wait + service
+            assert one.admit_ns - one.arrival_ns == wait, f"{one}: expected to wait {wait} ns"
+            assert one.first_token_ns - one.arrival_ns == wait + first
+            assert one.finish_ns == free
+            assert (one.queue_ns, one.load_ns, one.compute_ns) == (wait, 0, first)
+            assert (one.computed_tokens, one.output_length) == (_TOKENS, outputs)
