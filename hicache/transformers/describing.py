@@ -137,8 +137,9 @@ def kinds() -> dict[str, LayerKind]:
     """Every kind of layer, by the names of the library's classes."""
     found: dict[str, LayerKind] = {}
     for name in registry.names(LAYERS):
-        kind: LayerKind = registry.load(LAYERS, name).KIND
-        found.update(dict.fromkeys(kind.classes, kind))
+        kind: LayerKind
+        for kind in registry.load(LAYERS, name).KINDS:
+            found.update(dict.fromkeys(kind.classes, kind))
     return found
 
 

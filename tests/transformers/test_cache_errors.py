@@ -40,7 +40,7 @@ from hicache.transformers import (
     building,
 )
 from hicache.transformers.describing import describe
-from hicache.transformers.layers import full
+from hicache.transformers.layers import attention
 from invariants.prove.families import base
 
 from .emptying import empty_device
@@ -213,7 +213,7 @@ def test_models_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     offloaded.lm_head.to("meta")
     with refused(UnsupportedModelError, "offloaded"):
         PrefixCache(offloaded)
-    monkeypatch.setattr(full.Full, "classes", ())
+    monkeypatch.setattr(attention.Full, "classes", ())
     with refused(UnsupportedModelError, "DynamicLayer", "hicache/transformers/layers"):
         PrefixCache(base.build("llama"))
 

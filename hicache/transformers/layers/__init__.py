@@ -1,5 +1,5 @@
-"""Kinds of cache layers of the `transformers` library, one per file.
+"""Kinds of cache layers of the `transformers` library, those that are alike in one file.
 
-A file has a `KIND` (see `base.LayerKind`). To add a kind, add a file: layers of the classes that
-its `classes` names are then understood.
+A file has `KINDS` (see `base.LayerKind`). To add a kind, add it there, or in a file of its own:
+layers of the classes that its `classes` names are then understood.
 """

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .base import FULL, WINDOW, New, Past, Rows, RowsOf, Seen, Span
+from .base import FULL, WINDOW, New, Past, Positional, Rows, RowsOf, Seen, Span
 
 _PARTS = ("kv", "gate")
 
@@ -24,7 +24,7 @@ class _Tail(NamedTuple):
     overlaps: dict[str, tuple[Any, Any]]
 
 
-class Compressed:
+class Compressed(Positional):
     classes = ("DeepseekV4HCACache", "DeepseekV4CSACache")
 
     def prepare(self, layer: Any) -> None:
@@ -95,9 +95,6 @@ class Compressed:
                     new[f"{name}_{part}"] = torch.stack(at_ends)[:, None, None]
         return new
 
-    def state(self, layer: Any) -> New:
-        return {}
-
     def tail(self, layer: Any) -> Any:
         return _Tail(
             {name: (kv, layer.buffer_gate[name]) for name, kv in layer.buffer_kv.items()},
@@ -116,4 +113,4 @@ def _recorded(
     return update(name, kv, gate, width)
 
 
-KIND = Compressed()
+KINDS = (Compressed(),)

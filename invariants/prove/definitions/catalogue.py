@@ -11,7 +11,7 @@ from hicache.memory.arena import Arena
 from hicache.memory.layouts import copy_kernel
 from hicache.transformers import passes, rows
 from hicache.transformers.describing import Described, kinds
-from hicache.transformers.layers import _attention, _states, compressed, window
+from hicache.transformers.layers import attention, compressed, states
 
 from ...planted.base import Patch
 from .base import wrong
@@ -20,10 +20,10 @@ kinds()  # a file that is first imported while something is planted would keep i
 
 STATES = ("qwen3-next", "nemotron-h", "falcon-h1", "mamba2")
 _config = Described.config
-_put_attention = _attention.put_attention
-_taken_attention = _attention.taken_attention
-_put_states = _states.put_states
-_taken_states = _states.taken_states
+_put_attention = attention.put_attention
+_taken_attention = attention.taken_attention
+_put_states = states.put_states
+_taken_states = states.taken_states
 _put_compressed = compressed.Compressed.put
 _tail = compressed.Compressed.tail
 _take_compressed = compressed.Compressed.take
@@ -33,8 +33,8 @@ _write = passes._Pass._write
 _of = rows.PagedRows._of
 _read = rows.PagedRows.read
 _write_rows = rows.PagedRows.write
-_put_window = window.Window.put
-_take_window = window.Window.take
+_put_window = attention.Window.put
+_take_window = attention.Window.take
 
 
 @wrong(Arena, "copy", families=("draft", "deepseek-v32", "deepseek-v4"))
@@ -64,14 +64,14 @@ def window_is_a_token_short(self: Described, *args: Any, **fields: Any) -> Any:
     return _config(replace(self, window_tokens=self.window_tokens - 2), *args, **fields)
 
 
-@wrong(_attention, "put_attention", families=("llama", "gemma3", "gpt-oss", "draft"))
+@wrong(attention, "put_attention", families=("llama", "gemma3", "gpt-oss", "draft"))
 def values_are_keys(layer: Any, rows: Any, past: Any) -> None:
     """The two parts of a row are taken for each other."""
     _put_attention(layer, rows, past)
     layer.keys, layer.values = layer.values, layer.keys
 
 
-@wrong(_attention, "taken_attention", families=("llama", "deepseek-v3", "gemma3", "gpt-oss"))
+@wrong(attention, "taken_attention", families=("llama", "deepseek-v3", "gemma3", "gpt-oss"))
 def keys_are_half_as_precise(rows: Any, seen: Any) -> Any:
     """Pages have half the precision of the model."""
     return {
@@ -79,7 +79,7 @@ def keys_are_half_as_precise(rows: Any, seen: Any) -> Any:
     }
 
 
-@wrong(_attention, "taken_attention", families=("deepseek-v3", "deepseek-v32"))
+@wrong(attention, "taken_attention", families=("deepseek-v3", "deepseek-v32"))
 def latent_has_no_rotary_key(rows: Any, seen: Any) -> Any:
     """A page of latents has no rotary keys."""
     new = _taken_attention(rows, seen)
@@ -89,7 +89,7 @@ def latent_has_no_rotary_key(rows: Any, seen: Any) -> Any:
     return new
 
 
-@wrong(_states, "put_states", families=STATES)
+@wrong(states, "put_states", families=STATES)
 def convolutions_are_no_state(layer: Any, rows: Any, past: Any) -> None:
     """A boundary has the recurrent states, and the inputs of the convolutions are forgotten."""
     _put_states(layer, rows, past)
@@ -97,14 +97,14 @@ def convolutions_are_no_state(layer: Any, rows: Any, past: Any) -> None:
         state.zero_()
 
 
-@wrong(_states, "put_states", families=STATES)
+@wrong(states, "put_states", families=STATES)
 def state_does_not_count(layer: Any, rows: Any, past: Any) -> None:
     """A layer with a state from a page begins as if it had none."""
     _put_states(layer, rows, past)
     layer.has_previous_state = dict.fromkeys(layer.has_previous_state, False)
 
 
-@wrong(_states, "taken_states", families=STATES)
+@wrong(states, "taken_states", families=STATES)
 def states_are_half_as_precise(layer: Any) -> Any:
     """Recurrent states are kept in half precision."""
     return {name: state.bfloat16().to(state.dtype) for name, state in _taken_states(layer).items()}
@@ -244,7 +244,7 @@ def states_are_not_copied(patch: Patch) -> None:
             getattr(layer, f"{name}_states")[int(number)] = past[one.name].view(one.shape)
 
     patch(rows.PagedRows, "read_page", view)
-    patch(_states, "put_states", kept)
+    patch(states, "put_states", kept)
 
 
 @wrong(rows.PagedRows, "write", families=("deepseek-v32",))
@@ -265,7 +265,7 @@ def partial_page_is_not_written(
     _write_rows(self, layer, one, pages, first, new[: max(0, whole - first)])
 
 
-@wrong(window.Window, "put", families=("gemma3", "gpt-oss"))
+@wrong(attention.Window, "put", families=("gemma3", "gpt-oss"))
 def window_forgets_its_place(
     self: Any, layer: Any, rows: Any, past: Any, tokens: int, tail: Any
 ) -> None:
@@ -273,7 +273,7 @@ def window_forgets_its_place(
     _put_window(self, layer, rows, past, min(tokens, layer.sliding_window - 1), tail)
 
 
-@wrong(window.Window, "take", families=("gemma3", "gpt-oss"))
+@wrong(attention.Window, "take", families=("gemma3", "gpt-oss"))
 def window_rows_are_those_left(self: Any, layer: Any, rows: Any, seen: Any, span: Any) -> Any:
     """Of a pass, only the rows that are left in the window are stored."""
     new = _take_window(self, layer, rows, seen, span)
