@@ -20,18 +20,16 @@ from typing import Any
 
 import torch
 
-from .arguments import check, prompt_of
+from .arguments import check, check_options, check_seconds, prompt_of
 from .building import Sizes, Store, build
 from .clock import Clock
 from .engine import Admission, Asked, Engine, LoadFailed
 from .errors import ClosedError, UnsupportedArgumentError
 from .identity.computation import Identity
 from .identity.setups import Setups, base_of, check_model
-from .live import LiveCache, followed
+from .live import LiveCache, Resumed, followed
 from .ongoing import Ongoing
-from .options import check_options, check_seconds
 from .stats import TIERS, Stats
-from .streaming import Resumed
 
 _CLOSE_S = 30.0
 _open: set[Ongoing] = set()

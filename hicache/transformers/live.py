@@ -103,6 +103,29 @@ def _drop(tensors: list[torch.Tensor], axis: int, count: int) -> None:
         count = max(0, -kept)
 
 
+class Resumed:
+    """Stands before the streamer of a call, which is not told twice what it knows when the call
+    begins anew."""
+
+    def __init__(self, streamer: Any) -> None:
+        self._streamer = streamer
+        self._given = self._repeated = 0
+
+    def again(self) -> None:
+        """The call begins anew, with the same prompt: what was given already is left out."""
+        self._repeated = self._given
+
+    def put(self, value: Any) -> None:
+        if self._repeated:
+            self._repeated -= 1
+            return
+        self._given += 1
+        self._streamer.put(value)
+
+    def end(self) -> None:
+        self._streamer.end()
+
+
 @contextmanager
 def followed(model: Any, live: LiveCache, given: bool) -> Iterator[None]:
     """In the `with` block, the passes of the model that use the cache are told to it. given: the

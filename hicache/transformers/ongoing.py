@@ -15,8 +15,7 @@ from hicache.core.actions import Outcome
 from hicache.storage.base import Losses
 
 from .building import Parts
-from .clock import Clock
-from .interrupts import uninterrupted
+from .clock import Clock, uninterrupted
 
 PAUSE_S = 0.0005
 _DETACH_S = 5.0

@@ -22,7 +22,6 @@ import torch
 import xxhash
 
 from ..errors import UnsupportedModelError
-from .positions import passing_of
 
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _CONTAINERS = frozenset((list, tuple, dict, set, frozenset, OrderedDict))
@@ -32,6 +31,28 @@ _BARE = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary
 _EMPTY = frozenset(("lock", "RLock", "_RLock", "ContextVar", "Logger", "Stream", "Event"))
 _SIDE = "transformers.utils.output_capturing"  # hooks that only copy what the library returns
 _VERSION = 2  # of marshal: without references, so equal values have equal bytes
+
+
+def passing_of(module: Any) -> dict[str, torch.Tensor | None]:
+    """What a pass of a rotary embedding changes itself: by name, what it will compute a prompt of
+    at most `setups.longest_prompt` tokens with, or None if that follows from the rest."""
+    kinds = vars(module).get("rope_type")
+    if not isinstance(kinds, str | Mapping) or not hasattr(module, "original_max_seq_len"):
+        return {}
+    found: dict[str, torch.Tensor | None] = {}
+    for layers, kind in {"": kinds}.items() if isinstance(kinds, str) else kinds.items():
+        prefix = f"{layers}_" if layers else ""
+        own = getattr(module, f"{prefix}inv_freq", None)
+        original = getattr(module, f"{prefix}original_inv_freq", None)
+        if kind == "longrope":
+            found |= {f"{prefix}inv_freq": original, f"{prefix}long_inv_freq": None}
+        elif "dynamic" in str(kind):
+            longest = f"{prefix}max_seq_len_cached"
+            known = getattr(module, longest, module.max_seq_len_cached)
+            scaled = bool(known > module.original_max_seq_len)  # until the next shorter prompt
+            found |= {f"{prefix}inv_freq": original if scaled else own, longest: None}
+            found |= {"max_seq_len_cached": None}
+    return found
 
 
 def digest_of(picture: Any) -> bytes:

@@ -1,25 +1,38 @@
 """How models are set up, checked before the first call that is served so: what they cache, up to
 which length, and whether they may be cut at a page.
 
+Whether they may is seen on random tokens, whole and in two parts through pages. This finds models
+whose tokens attend to later ones, and those that keep something beside their cache.
+
 A setup is everything of a computation but the elements of its tensors (see `computation`). A cache
 has pools for the shapes of its first setup, and refuses one that needs others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import nn
+
+from hicache.core.actions import Prefill, StateSlots
+from hicache.memory.table import PoolTable
 
 from ..building import device_for
 from ..describing import Described, describe
 from ..errors import UnsupportedModelError
 from ..layers.base import STATE
-from ..verifying import PAGES, verify
-from .positions import longest_prompt
+from ..passes import Passes
 
 _MOST = 64  # setups that are remembered
+# The difference of logits that rounding explains: root mean squares, in standard deviations.
+# Single positions may differ more, where a model selects experts or tokens by scores that are
+# nearly equal.
+_EXACT, _ROUGH = 1e-2, 0.2
+_PAGES = 2  # of each component
 # Modules that compute the same in training mode, in which the library leaves those that it adds.
 _SAME = (
     *(nn.Linear, nn.Embedding, nn.Identity, nn.ModuleList, nn.ModuleDict),
@@ -69,10 +82,10 @@ class Setups:
             )
         if self._first is not None:
             _compare(self._models[0], self._first.described, described)
-        few = dict.fromkeys(described.components, PAGES)
+        few = dict.fromkeys(described.components, _PAGES)
         device = device_for(self._models[0].device, described, few, dict.fromkeys(few, 0))
         try:
-            verify(self._models, described, device.arena)
+            _verify(self._models, described, device.arena)
         finally:
             device.close()
         return Setup(described, longest_prompt(self._models))
@@ -168,3 +181,66 @@ def _words(described: Described) -> str:
     }
     count = sum(len(cache.layers) for cache in described.caches)
     return f"{count} layers of {', '.join(sorted(kinds))}"
+
+
+def _verify(models: Sequence[Any], described: Described, table: PoolTable[Any]) -> None:
+    """Raises UnsupportedModelError if a model gives other logits over pages. models: with the
+    draft, if there is one."""
+    size = described.page_size
+    passes = Passes(models[0], described, table, *models[1:])
+    sequence = passes.sequence()
+    draws = torch.Generator().manual_seed(1)
+    tokens = torch.randint(described.model.vocabulary, (2 * size,), generator=draws)
+    parts = []
+    for first in (0, size):
+        action = _pass(described, first)
+        parts.append(passes.prefill(sequence, tokens.tolist(), action))
+    for at, model in enumerate(models):
+        with torch.inference_mode():
+            logits = model(tokens[None].to(model.device), use_cache=False).logits[0]
+        whole = logits.float()
+        cut = torch.cat([part[at].float() for part in parts])
+        apart = (cut - whole).square().mean(dim=1).sqrt()
+        worst = apart.reshape(2, size).median(dim=1).values.max()
+        exact = model.dtype == logits.dtype == torch.float32
+        limit = (_EXACT if exact else _ROUGH) * whole.std()
+        if not bool(worst <= limit) and bool(whole.isfinite().all()):
+            raise UnsupportedModelError(
+                f"model {type(model).__name__}: expected the same logits from a prompt that is "
+                f"computed in two parts, found a difference of {float(worst):.2g} where rounding "
+                f"explains {float(limit):.2g}; its tokens attend to later ones, or it keeps more "
+                "than its cache"
+            )
+
+
+def _pass(described: Described, first: int) -> Prefill:
+    """A pass over one page, on the first pages of the pools."""
+    size = described.page_size
+    tables = tuple(
+        np.arange(_PAGES, dtype=np.int64) for name in described.components if name != STATE
+    )
+    states: tuple[StateSlots, ...] = ()
+    if STATE in described.components:
+        source, stored = (1, ()) if first else (-1, ((size, 1),))
+        states = (StateSlots(STATE, source, 0, (-1, -1), size, stored),)
+    return Prefill(0, 0, first, first + size, tables, (), first > 0, states)
+
+
+def longest_prompt(models: Sequence[Any]) -> int:
+    """Tokens up to which a row depends on the tokens before it alone: some rotary embeddings turn
+    a token by other angles once a text is longer than those that the model was trained on. Then the
+    rows of its first tokens are others, too (see `pictures.passing_of`)."""
+    return min(_longest(model.config.get_text_config(decoder=True)) for model in models)
+
+
+def _longest(config: Any) -> int:
+    known = getattr(config, "rope_parameters", None) or {}
+    kinds = [one for one in (known, *known.values()) if isinstance(one, Mapping)]
+    found = [sys.maxsize]
+    for one in kinds:
+        kind = str(one.get("rope_type", ""))
+        if kind == "longrope":
+            found.append(one["original_max_position_embeddings"] - 1)
+        elif "dynamic" in kind:
+            found.append(config.max_position_embeddings - 1)
+    return min(found)
