@@ -1,22 +1,33 @@
-"""Addresses of stores, as a person types them, and opening the backend that one names.
+"""Addresses of stores, as a person types them, and opening the store that one names.
 
-A backend is imported when an address names its scheme, so its package is needed only then.
+A backend is imported when an address names its scheme, so its package is needed only then. Here is
+also what backends have in common: the parts of an address that has the form of a URL,
+//USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE, a server that cannot be reached, and options that a store
+cannot follow.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
 from .base import Address, Storage, StorageOptions
+from .breaker import Breaker, BreakerOptions
+from .verified import Verified
 
 BACKENDS = "hicache.storage.backends"
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@|(?<=secret_key=)[^&]*")
 _MOST = 4096  # characters
+_SIZE = re.compile(r"(\d{1,15})(?:([KMGT])(i?)B?|B)?")
+_NEARLY = 0.9  # of a time-out: clocks differ
 
 
 def parse(text: str) -> Address:
@@ -42,7 +53,7 @@ def shown(address: Address) -> str:
 
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
-    """Open the store, without checks of what it returns; `opening` puts those around it.
+    """Open the store, without checks of what it returns; `open_store` puts those around it.
 
     Raises CallerError for what `backend` refuses, and for what the backend says that a person can
     mend."""
@@ -65,3 +76,110 @@ def backend(scheme: str) -> Any:
         raise CallerError(
             f"storage: expected what {scheme}: needs, found: {error}; {mend}"
         ) from error
+
+
+def open_store(
+    address: Address,
+    options: StorageOptions,
+    now: Callable[[], float],
+    notice: Callable[[str], None],
+    breaker: BreakerOptions | None = None,
+) -> Verified:
+    """Open a store whose values are checked and whose outages are survived.
+
+    now: seconds of a clock that never goes back. notice: gets a sentence when something is wrong
+    with the store, and for each change of its health. Raises CallerError for what a person can
+    mend."""
+    store = open_storage(address, options)
+    if wrong := store.troubles():
+        notice(f"storage: {shown(address)}: {wrong}")
+    patience_s = options.timeout_s * _NEARLY
+    breaker = replace(breaker or BreakerOptions(), patience_s=patience_s)
+    return Verified(Breaker(store, shown(address), now, notice, breaker))
+
+
+class Location(NamedTuple):
+    """query: the values by their names; all names are known."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str
+    password: str
+    path: str
+    query: dict[str, str]
+
+    @property
+    def server(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number of the query. Raises CallerError."""
+        text = self.query.get(name, str(default))
+        if not re.fullmatch(r"\d{1,15}", text):
+            raise CallerError(f"{self.scheme}: expected {name}=NUMBER, found {text[:40]!a}")
+        return int(text)
+
+    def size(self, name: str, default: int) -> int:
+        """A number of bytes of the query: 4096, 64Ki, 1G. Raises CallerError."""
+        text = self.query.get(name, str(default))
+        found = _SIZE.fullmatch(text)
+        if found is None or not int(found[1]):
+            raise CallerError(
+                f"{self.scheme}: expected {name}=BYTES such as 4096, 64Ki or 1G, "
+                f"found {text[:40]!a}"
+            )
+        base = 1024 if found[3] else 1000
+        power = " KMGT".index(found[2] or " ")
+        return int(found[1]) * int(base**power)
+
+
+def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) -> Location:
+    """The parts of an address. port: where none is given. known: the names of its query. form: an
+    example for messages. Raises CallerError."""
+    wrong = CallerError(f"storage: expected {form}, found another form of {address.scheme}:")
+    try:
+        parts = urlsplit(f"{address.scheme}:{address.rest}")
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        found_port = port if parts.port is None else parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.fragment or not (parts.netloc or parts.path):
+        raise wrong
+    for name, _ in pairs:
+        if name not in known:
+            raise CallerError(
+                f"storage: expected {form} with ?{', '.join(known)} alone, found {name[:40]!a}"
+            )
+    return Location(
+        address.scheme,
+        parts.hostname or "",
+        found_port,
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+        unquote(parts.path),
+        dict(pairs),
+    )
+
+
+def probe(where: Location, timeout_s: float) -> None:
+    """Raises CallerError if nothing listens at the address."""
+    try:
+        socket.create_connection((where.host, where.port), timeout_s).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or f"no answer in {timeout_s:g} s"
+        raise CallerError(
+            f"storage: expected a server at {where.scheme}://{where.server}, found: {reason}; "
+            f"start it, or one to try out: hicache store start {where.scheme}"
+        ) from error
+
+
+def refuse_options(scheme: str, options: StorageOptions, size: str, durable: str = "") -> None:
+    """Raises CallerError for options that the store cannot follow. size: what bounds it instead.
+    durable: what makes its writes durable instead; empty if they are durable anyway."""
+    if options.size_bytes:
+        raise CallerError(
+            f"storage_size: expected none with {scheme}:, found {options.size_bytes:,}; {size}"
+        )
+    if options.durable and durable:
+        raise CallerError(f"storage_durable: expected none with {scheme}:; {durable}")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -22,6 +24,8 @@ from hicache.core.errors import CallerError
 Value: TypeAlias = tuple[memoryview, ...]
 _MOST_BYTES = 1 << 60
 _MOST_SECONDS = 86_400
+_MOST_REASON = 200  # characters
+_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 
 
 class Status(StrEnum):
@@ -114,7 +118,7 @@ class Address:
 
 class Storage(ABC):
     """One open store. Several threads may call it at a time. No call but `entries` raises for what
-    a store does: each value gets a `Status`, and `reasons.tell` gets why one failed. `open_storage`
+    a store does: each value gets a `Status`, and `tell` gets why one failed. `open_storage`
     raises CallerError for what a person can mend: an unreachable server, a directory of another
     format."""
 
@@ -189,3 +193,23 @@ class Storage(ABC):
     def register(self, memory: Sequence[memoryview]) -> None:  # noqa: B027
         """Tell the store of the memory that most buffers will lie in, for reads and writes without
         a copy. Optional, and without effect here."""
+
+
+def tell(reason: object) -> None:
+    """Say why values of the call under way fail, in plain words, on the thread that called the
+    store: a `Status` says what became of a value, and not why. Only the first reason is kept, for
+    whoever is `listening`."""
+    heard = _heard.get()
+    if heard is not None and not heard:
+        heard.append(" ".join(str(reason).split())[:_MOST_REASON].rstrip("."))
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """The first reason that is told in the block, or none."""
+    heard: list[str] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)

@@ -7,7 +7,7 @@ back; nobody waits for it. A store that only refuses writes goes on serving read
 that comes after a pause is the probe. Pauses double, also from one outage to the next, as long as
 the store does not stay.
 
-There is one notice for each change of health, with the first reason that the store gave (`reasons`)
+There is one notice for each change of health, with the first reason that the store gave (`tell`)
 and however many calls fail. What was not answered, read or stored is counted (`losses`). Does not
 end a call that is under way: the buffers of a read belong to the store until it answers.
 """
@@ -21,9 +21,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from .base import Entry, Losses, Status, Storage, Value
-from .health import Health
-from .reasons import listening
+from .base import Entry, Losses, Status, Storage, Value, listening
 
 A = TypeVar("A", bool | None, Status)
 _LOST = (Status.FAILED, Status.FULL)
@@ -60,6 +58,75 @@ class _Call:
     heard: list[str] = field(default_factory=list)
 
 
+class _Health:
+    """Whether calls of one kind fare well: failures in a row, an outage, and the pauses between
+    probes. why: the reason of the outage. told: whether a person was told of it."""
+
+    def __init__(self, first_pause_s: float, longest_pause_s: float) -> None:
+        self._first_s, self._longest_s = first_pause_s, longest_pause_s
+        self._failures = 0  # in a row
+        self._spent_s = 0.0  # in these
+        self._out_since: float | None = None
+        self._back_at: float | None = None
+        self._pause = first_pause_s
+        self._probe_at = float("-inf")
+        self._probing = False
+        self.why = ""
+        self.told = False
+
+    @property
+    def is_out(self) -> bool:
+        return self._out_since is not None
+
+    def answered(self) -> None:
+        self._failures, self._spent_s = 0, 0.0
+
+    def failed(self, seconds: float, whole: bool) -> None:
+        """A call has failed. whole: for all of its values."""
+        self._failures = self._failures + 1 if whole else 0
+        self._spent_s += seconds
+
+    def is_over(self, failures: int, patience_s: float) -> bool:
+        """Whether that is too much."""
+        return self._failures >= failures or self._spent_s >= patience_s
+
+    def go_out(self, now: float, why: str) -> None:
+        """The first pause is longer than the last one if it was back for a short time only."""
+        stayed = self._back_at is None or now - self._back_at > self._longest_s
+        self._pause = self._first_s if stayed else min(2 * self._pause, self._longest_s)
+        self._out_since, self.why, self.told = now, why, False
+        self._probe_at = now + self._pause
+
+    def back(self, now: float) -> float:
+        """Returns for how long it was out."""
+        assert self._out_since is not None
+        away = now - self._out_since
+        self._back_at = now
+        self.forget()
+        return away
+
+    def forget(self) -> None:
+        """It counts as well again."""
+        self._out_since, self._probing, self.told = None, False, False
+        self.answered()
+
+    def begin_probe(self, now: float) -> bool:
+        """Whether the pause is over and no probe is under way. Then one has begun."""
+        if self._probing or now < self._probe_at:
+            return False
+        self._probing = True
+        return True
+
+    def end_probe(self) -> None:
+        self._probing = False
+
+    def failed_probe(self, now: float) -> None:
+        """The next one comes after twice the pause."""
+        self._probing = False
+        self._pause = min(2 * self._pause, self._longest_s)
+        self._probe_at = now + self._pause
+
+
 class Breaker(Storage):
     """A store that is asked only while it answers. now: seconds of a clock that never goes back.
     notice: gets a sentence for each change of health. start: runs a probe, by default on a thread.
@@ -83,9 +150,9 @@ class Breaker(Storage):
         self._closed = False
         self._losses = Losses()
         pauses = self._options.first_pause_s, self._options.longest_pause_s
-        self._reads = {kind: Health(*pauses) for kind in (_Kind.LOOKUP, _Kind.READ)}
-        self._writes = Health(*pauses)
-        self._whole = Health(*pauses)  # whether it answers at all
+        self._reads = {kind: _Health(*pauses) for kind in (_Kind.LOOKUP, _Kind.READ)}
+        self._writes = _Health(*pauses)
+        self._whole = _Health(*pauses)  # whether it answers at all
         self._suspect: _Call | None = None  # what a probe is to repeat
         self._hung_probes = 0
         self.refused = 0  # calls that the store was not asked

@@ -21,10 +21,9 @@ from hicache.memory.stored import stored_pools
 from hicache.models.base import ModelDescription
 from hicache.runtime.storage import tasks
 from hicache.runtime.storage.pages import StoredPages
-from hicache.storage.address import parse
+from hicache.storage.address import open_store, parse
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
 from hicache.storage.keys import Context
-from hicache.storage.opening import open_store
 from invariants.base import Deviation
 from invariants.fuzz.content import Content
 from invariants.fuzz.shelf import Action, Shelf, Way

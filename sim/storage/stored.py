@@ -4,7 +4,7 @@ A page of a simulation has no bytes of its own, so its value stands for it: the 
 repeated up to a length in proportion to the page's size. The keys are those of real pages, under a
 context of their own: its revision names the workload, whose numbers of blocks mean nothing beside
 it, and all of the model, so that no engine takes them for pages of its model. A component that has
-several pools has a value for each. Does not open a store (see hicache/storage/opening) or
+several pools has a value for each. Does not open a store (see hicache/storage/address) or
 model its time (see timed).
 """
 

@@ -18,8 +18,7 @@ from random import Random
 from typing import Any
 
 from hicache.storage.backends._file_data import Data
-from hicache.storage.backends._file_index import Index
-from hicache.storage.backends._file_schema import create
+from hicache.storage.backends._file_index import Index, create
 from hicache.storage.backends.file import FileStore
 from hicache.storage.base import StorageOptions
 

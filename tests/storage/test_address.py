@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage import address, opening
+from hicache.storage import address
 from hicache.storage import backends as own
 from hicache.storage.base import Address, StorageOptions
 from hicache.storage.breaker import Breaker
@@ -109,7 +109,7 @@ def test_a_message_does_not_show_a_password() -> None:
 
 def test_a_store_is_opened_with_checks_and_a_guard(backends: str) -> None:
     said: list[str] = []
-    store = opening.open_store(
+    store = address.open_store(
         address.parse("plain:here"), StorageOptions(), lambda: 0.0, said.append
     )
     assert isinstance(store.store, Breaker)

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_storage, parse, shown
+from hicache.storage.address import locate, open_storage, parse, shown
 from hicache.storage.base import StorageOptions
-from hicache.storage.location import locate
 from tests.contract.rigs_stores import usable
 
 

@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from hicache.storage.base import Status, Value
+from hicache.storage.base import Status, Value, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
-from hicache.storage.reasons import tell
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Status, Storage, StorageOptions
+from hicache.storage.address import open_storage, open_store, parse
+from hicache.storage.base import Status, Storage, StorageOptions, listening
 from hicache.storage.keys import page_keys
-from hicache.storage.opening import open_store
-from hicache.storage.reasons import listening
 from hicache.storage.verified import Verified
 from traces.cli import main
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import open_storage, parse
+from hicache.storage.address import open_storage, open_store, parse
 from hicache.storage.base import Status, StorageOptions
-from hicache.storage.opening import open_store
 from hicache.storage.verified import Verified
 
 SLOT = 4096

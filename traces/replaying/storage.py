@@ -16,10 +16,9 @@ from hashlib import sha256
 from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.storage.address import parse, schemes, shown
+from hicache.storage.address import open_store, parse, schemes, shown
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
-from hicache.storage.opening import open_store
 from sim.engine.prefetching import PrefetchLimit
 from sim.storage.contents import Contents, Medium
 from sim.storage.faults import Faulty

@@ -1,6 +1,7 @@
 """A server under way: its processes, its address, and how it ends.
 
-Each file of this folder has SUMMARY, one line, and `launch(port, folder, size_bytes) -> Server`.
+Each file of this folder has SUMMARY, one line, and `launch(port, folder, size_bytes) -> Server`,
+which starts a server that listens on the port, 0 for a free one; the size is that of its values.
 `launch` raises CallerError if a program is missing or does not start.
 """
 
@@ -16,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from hicache.core.errors import CallerError
 
@@ -61,15 +61,6 @@ def _open_ports(process: int) -> set[int]:
                 if state == _LISTENS and rest[5] in own and address not in _LOOPBACK:
                     found.add(int(port, 16))
     return found
-
-
-class ServerModule(Protocol):
-    """A module of this folder."""
-
-    SUMMARY: str
-
-    def launch(self, port: int, folder: Path, size_bytes: int) -> Server:
-        """Start a server that listens on the port, 0 for a free one. size_bytes: of its values."""
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 from hicache.storage import keys
-from hicache.storage.base import Entry, Status, Storage
-from hicache.storage.reasons import listening
+from hicache.storage.base import Entry, Status, Storage, listening
 
 from ..reporting.head import head
 from ..terminal import options as read

@@ -12,12 +12,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..servers.base import SERVERS, Server, ServerModule
+from ..servers.base import SERVERS, Server
 from ..terminal.leftovers import folders, temporary_folder
 from ..terminal.options import OptionRecord, between, choice
 from ..terminal.rows import option
@@ -43,7 +42,7 @@ def run(options: Options, command: str) -> int:
 
 def _serve(name: str, port: int) -> int:
     """Serves until it is interrupted. Raises CallerError if the server does not start, or ends."""
-    kind = cast(ServerModule, registry.load(SERVERS, name))
+    kind = registry.load(SERVERS, name)
     with temporary_folder() as folder:
         server = kind.launch(port, folder, _SIZE)
         try:

@@ -19,10 +19,9 @@ from hicache.core.actions import Outcome, Refused, StorageDetached
 from hicache.core.errors import CallerError
 from hicache.core.events import DetachWanted, Event, StorageAttached
 from hicache.core.view import CoreView
-from hicache.storage.address import parse
+from hicache.storage.address import open_store, parse
 from hicache.storage.base import Losses, Storage, StorageOptions
 from hicache.storage.breaker import BreakerOptions
-from hicache.storage.opening import open_store
 
 from ..driver import Driver
 from .executor import StorageExecutor

@@ -1,7 +1,7 @@
 """Changes of the index of a file store: whole or none, also on a disk that has no room for them.
 
 A change is one transaction. If the disk is full, three things make room for it, one after the
-other: SQLite's log begins anew, the reserve is given up (`_file_reserve`), and the coldest segment.
+other: SQLite's log begins anew, the reserve is given up (`_file_data`), and the coldest segment.
 What was to be changed at once is changed in parts then.
 """
 
@@ -14,11 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
-from ..base import Status
-from ..reasons import tell
+from ..base import Status, tell
 from . import _file_room as room
-from ._file_data import Data
-from ._file_reserve import Reserve, is_full
+from ._file_data import Data, Reserve, is_full
 
 REFUSED = (OSError, sqlite3.Error)
 

@@ -3,7 +3,7 @@
 manifest.json     which kind of folder this is, and of which version
 lock              locked while the folder is made or opened
 index.sqlite      which slot holds which key (`_file_index`), with SQLite's -wal and -shm
-reserve           room on the disk for the index (`_file_reserve`)
+reserve           room on the disk for the index (`_file_data`)
 segments/N.slots  the values (`_file_data`)
 owners/N          one file per open store, locked as long as the store is open
 """
@@ -22,10 +22,8 @@ from typing import NoReturn
 from hicache.core.errors import CallerError
 
 from ._file_changes import REFUSED
-from ._file_data import Data, sync_folder
-from ._file_index import Index
-from ._file_reserve import PAGE_BYTES, Reserve
-from ._file_schema import VERSION, create
+from ._file_data import PAGE_BYTES, Data, Reserve, sync_folder
+from ._file_index import VERSION, Index, create
 
 MANIFEST = "manifest.json"
 _MANIFEST = {"store": "hicache pages", "version": VERSION}

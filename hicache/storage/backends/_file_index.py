@@ -4,7 +4,12 @@ A slot is free, reserved by one open store, or stored. A reserved slot has no ke
 writer was killed does not exist. Every change is one transaction that all processes on the folder
 see whole or not at all. When room must be made, `_file_room` decides what goes.
 
-Does not touch the bytes of values, but reserves and deletes segments through `Data`.
+Does not touch the bytes of values, but reserves and deletes segments through `Data`. Its tables:
+
+meta      one row: the number that was given last, to a store or a use of a value
+segments  the files of slots, and when a value of each was last used
+slots     free (no key, no owner), reserved by an open store (an owner), or stored (a key)
+totals    what became of values since the folder was made: evicted, lost
 """
 
 from __future__ import annotations
@@ -16,14 +21,13 @@ from typing import NamedTuple
 
 import xxhash
 
-from ..base import Entry, Status
-from ..reasons import tell
+from ..base import Entry, Status, tell
 from . import _file_room as room
 from ._file_changes import REFUSED, Changes, failed, status_of
-from ._file_data import Data
-from ._file_reserve import Reserve
-from ._file_schema import NOW
+from ._file_data import Data, Reserve
 
+VERSION = 1
+_NOW = "CAST(strftime('%s', 'now') AS INTEGER)"  # the store's own clock, for ages of entries
 SLOT_STEP = 4096  # slots begin at multiples of it
 _AT_ONCE = 500  # keys in one query
 _MOST_TOUCHED = 4096
@@ -31,6 +35,28 @@ _SHORT = {
     room.Growth.LIMIT: "the store has reached its size",
     room.Growth.DISK: "the disk is full",
 }
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS meta (tick INTEGER NOT NULL);
+INSERT INTO meta SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM meta);
+CREATE TABLE IF NOT EXISTS segments (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, slot_bytes INTEGER NOT NULL, slots INTEGER NOT NULL,
+  used INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS slots (
+  segment INTEGER NOT NULL, slot INTEGER NOT NULL, slot_bytes INTEGER NOT NULL, key TEXT,
+  family INTEGER, length INTEGER, generation INTEGER, used INTEGER, used_at INTEGER, owner INTEGER,
+  PRIMARY KEY (segment, slot)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS by_key ON slots (key) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_use ON slots (slot_bytes, used) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_family ON slots (family) WHERE key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS reserved ON slots (owner) WHERE owner IS NOT NULL;
+CREATE INDEX IF NOT EXISTS free ON slots (slot_bytes) WHERE key IS NULL AND owner IS NULL;
+CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
 
 
 class Slot(NamedTuple):
@@ -51,6 +77,11 @@ class Row(NamedTuple):
     slot: Slot
     length: int
     generation: int
+
+
+def create(base: sqlite3.Connection) -> None:
+    """Make the tables, if they are not there."""
+    base.executescript(_SCHEMA)
 
 
 def family_of(key: str) -> int:
@@ -276,7 +307,7 @@ class Index:
                 there.add(key)
                 base.execute(
                     "UPDATE slots SET key = ?, family = ?, length = ?, generation = ?, used = ?,"
-                    f" used_at = {NOW}, owner = NULL WHERE segment = ? AND slot = ?",
+                    f" used_at = {_NOW}, owner = NULL WHERE segment = ? AND slot = ?",
                     (key, family_of(key), length, number, number, *slot[:2]),
                 )
             room.use_segments(base, [slot.segment for slot, _, _ in good], tick)
@@ -352,7 +383,7 @@ class Index:
             return
         tick = self._ticks(len(self._touched))
         base.executemany(
-            f"UPDATE slots SET used = ?, used_at = {NOW}"
+            f"UPDATE slots SET used = ?, used_at = {_NOW}"
             " WHERE segment = ? AND slot = ? AND generation = ?",
             [
                 (number, slot.segment, slot.number, generation)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ._file_data import Data
-from ._file_reserve import NO_ROOM
+from ._file_data import NO_ROOM, Data
 
 SEGMENT_BYTES = 64 << 20
 _FIRST_SLOTS = 16  # of a size's first segment; each further one doubles what there is

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value
-from ..reasons import tell
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ._file_changes import REFUSED, failed, status_of
 from ._file_data import Data
 from ._file_folder import MANIFEST, Opened

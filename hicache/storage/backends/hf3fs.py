@@ -15,18 +15,17 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..address import locate
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
-from ..engines.base import ENGINES, Engine, EngineModule, Lane, Piece
+from ..engines.base import ENGINES, Engine, Lane, Piece
 from ..journal import Journal, head_of
-from ..location import locate
-from ..reasons import tell
 from ..slots import Extents, Reserved, Slots
 
 SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
@@ -72,11 +71,11 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     return Hf3fs(slots, journal, engine, lock, options)
 
 
-def _engine(name: str) -> EngineModule:
+def _engine(name: str) -> Any:
     if name not in registry.names(ENGINES):
         raise registry.unknown("engine", name, registry.names(ENGINES))
     try:
-        return cast(EngineModule, registry.load(ENGINES, name))
+        return registry.load(ENGINES, name)
     except ImportError as error:
         raise CallerError(
             f"engine: expected what {name} needs, found: {error}; build the package inside the "

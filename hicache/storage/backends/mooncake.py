@@ -34,11 +34,10 @@ from mooncake.store import MooncakeDistributedStore
 
 from hicache.core.errors import CallerError
 
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..address import Location, locate, probe, refuse_options
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import Registered, Staging, address_of, batches, scatter, size_of
 from ..calls import Call, GivenUp, Workers
-from ..location import Location, locate, probe, refuse_options
-from ..reasons import tell
 
 SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the master"
 

@@ -30,10 +30,9 @@ from redis.retry import Retry
 
 from hicache.core.errors import CallerError
 
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..address import Location, locate, probe, refuse_options
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import batches, scatter, size_of
-from ..location import Location, locate, probe, refuse_options
-from ..reasons import tell
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 

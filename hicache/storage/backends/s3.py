@@ -24,10 +24,9 @@ from obstore.store import S3Store
 
 from hicache.core.errors import CallerError
 
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value
+from ..address import Location, locate, refuse_options
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import scatter, size_of
-from ..location import Location, locate, refuse_options
-from ..reasons import tell
 
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
 

@@ -1,15 +1,15 @@
 """The interface of an I/O engine: one open file, and lanes to move bytes through.
 
-Each file of this folder has SUMMARY, one line, and `open_engine(path, size) -> Engine`. An import
-that needs a package of its own stands at the top of such a file.
+Each file of this folder has SUMMARY, one line, and `open_engine(path, size) -> Engine`, which makes
+the file, or opens one of this size, and raises OSError. An import that needs a package of its own
+stands at the top of such a file.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 ENGINES = "hicache.storage.engines"
 
@@ -56,12 +56,3 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """All lanes are closed before."""
-
-
-class EngineModule(Protocol):
-    """A module of this folder."""
-
-    SUMMARY: str
-
-    def open_engine(self, path: Path, size: int) -> Engine:
-        """Make the file, or open one of this size. Raises OSError."""

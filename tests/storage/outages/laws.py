@@ -15,9 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Entry, Losses, Status, Storage, StorageOptions, Value
+from hicache.storage.base import Entry, Losses, Status, Storage, StorageOptions, Value, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
-from hicache.storage.reasons import tell
 from hicache.storage.verified import Verified
 
 from ..memory_store import MemoryStore
