@@ -20,7 +20,7 @@ from hicache.devices.base import Direction
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Executor, Observer
-from hicache.runtime.tiered import TieredExecutor
+from hicache.runtime.executors import TieredExecutor
 
 from .audit import audit
 from .clock import Clock

@@ -21,51 +21,21 @@ It does not know how ranks reach each other, see `group`, or what a reply means,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from hashlib import blake2b
 from itertools import takewhile
 
-from hicache.core.actions import (
-    Action,
-    Backup,
-    Delete,
-    Fetch,
-    Load,
-    Lookup,
-    Prefill,
-    StorageAction,
-    Store,
-    Transfer,
-)
+from hicache.core.actions import Action, Backup, Load, Prefill, StorageAction, Transfer
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    BackupDone,
-    DeleteDone,
-    FetchDone,
-    LoadDone,
-    LookupDone,
-    PrefillDone,
-    Reply,
-    StoreDone,
-)
+from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
 from hicache.core.types import FlightId
 
 from .decisions import Decisions
-from .driver import Executor
+from .driver import REPLY_TO, Executor
 from .group import Diverged, Group, Turn, Values, alone
 
-# Called with a flight and the smallest verdict (0 or 1) or number of pages of all ranks.
-_MADE: dict[type, Callable[[FlightId, int], Reply]] = {
-    Backup: lambda flight, found: BackupDone(flight, bool(found)),
-    Load: lambda flight, found: LoadDone(flight, bool(found)),
-    Prefill: lambda flight, found: PrefillDone(flight, bool(found)),
-    Lookup: LookupDone,
-    Fetch: FetchDone,
-    Store: StoreDone,
-    Delete: lambda flight, found: DeleteDone(flight, bool(found)),
-}
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Backup: BackupDone,
     Load: LoadDone,
@@ -139,7 +109,7 @@ class Agreement:
             for flight, found in zip(flights, verdicts, strict=True):
                 del self._ended[flight]
                 self._lanes.pop(flight, None)
-                self._agreed.append(_MADE[self._kinds.pop(flight)](flight, found))
+                self._agreed.append(REPLY_TO[self._kinds.pop(flight)](flight, found))
 
     def _counts(self) -> Turn[list[int]]:
         """How many replies every rank has, as in `leading`. Raises Diverged if cores decided

@@ -8,7 +8,7 @@ means.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from hicache.core.actions import (
     Abandoned,
@@ -18,18 +18,39 @@ from hicache.core.actions import (
     Load,
     Lookup,
     Outcome,
+    Prefill,
     StorageAction,
     Store,
     Transfer,
 )
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import Event, Reply
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    Event,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    Reply,
+    StoreDone,
+)
 from hicache.core.radix.node import FlightKind
 from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 
-_SUBMITTED = frozenset((Load, Backup, Lookup, Fetch, Store, Delete))
+# The reply to each kind of action, from its flight and the number of pages, or 1 if it was done.
+REPLY_TO: dict[type, Callable[[FlightId, int], Any]] = {
+    Backup: lambda flight, done: BackupDone(flight, bool(done)),
+    Load: lambda flight, done: LoadDone(flight, bool(done)),
+    Prefill: lambda flight, done: PrefillDone(flight, bool(done)),
+    Lookup: LookupDone,
+    Fetch: FetchDone,
+    Store: StoreDone,
+    Delete: lambda flight, done: DeleteDone(flight, bool(done)),
+}
+_SUBMITTED = frozenset(REPLY_TO) - {Prefill}
 
 
 class Observer(Protocol):

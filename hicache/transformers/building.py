@@ -20,10 +20,9 @@ from hicache.devices.base import DeviceOptions
 from hicache.memory.stored import stored_pools
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
-from hicache.runtime.storage.attachment import Attachment
-from hicache.runtime.storage.executor import StorageExecutor
+from hicache.runtime.executors import TieredExecutor
+from hicache.runtime.storage.attachment import Attachment, StorageExecutor
 from hicache.runtime.storage.pages import StoredPages
-from hicache.runtime.tiered import TieredExecutor
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 

@@ -7,10 +7,9 @@ that hides what the shelf does not have. A store that answers otherwise than the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from hicache.core.actions import Fetch, Lookup, Store
 from hicache.core.config import Config
@@ -19,8 +18,9 @@ from hicache.core.events import StorageReply
 from hicache.core.types import Tier
 from hicache.memory.stored import stored_pools
 from hicache.models.base import ModelDescription
-from hicache.runtime.storage import tasks
+from hicache.runtime.storage import workers
 from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.storage.workers import WorkerOptions
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
 from hicache.storage.keys import Context
@@ -30,7 +30,7 @@ from invariants.fuzz.shelf import Action, Shelf, Way
 
 from .memory import Memory
 
-T = TypeVar("T")
+_OPTIONS = WorkerOptions(batch_bytes=1 << 14, batch_keys=16)
 
 
 class Gate(Storage):
@@ -68,22 +68,6 @@ class Gate(Storage):
         self.store.close()
 
 
-class _Work:
-    """One task of the runtime, carried out at once. Implements `tasks.Work`."""
-
-    batch_bytes, batch_keys = 1 << 14, 16
-
-    def __init__(self, store: Storage, pages: StoredPages, staging: memoryview | None) -> None:
-        self.store, self.pages, self.staging = store, pages, staging
-        self.progress = 0
-
-    def ask(self, call: Callable[[], T]) -> T:
-        return call()
-
-    def touching(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 class StoredShelf(Shelf):
     """A shelf whose pages have bytes. stored, fetched: pages that were written and read."""
 
@@ -95,7 +79,7 @@ class StoredShelf(Shelf):
         context = Context(name, "", config.page_size, "tokens", model.pools)
         self._places = StoredPages(context, stored_pools(memory.arena))
         self._with_bytes = all(self._places.keys(one, [bytes(32)]) for one in config.components)
-        staged = max(_Work.batch_bytes, self._places.largest_bytes)
+        staged = max(_OPTIONS.batch_bytes, self._places.largest_bytes)
         self._staging = None if self._places.in_place else memoryview(bytearray(staged))
         self._folder: TemporaryDirectory[str] | None = None
         self._gate: Gate | None = None
@@ -109,7 +93,7 @@ class StoredShelf(Shelf):
     def reply(self, action: Action, kind: Way, now: int, content: Content | None) -> StorageReply:
         if isinstance(action, Lookup) and kind.fine and now >= self.dead_until:
             work = self._work((name, digest) for name in self.names for digest in action.digests)
-            tasks.look_up(work, action)
+            workers.look_up(work, action)
             found = self.found(action.digests, action.trailing_pages, action.known_pages)
             self._compare(action, "pages found", found, work.progress)
         return super().reply(action, kind, now, content)
@@ -118,7 +102,7 @@ class StoredShelf(Shelf):
         work = self._work(
             (piece.component, digest) for piece in action.pieces for digest in piece.digests
         )
-        tasks.fetch(work, action)
+        workers.fetch(work, action)
         arrived = super()._fetched(action, content)
         self.fetched += arrived
         self._compare(action, "pages read", arrived, work.progress)
@@ -130,12 +114,12 @@ class StoredShelf(Shelf):
         count = sum(len(piece.digests) for piece in kept.pieces)
         if count:
             work = self._work(())
-            tasks.store(work, kept)
+            workers.store(work, kept)
             self.stored += count
             self._compare(action, "pages written", count, work.progress)
         return said
 
-    def _work(self, asked: Iterable[tuple[str, bytes]]) -> _Work:
+    def _work(self, asked: Iterable[tuple[str, bytes]]) -> workers.Task:
         """A task that sees of the pages that it is about to ask for those on the shelf."""
         if self._gate is None:
             self._folder = self._folder or TemporaryDirectory(prefix="hicache-prove-")
@@ -149,7 +133,10 @@ class StoredShelf(Shelf):
             for key in keys
         }
         self._gate.hidden = frozenset(hidden)
-        return _Work(self._gate, self._places, self._staging)
+        changed = threading.Condition()
+        task = workers.Task(None, self._gate, self._places, _OPTIONS, changed, lambda: 0.0)
+        task.staging = self._staging
+        return task
 
     def _compare(self, action: Action, what: str, expected: int, found: int) -> None:
         if found < expected or (found > expected and self._with_bytes):

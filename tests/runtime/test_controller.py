@@ -15,7 +15,7 @@ from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
-from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.executors import ImmediateExecutor
 from hicache.runtime.lanes import LaneFullError
 from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards

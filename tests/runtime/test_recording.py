@@ -70,7 +70,7 @@ from hicache.runtime.config_document import MAY_LACK, config_of, document, writt
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
 from hicache.runtime.encoding import add_words, event_bytes
-from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.executors import ImmediateExecutor
 from hicache.runtime.recording import CHECK_EVERY, DivergedError, Recorder, replay
 from hicache.runtime.recording_format import (
     MAX_LINE_BYTES,

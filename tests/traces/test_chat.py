@@ -21,7 +21,7 @@ import transformers
 
 from tests.patience import PATIENCE_S
 from tests.traces.test_json_docs import compare
-from traces.chatting import loading, talking
+from traces.chatting import talking
 from traces.cli import main
 
 from .rig import Capsys, Patch
@@ -142,9 +142,9 @@ def test_ctrl_c_at_a_question_ends_it(folder: str, monkeypatch: Patch) -> None:
 def test_a_folder_does_not_choose_kernels_that_are_downloaded(folder: str, key: str) -> None:
     path = Path(folder) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: "some/kernel"}))
-    model, _ = loading.load(folder, "auto", "auto")
+    model, _ = talking.load(folder, "auto", "auto")
     assert model.config._attn_implementation == "sdpa"
-    model, _ = loading.load(folder, "bf16", "eager")
+    model, _ = talking.load(folder, "bf16", "eager")
     assert model.config._attn_implementation == "eager"
     assert model.dtype == torch.bfloat16
 

@@ -1,5 +1,1 @@
-"""A conversation with a local model.
-
-`loading` reads the folder of a model, `talking` is the loop of questions and answers. They import
-torch and transformers, so `hicache chat` loads them by name.
-"""
+"""A conversation with a local model: imports torch, so `hicache chat` loads it by name."""

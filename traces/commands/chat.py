@@ -63,9 +63,8 @@ class Options(OptionRecord):
 def run(options: Options, command: str) -> int:
     check_outputs({}, json=options.json)
     make_cache: Any = transformers.PrefixCache  # raises if the library is not installed
-    loading = registry.load(_CHATTING, "loading")
     talking = registry.load(_CHATTING, "talking")
-    model, tokenizer = loading.load(options.folder, options.dtype, options.attention)
+    model, tokenizer = talking.load(options.folder, options.dtype, options.attention)
     address, room = _store(options.storage)
     with make_cache(
         model,

@@ -8,13 +8,13 @@ from typing import Self
 
 from hicache import registry
 
-from ..storing import base
 from ..terminal.options import OptionRecord
 from ..terminal.parser import Formatter
 from ..terminal.rows import add_rows, rows
 
 SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
 GROUP = "use"
+_ACTIONS = "traces.storing"  # each is a module as a command is
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,18 @@ class Options(OptionRecord):
         rest = argparse.Namespace(**vars(namespace))
         action = rest.action
         del rest.action
-        return cls(action, base.load(action).Options.read(rest))
+        return cls(action, registry.load(_ACTIONS, action).Options.read(rest))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     names = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name in registry.names(base.ACTIONS):
-        action = base.load(name)
+    for name in registry.names(_ACTIONS):
+        action = registry.load(_ACTIONS, name)
         about = action.SUMMARY
         parser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
         add_rows(parser, rows(action.Options))
 
 
 def run(options: Options, command: str) -> int:
-    return base.load(options.action).run(options.own, command)
+    code: int = registry.load(_ACTIONS, options.action).run(options.own, command)
+    return code

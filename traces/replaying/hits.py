@@ -26,8 +26,7 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.runtime.driver import Driver, Executor, Observer
-from hicache.runtime.immediate import ImmediateExecutor
-from hicache.runtime.tiered import TieredExecutor
+from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
 from sim.engine.reuse import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty

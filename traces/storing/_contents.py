@@ -119,12 +119,11 @@ def document(store: Storage, entry: Entry) -> dict[str, Any] | None:
     return keys.document_of(bytes(text), entry.key.partition("/")[0])
 
 
-def chosen(found: list[Owner], prefix: str) -> list[Owner]:
-    """The contexts that begin with `prefix`. Raises CallerError if there is none."""
-    some = [owner for owner in found if owner.context.startswith(prefix)]
-    if prefix and not some:
-        known = ", ".join(owner.context[:12] for owner in found[:5]) or "none"
+def check_context(store: Storage, prefix: str) -> None:
+    """Raises CallerError if no context begins with `prefix`."""
+    found = [owner.context for owner in owners(store)]
+    if not any(one.startswith(prefix) for one in found):
+        known = ", ".join(one[:12] for one in found[:5]) or "none"
         raise CallerError(
             f"context: expected the beginning of one that is stored ({known}), found {prefix!r}"
         )
-    return some

@@ -81,7 +81,7 @@ def run(options: Options, command: str) -> int:
         )
     with contents.opened(options.address) as store:
         if options.context:
-            contents.chosen(contents.owners(store), options.context)
+            contents.check_context(store, options.context)
         pages = sorted(pages_of(store, options.context or ""), key=lambda page: page.used_at_s)
         gone = list(too_much(pages, options, time.time()))
         failed, why = set[str](), ""

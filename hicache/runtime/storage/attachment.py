@@ -1,4 +1,4 @@
-"""Attach a store to a running cache, and detach it.
+"""Attach a store to a running cache, and detach it; and the executor that uses it meanwhile.
 
     attach   open the store, start its threads, tell the core (`StorageAttached`)
     detach   tell the core (`DetachWanted`); when no action is in flight any more
@@ -15,18 +15,62 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from hicache.core.actions import Outcome, Refused, StorageDetached
+from hicache.core.actions import Outcome, Refused, StorageAction, StorageDetached
 from hicache.core.errors import CallerError
-from hicache.core.events import DetachWanted, Event, StorageAttached
+from hicache.core.events import DetachWanted, Event, StorageAttached, StorageReply
+from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import Losses, Storage, StorageOptions
 from hicache.storage.breaker import BreakerOptions
 
-from ..driver import Driver
-from .executor import StorageExecutor
+from ..driver import REPLY_TO, Driver
 from .pages import StoredPages
 from .workers import WorkerOptions, Workers
+
+
+class StorageExecutor:
+    """Answers each submitted action exactly once, in any order. It outlives the stores that it
+    uses: without one, every action is answered at once: nothing is found, and nothing is stored."""
+
+    def __init__(self) -> None:
+        self._workers: Workers | None = None
+        self._queued: list[StorageAction] = []
+        self._answers: list[StorageReply] = []
+
+    def use(self, workers: Workers | None) -> None:
+        """Give all further actions to these threads. Those before may have open actions only if
+        they were closed: their answers are taken now."""
+        if self._workers is not None:
+            self._answers += self._workers.poll()
+        self._workers = workers
+
+    def submit(self, action: StorageAction) -> None:
+        """Queue an action. Nothing moves before `start`."""
+        self._queued.append(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        """Answer an action as soon as possible, with what has been done."""
+        self.start()
+        if self._workers is not None:
+            self._workers.abandon(flight)
+
+    def start(self) -> None:
+        """Begin everything that is queued."""
+        if not self._queued:
+            return
+        actions, self._queued = self._queued, []
+        if self._workers is not None:
+            self._workers.begin(actions)
+            return
+        self._answers += [REPLY_TO[type(action)](action.flight, 0) for action in actions]
+
+    def poll(self) -> list[StorageReply]:
+        """Answers since the last call."""
+        answers, self._answers = self._answers, []
+        if self._workers is not None:
+            answers += self._workers.poll()
+        return answers
 
 
 class Attachment:

@@ -11,28 +11,34 @@ A thread that hangs in a call keeps its task's staging memory and nothing else: 
 memory of host pages, so they can go to others. With `zero_copy` the store works in the host pages
 themselves. Then a task is answered only when its call has returned, however long that takes.
 
-Does not know what a task does; see `tasks`.
+What a task has done is counted in `Task.progress`. Every call of the store goes through `Task.ask`,
+and every access to host pages through `Task.using_pages`; both end the task if it was answered
+meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
+from hicache.core.events import StorageReply
 from hicache.core.types import FlightId
-from hicache.storage.base import Storage
+from hicache.storage.base import Status, Storage, Value
+from hicache.storage.keys import context_key
 
-from . import tasks
-from .pages import StoredPages
+from ..driver import REPLY_TO
+from .pages import Item, StoredPages
 
 T = TypeVar("T")
+_GONE = (Status.DONE, Status.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +72,63 @@ class _StoreRaised(Exception):
 
 
 class Task:
-    """One action. progress: what it has done so far. called_s: when the call under way began.
-    touching: its thread uses host pages, so it must not be answered. stop: nobody waits for it."""
+    """One action. progress: what it has done so far, the answer whenever it ends or is given up.
+    called_s: when the call under way began. touching: its thread uses host pages, so it must not be
+    answered. stop: nobody waits for it. staging: of its thread; None: the store uses the memory of
+    the host pages themselves."""
 
-    def __init__(self, action: StorageAction | None) -> None:
+    def __init__(
+        self,
+        action: StorageAction | None,
+        store: Storage,
+        pages: StoredPages,
+        options: WorkerOptions,
+        changed: threading.Condition,
+        now: Callable[[], float],
+    ) -> None:
         self.action = action
+        self.store, self.pages, self.options = store, pages, options
+        self.staging: memoryview | None = None
         self.progress = 0
         self.called_s: float | None = None
         self.touching = self.stop = self.answered = False
+        self._changed, self._now = changed, now
 
     def reply(self) -> StorageReply | None:
         action = self.action
-        return None if action is None else _REPLIES[type(action)](action.flight, self.progress)
+        if action is None:
+            return None
+        made: StorageReply = REPLY_TO[type(action)](action.flight, self.progress)
+        return made
 
+    def ask(self, call: Callable[[], T]) -> T:
+        """Call the store."""
+        with self._changed:
+            self._check()
+            self.called_s = self._now()
+        try:
+            return call()
+        except Exception as error:
+            raise _StoreRaised from error
+        finally:
+            with self._changed:
+                self.called_s = None
 
-_REPLIES: dict[type, Callable[[FlightId, int], StorageReply]] = {
-    Lookup: LookupDone,
-    Fetch: FetchDone,
-    Store: StoreDone,
-    Delete: lambda flight, done: DeleteDone(flight, bool(done)),
-}
+    @contextmanager
+    def using_pages(self) -> Iterator[None]:
+        """Use host pages: the task is not answered before the end of the block."""
+        with self._changed:
+            self._check()
+            self.touching = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.touching = False
+
+    def _check(self) -> None:
+        if self.stop or self.answered:
+            raise _GivenUp
 
 
 class _Lane:
@@ -129,7 +172,7 @@ class Workers:
             for _ in range(lane.threads)
         ]
         store.register(pages.memory() if in_place else [one for one in memory if one is not None])
-        self._lanes[1].queue.append(Task(None))
+        self._lanes[1].queue.append(self._task(None))
         for lane in self._lanes:
             for number in range(lane.threads):
                 threading.Thread(
@@ -139,13 +182,16 @@ class Workers:
                     daemon=True,
                 ).start()
 
+    def _task(self, action: StorageAction | None) -> Task:
+        return Task(action, self.store, self.pages, self.options, self.changed, self.now)
+
     # -- the caller's thread
 
     def begin(self, actions: Sequence[StorageAction]) -> None:
         """Queue actions for the threads."""
         with self.changed:
             for action in actions:
-                task = self._open[action.flight] = Task(action)
+                task = self._open[action.flight] = self._task(action)
                 if self._closed:
                     self._stop(task)
                     continue
@@ -238,9 +284,10 @@ class Workers:
                 task = lane.queue.popleft()
                 if task.answered:
                     continue
+                task.staging = staging
                 lane.running.append(task)
             try:
-                _carry_out(_Worker(self, task, staging), task.action)
+                _carry_out(task)
             except _GivenUp:
                 pass
             except _StoreRaised as raised:
@@ -261,63 +308,195 @@ class Workers:
             self._notice(f"storage: expected a status, found an error, taken for FAILED: {error!r}")
 
 
-class _Worker:
-    """Implements `tasks.Work` for one task on one thread."""
-
-    def __init__(self, workers: Workers, task: Task, staging: memoryview | None) -> None:
-        self._workers = workers
-        self._task = task
-        self.store, self.pages = workers.store, workers.pages
-        self.staging = staging
-        self.batch_bytes = workers.options.batch_bytes
-        self.batch_keys = workers.options.batch_keys
-
-    @property
-    def progress(self) -> int:
-        return self._task.progress
-
-    @progress.setter
-    def progress(self, done: int) -> None:
-        self._task.progress = done
-
-    def ask(self, call: Callable[[], T]) -> T:
-        task, changed = self._task, self._workers.changed
-        with changed:
-            self._check()
-            task.called_s = self._workers.now()
-        try:
-            return call()
-        except Exception as error:
-            raise _StoreRaised from error
-        finally:
-            with changed:
-                task.called_s = None
-
-    @contextmanager
-    def touching(self) -> Iterator[None]:
-        task, changed = self._task, self._workers.changed
-        with changed:
-            self._check()
-            task.touching = True
-        try:
-            yield
-        finally:
-            with changed:
-                task.touching = False
-
-    def _check(self) -> None:
-        if self._task.stop or self._task.answered:
-            raise _GivenUp
-
-
-def _carry_out(work: _Worker, action: StorageAction | None) -> None:
+def _carry_out(task: Task) -> None:
+    action = task.action
     if isinstance(action, Lookup):
-        tasks.look_up(work, action)
+        look_up(task, action)
     elif isinstance(action, Fetch):
-        tasks.fetch(work, action)
+        fetch(task, action)
     elif isinstance(action, Store):
-        tasks.store(work, action)
+        store(task, action)
     elif isinstance(action, Delete):
-        tasks.delete(work)
+        delete(task)
     else:
-        tasks.describe(work)
+        describe(task)
+
+
+def look_up(task: Task, action: Lookup) -> None:
+    """The deepest boundary at which every component has what it requires."""
+    asked = len(action.digests)
+    known = {
+        component: _Presence(task, component, action.digests) for component in task.pages.components
+    }
+    windows = dict(zip(known, action.trailing_pages, strict=True))
+    end = asked
+    for number, (component, presence) in enumerate(known.items()):
+        if not windows[component]:
+            at = 0 if number else action.known_pages
+            while at < end and presence.has(at):
+                at += 1
+            end = min(end, at)
+    while end:
+        missing = max(
+            (
+                at
+                for component, window in windows.items()
+                for at in range(max(0, end - window), end)
+                if window and not known[component].has(at)
+            ),
+            default=-1,
+        )
+        if missing < 0:
+            break
+        end = missing
+    task.progress = end
+
+
+class _Presence:
+    """Which pages of a component are in storage, in all of its pools; asked for in batches."""
+
+    def __init__(self, task: Task, component: str, digests: Sequence[bytes]) -> None:
+        self._task = task
+        self._component = component
+        self._digests = digests
+        self._found: dict[int, bool] = {}
+
+    def has(self, at: int) -> bool:
+        if at not in self._found:
+            size = self._task.options.batch_keys
+            first = at // size * size
+            self._ask(first, self._digests[first : first + size])
+        return self._found[at]
+
+    def _ask(self, first: int, digests: Sequence[bytes]) -> None:
+        there = [True] * len(digests)
+        for keys in self._task.pages.keys(self._component, digests):
+            found = self._task.ask(partial(self._task.store.lookup, keys))
+            there = [one and bool(other) for one, other in zip(there, found, strict=True)]
+        self._found |= dict(enumerate(there, first))
+
+
+def fetch(task: Task, action: Fetch) -> None:
+    """Read the pages of all pieces. One that fails limits the answer, and those behind it are not
+    read any more."""
+    items = [item for piece in action.pieces for item in task.pages.items(piece, written=False)]
+    # The least depth among the items from each one on.
+    least = [action.first_page + action.pages]
+    for item in reversed(items):
+        least.append(min(item.depth, least[-1]))
+    least.reverse()
+    short = least[-1]  # a page at this depth is missing, or the whole is there
+    done = 0
+    for batch in _batches(items, task.options.batch_bytes):
+        wanted = [item for item in batch if item.depth < short]
+        arrived = _read(task, wanted)
+        lost = [item.depth for item, fine in zip(wanted, arrived, strict=True) if not fine]
+        short = min([short, *lost])
+        done += len(batch)
+        task.progress = max(0, min(short, least[done]) - action.first_page)
+    task.progress = max(0, short - action.first_page)
+
+
+def _read(task: Task, batch: Sequence[Item]) -> list[bool]:
+    """Read the pages of a batch. Returns whether each was there and verified, in every pool."""
+    keys = [key for item in batch for key in item.keys]
+    if not keys:
+        return [True] * len(batch)
+    if task.staging is None:
+        with task.using_pages():
+            return _fine(batch, task.ask(partial(task.store.read, keys, _in_place(batch))))
+    staged = _staged(task.staging, batch)
+    arrived = _fine(batch, task.ask(partial(task.store.read, keys, _values(staged))))
+    buffers = iter(staged)
+    with task.using_pages():
+        for item, fine in zip(batch, arrived, strict=True):
+            for pool in item.pools:
+                buffer = next(buffers)
+                if fine:
+                    pool.load(item.page, buffer)
+    return arrived
+
+
+def store(task: Task, action: Store) -> None:
+    """Write the pages of all pieces, until one fails."""
+    items = (item for piece in action.pieces for item in task.pages.items(piece, written=True))
+    for batch in _batches(items, task.options.batch_bytes):
+        written = _write(task, batch)
+        if not all(written):
+            task.progress += written.index(False)
+            return
+        task.progress += len(batch)
+
+
+def _write(task: Task, batch: Sequence[Item]) -> list[bool]:
+    """Write the pages of a batch. Returns whether each was stored, in every pool."""
+    keys = [key for item in batch for key in item.keys]
+    if not keys:
+        return [True] * len(batch)
+    if task.staging is None:
+        with task.using_pages():
+            return _fine(batch, task.ask(partial(task.store.write, keys, _in_place(batch))))
+    staged = _staged(task.staging, batch)
+    buffers = iter(staged)
+    with task.using_pages():
+        for item in batch:
+            for pool in item.pools:
+                pool.save(item.page, next(buffers))
+    return _fine(batch, task.ask(partial(task.store.write, keys, _values(staged))))
+
+
+def delete(task: Task) -> None:
+    """Delete every page of this cache, of all ranks. Progress is 1 if all of them are gone."""
+    document = context_key(task.pages.context)
+    entries = task.ask(lambda: iter(task.store.entries(f"{task.pages.context}/")))
+    while found := task.ask(lambda: list(islice(entries, task.options.batch_keys))):
+        keys = [entry.key for entry in found if entry.key != document]
+        if any(status not in _GONE for status in task.ask(partial(task.store.delete, keys))):
+            return
+    task.progress = 1
+
+
+def describe(task: Task) -> None:
+    """Store what the keys of this cache depend on, for people to read."""
+    if task.pages.document:
+        key, value = context_key(task.pages.context), (memoryview(task.pages.document),)
+        task.ask(partial(task.store.write, [key], [value]))
+
+
+def _batches(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
+    """The items in order, in runs of at most so many bytes, or of one item."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and size + item.bytes > most_bytes:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item.bytes
+    if batch:
+        yield batch
+
+
+def _staged(memory: memoryview, batch: Sequence[Item]) -> list[memoryview]:
+    """A buffer for each value of a batch, one after the other."""
+    buffers = []
+    start = 0
+    for item in batch:
+        for pool in item.pools:
+            buffers.append(memory[start : start + pool.page_bytes])
+            start += pool.page_bytes
+    return buffers
+
+
+def _values(buffers: Sequence[memoryview]) -> list[Value]:
+    return [(buffer,) for buffer in buffers]
+
+
+def _in_place(batch: Sequence[Item]) -> list[Value]:
+    return [pool.buffers(item.page) for item in batch for pool in item.pools]
+
+
+def _fine(batch: Sequence[Item], statuses: Sequence[Status]) -> list[bool]:
+    """Whether every value of each item is `DONE`."""
+    answers = iter(statuses)
+    return [set(islice(answers, len(item.pools))) <= {Status.DONE} for item in batch]

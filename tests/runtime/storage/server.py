@@ -42,12 +42,11 @@ from hicache.runtime.agreement import Agreement
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver, Observer
 from hicache.runtime.encoding import outcome_bytes
+from hicache.runtime.executors import TieredExecutor
 from hicache.runtime.group import Group, local_groups, lockstep
-from hicache.runtime.storage.attachment import Attachment
-from hicache.runtime.storage.executor import StorageExecutor
+from hicache.runtime.storage.attachment import Attachment, StorageExecutor
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions
-from hicache.runtime.tiered import TieredExecutor
 from tests.configs import configured
 from tests.patience import PATIENCE_S
 

@@ -16,8 +16,8 @@ from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
 from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool
-from hicache.runtime.storage import tasks
-from hicache.runtime.storage.executor import StorageExecutor
+from hicache.runtime.storage import workers
+from hicache.runtime.storage.attachment import StorageExecutor
 from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.storage.base import Status
@@ -430,7 +430,7 @@ def test_a_defect_of_this_project_is_not_taken_for_one_of_the_store(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(tasks, "look_up", fail)
+    monkeypatch.setattr(workers, "look_up", fail)
     with bench() as one:
         one.workers.begin([lookup(1, 2)])
         with pytest.raises(CoreBug, match=r"a thread for storage failed: .*a defect"):
