@@ -1,146 +1,64 @@
 """The encoding of outcomes and events as bytes, or as numbers, for all digests.
 
-This file lists which values of each outcome a digest covers, and encodes them so that different
-values never give the same bytes. It does not compute digests; see `decisions` and `sim.recorder`.
+Encodes the fields of a record so that different values never give the same bytes. It does not
+compute digests; see `decisions` and `sim.recorder`.
 
-The values are listed explicitly. So a recorded digest stays valid when a record of the core is
-renamed, gets another field, or its fields change their order.
+A record needs no line here. The tables keep recorded digests valid: the codes and names of records
+that were there before, and those whose values were covered in another order or in part.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, get_args
+from zlib import crc32
 
 import numpy as np
 
 from hicache.core.actions import (
-    Abandoned,
-    Admitted,
     Backup,
     Cached,
-    Copy,
-    Delete,
     Evicted,
     Fetch,
     Granted,
-    KvRemoved,
-    KvStored,
     Load,
     Lookup,
-    Matched,
     Outcome,
-    Piece,
-    Pinned,
-    PinRefused,
-    Prefetched,
     Prefill,
     Refused,
-    Released,
-    Restarted,
-    StateSlots,
-    StorageDetached,
     Store,
-    Unpinned,
 )
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    BackupDone,
-    ContinueWanted,
-    DeleteDone,
-    DetachWanted,
-    Event,
-    EvictWanted,
-    FetchDone,
-    Finished,
-    Flushed,
-    LoadDone,
-    LookupDone,
-    MatchWanted,
-    PagesWanted,
-    PinWanted,
-    PrefetchLimitReached,
-    PrefillDone,
-    Retracted,
-    StorageAttached,
-    StoreDone,
-    TimePassed,
-    UnpinWanted,
-)
+from hicache.core.events import Event
 from hicache.core.types import Pages
 
 _REASONS = {"writing_back": "draining"}  # renamed reasons, with the name that digests still use
-
-
+_NAMES = {"Admitted": b"Seated"}  # renamed records, likewise
 _WAITS = ("fetching", "detaching")  # reasons whose `after` a digest covers
-
-
-def _copies(copies: Sequence[Copy]) -> tuple[object, ...]:
-    return tuple((one.component, one.source, one.target) for one in copies)
-
-
-def _states(states: Sequence[StateSlots]) -> tuple[object, ...]:
-    return tuple(
-        (
-            one.component,
-            one.source,
-            one.working,
-            one.checkpoint_slots,
-            one.interval,
-            one.checkpoints,
-        )
-        for one in states
-    )
+_NUMBERED = (  # from 1; of a record that came later, the code is a checksum of its name
+    "Arrived MatchWanted AdmitWanted ContinueWanted PagesWanted Finished Aborted Retracted "
+    "EvictWanted Flushed LoadDone BackupDone PrefillDone Load Backup Prefill Matched Admitted "
+    "Refused Granted Cached Released Restarted Evicted KvStored KvRemoved PrefetchLimitReached "
+    "StorageAttached DetachWanted LookupDone FetchDone StoreDone DeleteDone Lookup Fetch Store "
+    "Delete Prefetched Abandoned StorageDetached TimePassed PinWanted UnpinWanted Pinned "
+    "PinRefused Unpinned"
+)
+_GIVEN = {name: code for code, name in enumerate(_NUMBERED.split(), 1)}
+_CODES: dict[type, int] = {
+    kind: _GIVEN.get(kind.__name__, crc32(kind.__name__.encode()))
+    for kind in (*get_args(Event), *get_args(Outcome))
+}
 
 
 def _prefill(one: Prefill) -> tuple[object, ...]:
-    return (
-        one.flight,
-        one.request,
-        one.start_token,
-        one.end_token,
-        one.tables[0],
-        one.after,
-        one.completes_prompt,
-        one.tables,
-        _states(one.states),
-    )
-
-
-def _admitted(one: Admitted) -> tuple[object, ...]:
-    return (
-        one.request,
-        one.device_pages,
-        one.host_pages,
-        one.tokens_to_compute,
-        one.depths,
-        one.loaded_pages,
-        one.matched_pages,
-    )
+    until, passed = one[:4], (one.after, one.completes_prompt)
+    return *until, one.tables[0], *passed, one.tables, one.states
 
 
 def _refused(one: Refused) -> tuple[object, ...]:
     reason = _REASONS.get(one.reason, one.reason)
     after = (one.after,) if reason in _WAITS else ()
     return one.request, reason, one.needed, one.available, one.preempt, one.component, *after
-
-
-def _pieces(pieces: Sequence[Piece]) -> tuple[object, ...]:
-    return tuple((one.component, one.first_page, one.digests, one.pages) for one in pieces)
-
-
-def _lookup(one: Lookup) -> tuple[object, ...]:
-    return (
-        one.flight,
-        one.request,
-        one.first_page,
-        one.digests,
-        one.known_pages,
-        one.trailing_pages,
-    )
 
 
 def _looked_up(one: Lookup) -> Iterator[int | Pages]:
@@ -160,17 +78,6 @@ def _stored(one: Fetch | Store) -> Iterator[int | Pages]:
         yield piece.pages
 
 
-def _prefetched(one: Prefetched) -> tuple[object, ...]:
-    return (
-        one.request,
-        one.first_page,
-        one.asked_pages,
-        one.found_pages,
-        one.fetched_pages,
-        one.reason,
-    )
-
-
 def _moved(one: Load | Backup) -> Iterator[int | Pages]:
     yield one.flight
     for copy in one.copies:
@@ -187,101 +94,43 @@ def _tables(one: Prefill) -> Iterator[int | Pages]:
             yield from (depth, page)
 
 
-class Covered(NamedTuple):
-    """How one kind of outcome is encoded. name, values: for an exact digest. code: for the replay
-    digest, which covers `numbers` of the outcome, or without it the integers among the values."""
-
-    name: bytes
-    code: int
-    values: Callable[[Any], tuple[object, ...]]
-    numbers: Callable[[Any], Iterator[int | Pages]] | None = None
-
-
-_OUTCOMES: dict[type, Covered] = {
-    Load: Covered(b"Load", 14, lambda one: (one.flight, one.request, _copies(one.copies)), _moved),
-    Backup: Covered(b"Backup", 15, lambda one: (one.flight, _copies(one.copies)), _moved),
-    Prefill: Covered(b"Prefill", 16, _prefill, _tables),
-    Matched: Covered(
-        b"Matched", 17, lambda one: (one.request, one.device_pages, one.host_pages, one.depths)
-    ),
-    Admitted: Covered(b"Seated", 18, _admitted),
-    Refused: Covered(b"Refused", 19, _refused),
-    Granted: Covered(
-        b"Granted", 20, lambda one: (one.request, one.tables[0], one.tables, _states(one.states))
-    ),
-    Cached: Covered(
-        b"Cached",
-        21,
-        lambda one: (one.request, one.pages, one.tables[0], one.tables, _states(one.states)),
-    ),
-    Released: Covered(b"Released", 22, lambda one: (one.request,)),
-    Restarted: Covered(b"Restarted", 23, lambda one: (one.request,)),
-    Evicted: Covered(
-        b"Evicted",
-        24,
-        lambda one: (one.tier, one.component, one.pages, one.last_use, one.demoted),
-        lambda one: iter((int(one.tier), one.pages)),
-    ),
-    KvStored: Covered(b"KvStored", 25, lambda one: (one.tier, one.digests)),
-    KvRemoved: Covered(b"KvRemoved", 26, lambda one: (one.tier, one.digests)),
-    Lookup: Covered(b"Lookup", 34, _lookup, _looked_up),
-    Fetch: Covered(
-        b"Fetch",
-        35,
-        lambda one: (one.flight, one.request, one.first_page, _pieces(one.pieces), one.pages),
-        _fetched,
-    ),
-    Store: Covered(b"Store", 36, lambda one: (one.flight, _pieces(one.pieces)), _stored),
-    Delete: Covered(b"Delete", 37, lambda one: (one.flight,)),
-    Prefetched: Covered(b"Prefetched", 38, _prefetched),
-    Abandoned: Covered(b"Abandoned", 39, lambda one: (one.flight,)),
-    StorageDetached: Covered(b"StorageDetached", 40, lambda one: ()),
-    Pinned: Covered(b"Pinned", 44, lambda one: (one.pin, one.pages)),
-    PinRefused: Covered(
-        b"PinRefused", 45, lambda one: (one.pin, one.component, one.needed, one.available)
-    ),
-    Unpinned: Covered(b"Unpinned", 46, lambda one: (one.pin, one.pages)),
+# For an exact digest: the values of records that are not their fields.
+_VALUES: dict[type, Callable[[Any], tuple[object, ...]]] = {
+    Prefill: _prefill,
+    Refused: _refused,
+    Granted: lambda one: (one.request, one.tables[0], one.tables, one.states),
+    Cached: lambda one: (one.request, one.pages, one.tables[0], one.tables, one.states),
 }
-_EVENT_CODES: dict[type, int] = {
-    Arrived: 1,
-    MatchWanted: 2,
-    AdmitWanted: 3,
-    ContinueWanted: 4,
-    PagesWanted: 5,
-    Finished: 6,
-    Aborted: 7,
-    Retracted: 8,
-    EvictWanted: 9,
-    Flushed: 10,
-    LoadDone: 11,
-    BackupDone: 12,
-    PrefillDone: 13,
-    PrefetchLimitReached: 27,
-    StorageAttached: 28,
-    DetachWanted: 29,
-    LookupDone: 30,
-    FetchDone: 31,
-    StoreDone: 32,
-    DeleteDone: 33,
-    TimePassed: 41,
-    PinWanted: 42,
-    UnpinWanted: 43,
+# For the replay digest: the numbers of records that are not the integers among their values.
+_NUMBERS: dict[type, Callable[[Any], Iterator[int | Pages]]] = {
+    Load: _moved,
+    Backup: _moved,
+    Prefill: _tables,
+    Evicted: lambda one: iter((int(one.tier), one.pages)),
+    Lookup: _looked_up,
+    Fetch: _fetched,
+    Store: _stored,
 }
+
+
+def _values(one: Outcome) -> tuple[object, ...]:
+    covered = _VALUES.get(type(one))
+    return tuple(one) if covered is None else covered(one)
 
 
 def outcome_bytes(outcomes: Sequence[Outcome]) -> bytes:
     """The encoding of the outcomes of one event."""
     parts: list[bytes] = [b"%d!" % len(outcomes)]
     for outcome in outcomes:
-        covered = _OUTCOMES[type(outcome)]
-        parts.append(covered.name)
-        _encode(parts, covered.values(outcome))
+        name = type(outcome).__name__
+        parts.append(_NAMES.get(name) or name.encode())
+        _encode(parts, _values(outcome))
     return b"".join(parts)
 
 
 def event_bytes(event: Event) -> bytes:
     """The encoding of an event: its code and all of its values."""
-    parts: list[bytes] = [b"%d?" % _EVENT_CODES[type(event)]]
+    parts: list[bytes] = [b"%d?" % _CODES[type(event)]]
     _encode(parts, tuple(event))
     return b"".join(parts)
 
@@ -289,14 +138,14 @@ def event_bytes(event: Event) -> bytes:
 def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> None:
     """Append the 64-bit words of an event and its outcomes for the replay digest."""
     first = event[0] if event else 0
-    words.extend((_EVENT_CODES[type(event)], int(first), len(outcomes)))
+    words.extend((_CODES[type(event)], int(first), len(outcomes)))
     for outcome in outcomes:
-        covered = _OUTCOMES[type(outcome)]
-        words.append(covered.code)
-        if covered.numbers is None:
-            words.extend([value for value in covered.values(outcome) if type(value) is int])
+        words.append(_CODES[type(outcome)])
+        numbers = _NUMBERS.get(type(outcome))
+        if numbers is None:
+            words.extend([value for value in _values(outcome) if type(value) is int])
             continue
-        for value in covered.numbers(outcome):
+        for value in numbers(outcome):
             if isinstance(value, int):
                 words.append(value)
             else:

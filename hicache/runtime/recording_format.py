@@ -25,7 +25,7 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from hicache.core import events
 from hicache.core.config import Config
@@ -40,36 +40,11 @@ HEADER = "hicache_recording"
 VERSION = 3
 MAX_LINE_BYTES = 64 << 20
 
-_INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
-_RANK = f"an integer from {-MOST_PRIORITY} to {MOST_PRIORITY}"
-_ARGUMENTS: dict[type, tuple[str, ...]] = {
-    events.Arrived: (_INT, _KEY, _INT, _INT, _RANK),
-    events.MatchWanted: (_INT,),
-    events.AdmitWanted: (_INT, _INT),
-    events.ContinueWanted: (_INT, _INT),
-    events.PagesWanted: (_INT, _INT, _INT),
-    events.Finished: (_INT, _KEY, _INT),
-    events.Aborted: (_INT,),
-    events.Retracted: (_INT, _KEY, _INT, _INT, _INT),
-    events.EvictWanted: (_TIER, _TEXT, _INT),
-    events.Flushed: (_OK,),
-    events.PrefetchLimitReached: (_INT,),
-    events.StorageAttached: (),
-    events.DetachWanted: (),
-    events.TimePassed: (),
-    events.PinWanted: (_INT, _KEY, _TIER),
-    events.UnpinWanted: (_INT,),
-    events.LoadDone: (_INT, _OK),
-    events.BackupDone: (_INT, _OK),
-    events.PrefillDone: (_INT, _OK),
-    events.LookupDone: (_INT, _INT),
-    events.FetchDone: (_INT, _INT),
-    events.StoreDone: (_INT, _INT),
-    events.DeleteDone: (_INT, _OK),
-}
 # How many of the last arguments are left out if they are defaults.
 _LEFT_OUT: dict[type, int] = {events.Arrived: 1, events.Flushed: 1}
-_BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
+_ARGUMENTS: dict[str, tuple[type[Any], dict[str, type]]] = {
+    kind.__name__: (kind, get_type_hints(kind)) for kind in get_args(Event)
+}
 _MOST = 1 << 62
 _FUZZ_TAPE = "hicache-fuzz"  # the format's name in the first line of a tape of the fuzzer
 
@@ -228,16 +203,16 @@ def _numbers(value: object) -> list[int]:
 
 
 def _event(source: _Source, record: dict[str, Any]) -> Step:
-    kind = _BY_NAME.get(record.get("op", "")) if type(record.get("op")) is str else None
-    if kind is None:
-        known = ", ".join((*_BY_NAME, "start", "check", "end"))
-        raise source.wrong(f"op: one of {known}", _shown(record.get("op")), _AGAIN)
+    op = record.get("op")
+    if type(op) is not str or op not in _ARGUMENTS:
+        known = ", ".join((*_ARGUMENTS, "start", "check", "end"))
+        raise source.wrong(f"op: one of {known}", _shown(op), _AGAIN)
     _fields(source, record, ("op", "t", "args", "d"))
-    shapes, given = _ARGUMENTS[kind], record["args"]
-    least = len(shapes) - _LEFT_OUT.get(kind, 0)
-    if type(given) is not list or not least <= len(given) <= len(shapes):
-        raise source.wrong(f"args: {least} values for {kind.__name__}", _shown(given), _AGAIN)
-    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=False)]
+    (kind, names), given = _ARGUMENTS[op], record["args"]
+    least = len(names) - _LEFT_OUT.get(kind, 0)
+    if type(given) is not list or not least <= len(given) <= len(names):
+        raise source.wrong(f"args: {least} values for {op}", _shown(given), _AGAIN)
+    values = [_value(source, *one) for one in zip(names, names.values(), given, strict=False)]
     time_ns = _integer(source, record["t"], "t")
     return Step(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
 
@@ -257,18 +232,21 @@ def as_json(value: object) -> object:
     return int(value) if isinstance(value, Tier) else value
 
 
-def _value(source: _Source, shape: str, value: Any) -> object:
-    if shape is _INT:
-        return _integer(source, value, "args")
-    if shape is _RANK and type(value) is int and abs(value) <= MOST_PRIORITY:
-        return value
-    if shape is _KEY:
+def _value(source: _Source, name: str, kind: type, value: Any) -> object:
+    expected = {bool: "true or false", Tier: "a tier", str: "text"}.get(kind, "")
+    if kind is Key:
         return _key(source, value)
-    if shape is _TIER and type(value) is int and value in (Tier.DEVICE, Tier.HOST):
+    if name == "priority":
+        if type(value) is int and abs(value) <= MOST_PRIORITY:
+            return value
+        expected = f"an integer from {-MOST_PRIORITY} to {MOST_PRIORITY}"
+    elif kind is int:
+        return _integer(source, value, "args")
+    elif kind is Tier and type(value) is int and value in (Tier.DEVICE, Tier.HOST):
         return Tier(value)
-    if (shape is _OK and type(value) is bool) or (shape is _TEXT and type(value) is str):
+    elif type(value) is kind:
         return value
-    raise source.wrong(f"args: {shape}", _shown(value), _AGAIN)
+    raise source.wrong(f"args: {name}, {expected}", _shown(value), _AGAIN)
 
 
 def _integer(source: _Source, value: Any, name: str) -> int:

@@ -437,8 +437,8 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         3,
         "nothing after the end",
     ),
-    "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "a tier"),
-    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "true or false"),
+    "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "args: tier, a tier"),
+    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "args: ok, true or false"),
 }
 
 
