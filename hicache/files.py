@@ -1,8 +1,9 @@
-"""Reads small text files that nobody vouches for: models, profiles, tapes.
+"""Reads small text files that nobody vouches for: models, profiles, tapes, reports.
 
 Reading is bounded and does not wait: a pipe, a device or a file that is too large is refused with
-one line. Does not know what is in a file; the reader of each format does. Traces are streams and
-have a reader of their own (traces/formats).
+one line. `parsed` reads JSON strictly, and `fit` holds it to the shape that the reader of a format
+describes. A misfit is one line: where, what was expected, what was found, what to do. Does not know
+any format. Traces are streams and have a reader of their own (traces/formats).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, NoReturn
 
 from hicache.core.errors import CallerError
@@ -85,6 +87,150 @@ def show(value: object) -> str:
         return f"an integer of {value.bit_length()} bits"
     text = json.dumps(value[:_SHOWN] if isinstance(value, str) else value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"the number {word}")
+
+
+def parsed(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, which says in a few words what was found, also
+    for a key that is there twice, NaN and infinity, and brackets that are nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("brackets nested too deeply") from None
+
+
+def unlike(where: str, expected: str, found: str, do: str = "") -> CallerError:
+    """The error of one place of a document. do: what to do about it."""
+    return CallerError(f"{where}: expected {expected}, found {found}{f'; {do}' if do else ''}")
+
+
+# -- shapes: a Value; [shape]; a dict of shapes, with other keys or not (Only); and those below
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value. says: what is expected. optional: its key may be missing."""
+
+    says: str
+    fits: Callable[[Any], bool]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """A value of this shape, null, or a key that is missing, which is then null."""
+
+    shape: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object with any names, whose values all have this shape."""
+
+    shape: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """An object with these keys and no others."""
+
+    keys: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object with the fields of a dataclass and no others, which becomes that record. shapes: of
+    its fields, by name or by the text of their type. A field that has a default may be missing."""
+
+    kind: type[Any]
+    shapes: Mapping[str, Any]
+
+
+def _is_number(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and least <= value <= most
+
+
+def whole(least: int = 0, most: int = 1 << 62, optional: bool = False) -> Value:
+    says = f"an integer from {least} to {most}"
+    return Value(says, lambda value: type(value) is int and least <= value <= most, optional)
+
+
+def number(least: float, most: float) -> Value:
+    return Value(
+        f"a number of at least {least:g} and at most {most:g}",
+        lambda value: _is_number(value, least, most),
+    )
+
+
+def word(*options: str, optional: bool = False) -> Value:
+    says = f"one of {', '.join(options)}"
+    return Value(says, lambda value: type(value) is str and value in options, optional)
+
+
+NUMBER = Value("a finite number", lambda value: _is_number(value, -1e18, 1e18))
+TEXT = Value("a text", lambda value: type(value) is str)
+FLAG = Value("true or false", lambda value: type(value) is bool)
+ANY = Value("a value", lambda value: True)
+
+
+def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
+    """The value, if it has the shape. Raises CallerError otherwise, for the first place that has
+    not. where: of the document, for the message; at: of the value within it."""
+    if isinstance(shape, Value) and shape.fits(value):
+        return value
+
+    def inside(one: Any, inner: Any, step: str) -> Any:
+        return fit(one, inner, where, do, at + step)
+
+    def misfit(step: str, expected: str, found: str) -> CallerError:
+        place = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
+        return unlike(f"{where}: {place}" if place else where, expected, found, do)
+
+    if isinstance(shape, Value):
+        raise misfit("", shape.says, show(value))
+    if isinstance(shape, Maybe):
+        return None if value is None else inside(value, shape.shape, "")
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            raise misfit("", "a list", show(value))
+        return [inside(one, shape[0], f"[{place}]") for place, one in enumerate(value)]
+    if not isinstance(value, dict):
+        raise misfit("", "an object", show(value))
+    if isinstance(shape, Named):
+        return {name: inside(one, shape.shape, f".{name[:80]}") for name, one in value.items()}
+    optional: set[str] = set()
+    keys: Mapping[str, Any] = shape
+    if isinstance(shape, Record):
+        known = fields(shape.kind)
+        keys = {one.name: _shape_of(one, shape.shapes) for one in known}
+        optional = {one.name for one in known if one.default is not MISSING}
+    elif isinstance(shape, Only):
+        keys = shape.keys
+    strange = sorted(value.keys() - keys.keys()) if not isinstance(shape, dict) else []
+    if strange:
+        expected = f"only {', '.join(keys)}" if keys else "no key"
+        raise misfit("", expected, show(strange[0]))
+    found = dict(value)
+    for name, inner in keys.items():
+        if name in value:
+            found[name] = inside(value[name], inner, f".{name}")
+        elif isinstance(inner, Maybe):
+            found[name] = None
+        elif name not in optional and not (isinstance(inner, Value) and inner.optional):
+            says = inner.says if isinstance(inner, Value) else "this key"
+            raise misfit(f".{name}", says, "nothing")
+    if not isinstance(shape, Record):
+        return found
+    return shape.kind(
+        **{name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
+    )
+
+
+def _shape_of(field: Field[Any], shapes: Mapping[str, Any]) -> Any:
+    return shapes[field.name] if field.name in shapes else shapes[str(field.type)]
 
 
 def _unreadable(path: str, what: str, found: str, advice: str) -> NoReturn:

@@ -6,29 +6,28 @@ totals; see changes.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once
+from hicache.files import NUMBER, TEXT, Maybe, fit, parsed, show
 
 from ..html.document import TIERS
-from ..html.shapes import Maybe, Number, fit, shown
+from ..html.reading import AGAIN
 from .sides import Side
 
 MOST = 10
 _RECORD = {
-    "request": Number,
-    "input_tokens": Number,
-    "hit_tokens": dict.fromkeys(TIERS, Number),
-    "lost_tokens": Number,
-    "hit_ended_by": str,
-    "lost_to": Maybe(str),
-    "ttft_ns": Maybe(Number),
-    "queue_ns": Maybe(Number),
+    "request": NUMBER,
+    "input_tokens": NUMBER,
+    "hit_tokens": dict.fromkeys(TIERS, NUMBER),
+    "lost_tokens": NUMBER,
+    "hit_ended_by": TEXT,
+    "lost_to": Maybe(TEXT),
+    "ttft_ns": Maybe(NUMBER),
+    "queue_ns": Maybe(NUMBER),
 }
 
 
@@ -107,7 +106,7 @@ def _read(path: str, side: Side) -> dict[int, Mapping[str, Any]]:
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                record = fit(f"{path}:{number}", "", _parsed(path, number, line), _RECORD)
+                record = fit(_parsed(path, number, line), _RECORD, f"{path}:{number}", AGAIN)
                 found[record["request"]] = record
                 hits += sum(record["hit_tokens"].values())
                 total += record["input_tokens"]
@@ -127,9 +126,9 @@ def _read(path: str, side: Side) -> dict[int, Mapping[str, Any]]:
 
 def _parsed(path: str, number: int, line: str) -> object:
     try:
-        return json.loads(line, object_pairs_hook=once)
-    except (ValueError, RecursionError):
+        return parsed(line)
+    except ValueError:
         raise CallerError(
-            f"{path}:{number}: expected one JSON object a line, found {shown(line)}; name a file "
+            f"{path}:{number}: expected one JSON object a line, found {show(line)}; name a file "
             "of `hicache replay --requests`"
         ) from None

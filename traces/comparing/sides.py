@@ -11,52 +11,52 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.files import ANY, FLAG, NUMBER, TEXT, Maybe, Named, fit, show
 
 from ..html.document import KIND as REPORT
 from ..html.document import TIERS
-from ..html.reading import EXPECTED, SWEEP, checked, document_text, objects
-from ..html.shapes import Maybe, Named, Number, fit, shown
+from ..html.reading import AGAIN, EXPECTED, SWEEP, checked, document_text, objects
 
 SCHEMA = 1
 WHAT = "document of hicache replay, size or sweep, or a report"
 
-_SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
+_SPREAD = {"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}
 _LATENCY = dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)
-_TRACE = {"path": str, "requests": Number, "input_tokens": Maybe(Number)}
+_TRACE = {"path": TEXT, "requests": NUMBER, "input_tokens": Maybe(NUMBER)}
 _POINT = {
-    "label": Maybe(str),
-    "digest": str,
-    "complete": Maybe(bool),
+    "label": Maybe(TEXT),
+    "digest": TEXT,
+    "complete": Maybe(FLAG),
     "trace": Maybe(_TRACE),
-    "config": Named(object),
+    "config": Named(ANY),
     "whole": {
-        "input_tokens": Number,
-        "hit_rate": Number,
-        "ceiling_rate": Number,
-        "lost_tokens": Number,
-        "hit_tokens": dict.fromkeys(TIERS, Number),
+        "input_tokens": NUMBER,
+        "hit_rate": NUMBER,
+        "ceiling_rate": NUMBER,
+        "lost_tokens": NUMBER,
+        "hit_tokens": dict.fromkeys(TIERS, NUMBER),
     },
     "latency_s": Maybe(_LATENCY),
     "expected_error": Maybe(EXPECTED),
-    "output": Maybe({"tokens_per_s": Number}),
-    "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),
-    "preempted": Maybe(Number),
-    "transfers": Named({"bytes_total": Number}),
-    "evicted_pages": {"device": Number, "host": Number},
-    "variant": Maybe({"lost_by_reason": Named(Number)}),
+    "output": Maybe({"tokens_per_s": NUMBER}),
+    "slo": Maybe({"attained_rate": Maybe(NUMBER), "goodput_requests_per_s": Maybe(NUMBER)}),
+    "preempted": Maybe(NUMBER),
+    "transfers": Named({"bytes_total": NUMBER}),
+    "evicted_pages": {"device": NUMBER, "host": NUMBER},
+    "variant": Maybe({"lost_by_reason": Named(NUMBER)}),
     "storage": Maybe(
         {
-            "read": {"bytes_total": Number},
-            "written": {"bytes_total": Number},
-            "lost_tokens": Named({"tokens": Number}),
+            "read": {"bytes_total": NUMBER},
+            "written": {"bytes_total": NUMBER},
+            "lost_tokens": Named({"tokens": NUMBER}),
         }
     ),
 }
 _HOST_POINT = {
-    "host_bytes": Number,
-    **dict.fromkeys(("device_hit_rate", "host_hit_rate", "hit_rate", "ceiling_rate"), Number),
-    "ttft_s": Maybe({"mean": Number, "p50": Number, "p90": Number, "p99": Number}),
-    "digest": str,
+    "host_bytes": NUMBER,
+    **dict.fromkeys(("device_hit_rate", "host_hit_rate", "hit_rate", "ceiling_rate"), NUMBER),
+    "ttft_s": Maybe({"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}),
+    "digest": TEXT,
     "expected_error": Maybe(EXPECTED),
 }
 
@@ -106,7 +106,7 @@ def _check_head(path: str, head: Mapping[str, Any]) -> None:
     schema = head.get("schema")
     if schema != SCHEMA:
         raise CallerError(
-            f"{path}: expected schema {SCHEMA}, found {shown(schema)}; run it again with this "
+            f"{path}: expected schema {SCHEMA}, found {show(schema)}; run it again with this "
             "version"
         )
 
@@ -147,10 +147,10 @@ def _of_report(path: str, report: Mapping[str, Any]) -> list[Side]:
 
 
 def _of_replay(path: str, head: Mapping[str, Any], point: object) -> Side:
-    found = fit(path, "", point, _POINT)
+    found = fit(point, _POINT, path, AGAIN)
     label = found["label"] or path
     _check_complete(path, label, found["complete"])
-    trace = found["trace"] or fit(path, ".trace", head.get("trace"), _TRACE)
+    trace = found["trace"] or fit(head.get("trace"), _TRACE, path, AGAIN, ".trace")
     total = found["whole"]["input_tokens"] or 1
     figures, lost = _figures(found), None
     if found["variant"]:
@@ -181,11 +181,11 @@ def _of_points(path: str, head: Mapping[str, Any]) -> list[Side]:
     if points and isinstance(points[0], dict) and "whole" in points[0]:
         return [_of_replay(path, head, point) for point in points]
     _check_complete(path, "its last sizes", head.get("complete"))
-    config = fit(path, ".config", head.get("config"), Named(object))
-    trace = fit(path, ".trace", head.get("trace"), _TRACE)
+    config = fit(head.get("config"), Named(ANY), path, AGAIN, ".config")
+    trace = fit(head.get("trace"), _TRACE, path, AGAIN, ".trace")
     sides = []
     for place, one in enumerate(points):
-        found = fit(path, f".points[{place}]", one, _HOST_POINT)
+        found = fit(one, _HOST_POINT, path, AGAIN, f".points[{place}]")
         size = found["host_bytes"]
         figures: dict[str, float | None] = {
             "hit_rate": found["hit_rate"],

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once, text_of
+from hicache.files import ANY, FLAG, NUMBER, TEXT, Maybe, Named, fit, parsed, show, text_of, unlike
 
 from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS, report
 from .render import DOCUMENT_ID
-from .shapes import Maybe, Named, Number, fit, shown, wrong
 
 _MOST_BYTES = 256 << 20
 _LEAST_BUCKET = 1e-9  # seconds, or requests
@@ -25,49 +24,50 @@ _SCRIPT = re.compile(
     rf'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', re.DOTALL
 )
 SWEEP = "sweep"  # the kind of the header of a sweep's file
+AGAIN = "make the document again"
 WHAT = "report of hicache (JSON or HTML) or a sweep"
 
 
 # An object has at least these keys; a list has elements of its one shape.
-_SPREAD = {"mean": Number, "p50": Number, "p90": Number, "p99": Number}
-_SERIES = [Number]
-_ERROR = {"runs": Number, "median": Maybe(Number)}
+_SPREAD = {"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}
+_SERIES = [NUMBER]
+_ERROR = {"runs": NUMBER, "median": Maybe(NUMBER)}
 EXPECTED = {
-    "sentence": str,
-    "validated": bool,
+    "sentence": TEXT,
+    "validated": FLAG,
     **dict.fromkeys(("ttft", "tpot", "throughput"), _ERROR),
 }
 VARIANT = {
-    "label": str,
-    "digest": str,
-    "complete": bool,
-    "config": Named(object),
+    "label": TEXT,
+    "digest": TEXT,
+    "complete": FLAG,
+    "config": Named(ANY),
     "whole": {
-        "input_tokens": Number,
-        "hit_rate": Number,
-        "lost_tokens": Number,
-        "ceiling_rate": Number,
-        "hit_tokens": dict.fromkeys(TIERS, Number),
+        "input_tokens": NUMBER,
+        "hit_rate": NUMBER,
+        "lost_tokens": NUMBER,
+        "ceiling_rate": NUMBER,
+        "hit_tokens": dict.fromkeys(TIERS, NUMBER),
     },
-    "lost_by_reason": Named(Number),
+    "lost_by_reason": Named(NUMBER),
     "latency_s": Maybe(dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)),
     "expected_error": Maybe(EXPECTED),
     "ttft_quantiles_s": Maybe(_SERIES),
     "tpot_quantiles_s": Maybe(_SERIES),
-    "slo": Maybe({"attained_rate": Maybe(Number), "goodput_requests_per_s": Maybe(Number)}),
-    "output": Maybe({"tokens_per_s": Number}),
-    "load": Maybe(Named(object)),
-    "transfers": Named({"bytes_total": Number}),
-    "evicted_pages": {"device": Number, "host": Number},
-    "checks": {"level": str, "violations": Number},
+    "slo": Maybe({"attained_rate": Maybe(NUMBER), "goodput_requests_per_s": Maybe(NUMBER)}),
+    "output": Maybe({"tokens_per_s": NUMBER}),
+    "load": Maybe(Named(ANY)),
+    "transfers": Named({"bytes_total": NUMBER}),
+    "evicted_pages": {"device": NUMBER, "host": NUMBER},
+    "checks": {"level": TEXT, "violations": NUMBER},
     "timeline": {
-        "axis": str,
-        "bucket": Number,
+        "axis": TEXT,
+        "bucket": NUMBER,
         "series": Named(_SERIES),
     },
     "moved": Maybe(
         {
-            "bucket_s": Number,
+            "bucket_s": NUMBER,
             "d2h_bytes": _SERIES,
             "h2d_bytes": _SERIES,
             "storage_read_bytes": _SERIES,
@@ -78,52 +78,52 @@ VARIANT = {
 _CURVE = {
     "capacities_tokens": _SERIES,
     "capacities_bytes": Maybe(_SERIES),
-    "working_set_tokens": Maybe(Number),
+    "working_set_tokens": Maybe(NUMBER),
     "policies": Named({"hit_rates": _SERIES}),
 }
-_BUY = {"resource": str, "sentence": str}
-_EVIDENCE = {"name": str, "value": Maybe(object), "unit": Maybe(str), "label": Maybe(str)}
+_BUY = {"resource": TEXT, "sentence": TEXT}
+_EVIDENCE = {"name": TEXT, "value": Maybe(ANY), "unit": Maybe(TEXT), "label": Maybe(TEXT)}
 _VERDICT = {
-    "sentences": [str],
+    "sentences": [TEXT],
     "limits": [_BUY | {"evidence": [_EVIDENCE]}],
     "buys": [_BUY],
-    "best": Maybe(str),
-    "break_even": Maybe({"sentence": str}),
+    "best": Maybe(TEXT),
+    "break_even": Maybe({"sentence": TEXT}),
 }
 _EDGE = {
-    **dict.fromkeys(("id", "parent", "end_tokens", "tokens", "requests"), Number),
-    **dict.fromkeys(("reusable_tokens", "first_request"), Number),
-    "hit_tokens": Maybe(Number),
+    **dict.fromkeys(("id", "parent", "end_tokens", "tokens", "requests"), NUMBER),
+    **dict.fromkeys(("reusable_tokens", "first_request"), NUMBER),
+    "hit_tokens": Maybe(NUMBER),
 }
-_TRACE = {"path": str, "format": str, "requests": Number, "input_tokens": Number}
+_TRACE = {"path": TEXT, "format": TEXT, "requests": NUMBER, "input_tokens": NUMBER}
 _CANDIDATE = {
-    **dict.fromkeys(("label", "hardware", "why"), str),
-    "cost_per_hour": Number,
-    **dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), Maybe(Number)),
-    **dict.fromkeys(("goodput_requests_per_s", "goodput_per_cost"), Maybe(Number)),
-    "served": Maybe(bool),
+    **dict.fromkeys(("label", "hardware", "why"), TEXT),
+    "cost_per_hour": NUMBER,
+    **dict.fromkeys(("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "attained_rate"), Maybe(NUMBER)),
+    **dict.fromkeys(("goodput_requests_per_s", "goodput_per_cost"), Maybe(NUMBER)),
+    "served": Maybe(FLAG),
 }
 _DECISION = {
     "answer": Maybe(_CANDIDATE),
-    "prices": {"currency": str},
+    "prices": {"currency": TEXT},
     "candidates": [_CANDIDATE],
 }
 _REPORT = {
-    "hicache_version": str,
-    "command": str,
-    "complete": bool,
-    "title": str,
+    "hicache_version": TEXT,
+    "command": TEXT,
+    "complete": FLAG,
+    "title": TEXT,
     "trace": _TRACE,
-    "slo": Maybe({"ttft_s": Maybe(Number), "tpot_s": Maybe(Number)}),
+    "slo": Maybe({"ttft_s": Maybe(NUMBER), "tpot_s": Maybe(NUMBER)}),
     "verdict": Maybe(_VERDICT),
     "decision": Maybe(_DECISION),
     "curve": Maybe(_CURVE),
     "variants": [VARIANT],
     "prefixes": Maybe(
-        {"page_size": Number, "edges": [_EDGE], "left_out": Number, "left_out_tokens": Number}
+        {"page_size": NUMBER, "edges": [_EDGE], "left_out": NUMBER, "left_out_tokens": NUMBER}
     ),
-    "warnings": [str],
-    "estimates": [str],
+    "warnings": [TEXT],
+    "estimates": [TEXT],
 }
 
 
@@ -157,15 +157,15 @@ def objects(path: str, text: str, what: str) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            found = json.loads(line, object_pairs_hook=once)
-        except (ValueError, RecursionError) as error:
+            found = parsed(line)
+        except ValueError as error:
             reason = str(error).partition(": line ")[0]
             raise CallerError(
                 f"{path}:{number}: expected a {what}, found no JSON ({reason}); name another"
             ) from None
         if not isinstance(found, dict):
             raise CallerError(
-                f"{path}:{number}: expected a {what}, found {shown(found)}; name another"
+                f"{path}:{number}: expected a {what}, found {show(found)}; name another"
             )
         yield found
 
@@ -175,9 +175,9 @@ def _of_sweep(path: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     points = [one for one in documents if isinstance(one.get("variant"), dict)]
     if not points:
         raise CallerError(f"{path}: expected a sweep with points, found none; run the sweep")
-    trace = fit(path, ".trace", points[0].get("trace"), _TRACE)
+    trace = fit(points[0].get("trace"), _TRACE, path, AGAIN, ".trace")
     name = os.path.basename(trace["path"])
-    command = fit(path, ".command", documents[0].get("command"), str)
+    command = fit(documents[0].get("command"), TEXT, path, AGAIN, ".command")
     return report(f"Sweep of {name}", command, trace, [one["variant"] for one in points])
 
 
@@ -185,7 +185,7 @@ def checked(path: str, document: object) -> dict[str, Any]:
     """The document with null for what is missing. path: named in the error."""
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind != KIND:
-        what = f"a document of kind {shown(kind)}" if kind else "another document"
+        what = f"a document of kind {show(kind)}" if kind else "another document"
         raise CallerError(
             f"{path}: expected a {WHAT}, found {what}; `hicache replay --html` and `hicache size` "
             "write reports"
@@ -194,10 +194,10 @@ def checked(path: str, document: object) -> dict[str, Any]:
     schema = document.get("schema")
     if schema != SCHEMA:
         raise CallerError(
-            f"{path}: expected schema {SCHEMA} of a report, found {shown(schema)}; make "
+            f"{path}: expected schema {SCHEMA} of a report, found {show(schema)}; make "
             "the report again with this version"
         )
-    found: dict[str, Any] = fit(path, "", document, _REPORT)
+    found: dict[str, Any] = fit(document, _REPORT, path, AGAIN)
     _consistent(path, found)
     return found
 
@@ -248,28 +248,34 @@ def _consistent(path: str, document: dict[str, Any]) -> None:
         lists = [one["hit_rates"] for one in curve["policies"].values()]
         lists += [curve["capacities_bytes"]] if curve["capacities_bytes"] else []
         if not size or any(len(one) != size for one in lists):
-            wrong(path, ".curve", f"{size or 'some'} values in each list", "others")
+            raise _wrong(path, "curve", f"{size or 'some'} values in each list", "others")
         rates = [rate for one in curve["policies"].values() for rate in one["hit_rates"]]
         if not all(0 <= rate <= 1 for rate in rates):
-            wrong(path, ".curve.policies", "hit rates from 0 to 1", "others")
+            raise _wrong(path, "curve.policies", "hit rates from 0 to 1", "others")
     for place, variant in enumerate(document["variants"]):
-        at = f".variants[{place}]"
+        at = f"variants[{place}]"
         timeline, moved = variant["timeline"], variant["moved"]
         if min(timeline["bucket"], moved["bucket_s"] if moved else 1) < _LEAST_BUCKET:
-            wrong(path, at, f"buckets of at least {_LEAST_BUCKET}", "others")
+            raise _wrong(path, at, f"buckets of at least {_LEAST_BUCKET}", "others")
         if variant["ttft_quantiles_s"] is not None and variant["latency_s"] is None:
-            wrong(path, at, "latency_s beside ttft_quantiles_s", None)
+            raise _wrong(path, at, "latency_s beside ttft_quantiles_s", "none")
         for times in (variant["ttft_quantiles_s"], variant["tpot_quantiles_s"]):
             if times is not None and len(times) != QUANTILES:
-                wrong(path, at, f"{QUANTILES} quantiles", len(times))
+                raise _wrong(path, at, f"{QUANTILES} quantiles", f"{len(times)}")
     for limit in (document["verdict"] or {}).get("limits", ()):
         for fact in limit["evidence"]:
             if isinstance(fact["value"], int | float) and not isinstance(fact["value"], bool):
-                fit(path, f".verdict: {fact['name']}", fact["value"], Number)
+                fit(fact["value"], NUMBER, path, AGAIN, f".verdict: {fact['name'][:80]}")
     if prefixes:
         edges = prefixes["edges"]
         if len(edges) > MOST_PREFIXES:
-            wrong(path, ".prefixes.edges", f"at most {MOST_PREFIXES}", len(edges))
+            raise _wrong(path, "prefixes.edges", f"at most {MOST_PREFIXES}", f"{len(edges)}")
         for place, edge in enumerate(edges):
             if edge["id"] != place or edge["parent"] not in range(-1, place):
-                wrong(path, f".prefixes.edges[{place}]", "an edge behind its parent", edge["id"])
+                raise _wrong(
+                    path, f"prefixes.edges[{place}]", "an edge behind its parent", show(edge["id"])
+                )
+
+
+def _wrong(path: str, at: str, expected: str, found: str) -> CallerError:
+    return unlike(f"{path}: {at}", expected, found, AGAIN)
