@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from hicache.core.errors import CallerError
 
 _SHOWN = 60
+_MOST = 1 << 62  # of an integer whose bound nobody names
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -153,8 +154,11 @@ def _is_number(value: Any, least: float, most: float) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and least <= value <= most
 
 
-def whole(least: int = 0, most: int = 1 << 62, optional: bool = False) -> Value:
-    says = f"an integer from {least} to {most}"
+def whole(least: int = 0, most: int = _MOST, optional: bool = False) -> Value:
+    says = (
+        f"an integer from {least} to {most}" if most < _MOST else f"an integer of at least {least}"
+    )
+    says = says if least < most else str(least)
     return Value(says, lambda value: type(value) is int and least <= value <= most, optional)
 
 
@@ -173,6 +177,7 @@ def word(*options: str, optional: bool = False) -> Value:
 NUMBER = Value("a finite number", lambda value: _is_number(value, -1e18, 1e18))
 TEXT = Value("a text", lambda value: type(value) is str)
 FLAG = Value("true or false", lambda value: type(value) is bool)
+INTEGER = Value("an integer", lambda value: type(value) is int)
 ANY = Value("a value", lambda value: True)
 
 
@@ -185,9 +190,12 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
     def inside(one: Any, inner: Any, step: str) -> Any:
         return fit(one, inner, where, do, at + step)
 
+    def place(step: str) -> str:
+        within = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
+        return ": ".join(filter(None, (where, within)))
+
     def misfit(step: str, expected: str, found: str) -> CallerError:
-        place = (at + step).lstrip(".")[:200].encode("unicode_escape").decode()
-        return unlike(f"{where}: {place}" if place else where, expected, found, do)
+        return unlike(place(step), expected, found, do)
 
     if isinstance(shape, Value):
         raise misfit("", shape.says, show(value))
@@ -224,9 +232,11 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
             raise misfit(f".{name}", says, "nothing")
     if not isinstance(shape, Record):
         return found
-    return shape.kind(
-        **{name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
-    )
+    given = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
+    try:
+        return shape.kind(**given)
+    except CallerError as error:
+        raise CallerError(f"{place('')}: {error}{f'; {do}' if do else ''}") from None
 
 
 def _shape_of(field: Field[Any], shapes: Mapping[str, Any]) -> Any:

@@ -6,14 +6,12 @@ default may be left out. For the meaning of the fields see `base` and `_pool`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from math import ceil
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once, show, text_of
+from hicache.files import FLAG, Record, Value, fit, parsed, text_of, unlike, whole
 
 from ._matrix import Matrix
 from ._pool import PoolDescription
@@ -38,6 +36,31 @@ _MOST = {
     "interval": 1 << 32,
 }
 _MOST_OTHERS = 1 << 20
+_LEAST = {"experts": 0, "experts_per_token": 0, "expert_bytes": 0, "selected_tokens": 0}
+_TEXT = Value(
+    f"a text of at most {_MOST_TEXT} printable characters",
+    lambda value: isinstance(value, str) and value.isprintable() and len(value) <= _MOST_TEXT,
+)
+_PART: dict[str, Any] = {
+    **{name: whole(0, most) for name, most in _MOST.items()},
+    "str": _TEXT,
+    "int": whole(0, _MOST_OTHERS),
+    "bool": FLAG,
+    "tuple[str, ...]": [_TEXT],
+}
+_MODEL = Record(
+    ModelDescription,
+    {
+        **{
+            one.name: whole(_LEAST.get(one.name, 1), _MOST.get(one.name, _MOST_OTHERS))
+            for one in fields(ModelDescription)
+            if one.type == "int"
+        },
+        "str": _TEXT,
+        "pools": [Record(PoolDescription, {**_PART, "layers": [whole(0, _MOST["layers"])]})],
+        "matrices": [Record(Matrix, _PART)],
+    },
+)
 _REST = 50  # at most this part of the parameters is in no matrix, or of the bytes in another type
 
 
@@ -66,34 +89,16 @@ def _record(one: PoolDescription | Matrix) -> dict[str, object]:
 
 def read(path: str) -> ModelDescription:
     """The model in a file. Raises CallerError with one line: file, field, expected, found."""
-    text = text_of(path, "model's JSON file", _MOST_BYTES)
     try:
-        found = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
+        found = parsed(text_of(path, "model's JSON file", _MOST_BYTES))
+    except ValueError as error:
         raise CallerError(f"{path}: expected JSON, found: {error}") from None
+    model: ModelDescription = fit(found, _MODEL, path)
     try:
-        return _model(found)
+        _check_parameters(model)
+        _check_matrices(model)
     except CallerError as error:
         raise CallerError(f"{path}: {error}") from None
-
-
-def _model(found: object) -> ModelDescription:
-    values = _values(found, "", fields(ModelDescription))
-    least = {"experts": 0, "experts_per_token": 0, "expert_bytes": 0, "selected_tokens": 0}
-    for name, value in values.items():
-        if isinstance(value, int) and value < least.get(name, 1):
-            raise _wrong(name, f"at least {least.get(name, 1)}", value)
-    values["pools"] = tuple(
-        PoolDescription(**_values(pool, f"pools[{place}].", fields(PoolDescription)))
-        for place, pool in enumerate(values["pools"])
-    )
-    values["matrices"] = tuple(
-        Matrix(**_values(matrix, f"matrices[{place}].", fields(Matrix)))
-        for place, matrix in enumerate(values.get("matrices", ()))
-    )
-    model = ModelDescription(**values)
-    _check_parameters(model)
-    _check_matrices(model)
     return model
 
 
@@ -170,63 +175,5 @@ def _check_matrices(model: ModelDescription) -> None:
             raise _wrong("matrices", f"types whose bytes of {which} are about {count}", held)
 
 
-def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[str, Any]:
-    """The fields of one record, checked against their types. where: prefix for messages. Raises
-    CallerError."""
-    if not isinstance(found, dict):
-        raise _wrong(where.rstrip(".") or "the file", "an object", found)
-    names = [field.name for field in known]
-    for name in found:
-        if name not in names:
-            raise CallerError(f"{where}{name[:60]}: expected one of {', '.join(names)}")
-    values = {}
-    for field in known:
-        if field.name in found:
-            values[field.name] = _READERS[str(field.type)](where + field.name, found[field.name])
-        elif field.default is MISSING:
-            raise CallerError(f"{where}{field.name}: expected a value, found none")
-    return values
-
-
-def _text(where: str, value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable() or len(value) > _MOST_TEXT:
-        raise _wrong(where, f"a text of at most {_MOST_TEXT} printable characters", value)
-    return value
-
-
-def _integer(where: str, value: object) -> int:
-    most = _MOST.get(where.rpartition(".")[2].partition("[")[0], _MOST_OTHERS)
-    if type(value) is not int or not 0 <= value <= most:
-        raise _wrong(where, f"a whole number from 0 to {most}", value)
-    return value
-
-
-def _boolean(where: str, value: object) -> bool:
-    if type(value) is not bool:
-        raise _wrong(where, "true or false", value)
-    return value
-
-
-def _list(where: str, value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(where, "a list", value)
-    return value
-
-
-_READERS: Mapping[str, Callable[[str, object], object]] = {
-    "str": _text,
-    "int": _integer,
-    "tuple[int, ...]": lambda where, value: tuple(
-        _integer(f"{where}[{place}]", one) for place, one in enumerate(_list(where, value))
-    ),
-    "tuple[str, ...]": lambda where, value: tuple(
-        _text(f"{where}[{place}]", one) for place, one in enumerate(_list(where, value))
-    ),
-    "tuple[PoolDescription, ...]": _list,
-    "tuple[Matrix, ...]": _list,
-    "bool": _boolean,
-}
-
-
 def _wrong(where: str, expected: str, value: object) -> CallerError:
-    return CallerError(f"{where}: expected {expected}, found {show(value)}")
+    return unlike(where, expected, str(value))

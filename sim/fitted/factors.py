@@ -10,16 +10,15 @@ constants mean (see sim/physics and sim/engine_profiles).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from hicache.core.errors import CallerError
+from hicache.files import NUMBER, TEXT, Maybe, Only, Value, fit, number, parsed, unlike, whole
 
 from ..engine_profiles.base import EngineProfile
 from ..physics.constants import RooflineConstants, defaults, families
@@ -27,11 +26,17 @@ from ..physics.constants import RooflineConstants, defaults, families
 FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants
-_KEYS = {"constant", "where", "factor", "default", "rows", "groups"}
 _LARGEST = 1000.0
+_AGAIN = "make it again with hicache fidelity --fit"
 _PEAK = 1.0
 # Those of an engine profile that a factor may change: its times of the host.
 _TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}
+_CONSTANT = Value(
+    f"a name of a constant; of an engine, one of {ENGINE}{', '.join(sorted(_TIMES))}",
+    lambda name: (
+        type(name) is str and (not name.startswith(ENGINE) or name.removeprefix(ENGINE) in _TIMES)
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,56 +62,35 @@ def factors() -> tuple[Factor, ...]:
 def read(file: Path) -> tuple[Factor, ...]:
     """The factors in a file. Raises CallerError, in one line, for one that is not well-formed."""
     try:
-        document = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise _wrong(file, "JSON with fitted constants", error) from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _wrong(file, f"format {FORMAT}", document if document is None else "another one")
-    groups = document.get("groups")
-    entries = document.get("constants")
-    if not _are_texts(groups) or not isinstance(entries, list):
-        raise _wrong(file, "groups, which are texts, and constants", "other ones")
-    found = tuple(_factor(file, entry, groups) for entry in entries)
-    if len({(one.constant, one.where) for one in found}) < len(found):
-        raise _wrong(file, "each constant once for the same labels", "one twice")
-    return found
-
-
-def _factor(file: Path, entry: Any, groups: Any) -> Factor:
-    if not isinstance(entry, dict) or set(entry) != _KEYS:
-        raise _wrong(file, f"a constant with {', '.join(sorted(_KEYS))}", entry)
-    factor, rows, default = entry["factor"], entry["rows"], entry["default"]
-    name = entry["constant"]
-    if not isinstance(name, str):
-        raise _wrong(file, "a name of a constant", name)
-    if name.startswith(ENGINE) and name.removeprefix(ENGINE) not in _TIMES:
-        raise _wrong(file, f"one of {ENGINE}{', '.join(sorted(_TIMES))}", name)
-    if not _are_texts(entry["where"]):
-        raise _wrong(file, f"{entry['constant']}: a list of labels", entry["where"])
-    if not isinstance(factor, float) or not 1 / _LARGEST <= factor <= _LARGEST:
-        raise _wrong(file, f"{entry['constant']}: a factor of 0.001 to 1000", factor)
-    if type(rows) is not int or rows < 1:
-        raise _wrong(file, f"{entry['constant']}: at least one row", rows)
-    if default is not None and not (isinstance(default, int | float) and isfinite(default)):
-        raise _wrong(file, f"{entry['constant']}: a default", default)
-    numbers = entry["groups"]
-    if not isinstance(numbers, list) or not all(
-        type(one) is int and 0 <= one < len(groups) for one in numbers
-    ):
-        raise _wrong(file, f"{entry['constant']}: numbers of groups", numbers)
-    of = tuple(groups[number] for number in numbers)
-    return Factor(entry["constant"], tuple(entry["where"]), factor, default, rows, of)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _wrong(file: Path, expected: str, found: object) -> CallerError:
-    text = str(found)[:100]
-    return CallerError(
-        f"{file.name}: expected {expected}, found {text}; make it again with hicache fidelity --fit"
+        document = parsed(file.read_text())
+    except (OSError, ValueError) as error:
+        raise unlike(file.name, "JSON with fitted constants", str(error)[:100], _AGAIN) from None
+    found = fit(document, {"format": whole(FORMAT, FORMAT), "groups": [TEXT]}, file.name, _AGAIN)
+    groups = found["groups"]
+    entry = Only(
+        {
+            "constant": _CONSTANT,
+            "where": [TEXT],
+            "factor": number(1 / _LARGEST, _LARGEST),
+            "default": Maybe(NUMBER),
+            "rows": whole(1),
+            "groups": [whole(0, len(groups) - 1)],
+        }
     )
+    factors = tuple(
+        Factor(
+            one["constant"],
+            tuple(one["where"]),
+            one["factor"],
+            one["default"],
+            one["rows"],
+            tuple(groups[number] for number in one["groups"]),
+        )
+        for one in fit(document, {"constants": [entry]}, file.name, _AGAIN)["constants"]
+    )
+    if len({(one.constant, one.where) for one in factors}) < len(factors):
+        raise unlike(file.name, "each constant once for the same labels", "one twice", _AGAIN)
+    return factors
 
 
 def matches(pattern: str, constant: str) -> bool:

@@ -13,7 +13,20 @@ from hashlib import sha256
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once, show, text_of
+from hicache.files import (
+    ANY,
+    INTEGER,
+    TEXT,
+    Maybe,
+    Named,
+    Only,
+    Value,
+    fit,
+    parsed,
+    show,
+    text_of,
+    whole,
+)
 from hicache.memory.layouts import check
 
 from .curve import Curve
@@ -21,20 +34,30 @@ from .curve import Curve
 VERSION = 2
 MAX_BYTES = 16 << 20
 _MOST_PERMILLE = 2000
-_GEOMETRY = {
-    "page_size": int,
-    "model": str,
-    "layout": str,
-    "io_backend": str,
-    "component": str,
-    "shapes": list,
-}
-_SHAPE = {"pool": str, "layers": int, "pieces": int, "piece_bytes": int}
-_SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
-_DIRECTIONS = ("d2h", "h2d")
 _MOST_NS = 1 << 40  # 18 minutes
 _MOST = 1 << 60  # every other number
 _MOST_NAME = 100
+_NAME = Value(
+    f"a printable name of at most {_MOST_NAME} characters",
+    lambda value: type(value) is str and value.isprintable() and len(value) <= _MOST_NAME,
+)
+_CURVE = [[whole(0, _MOST)]]
+_GEOMETRY = {
+    "page_size": INTEGER,
+    "model": _NAME,
+    "component": _NAME,
+    "numa_node": Maybe(INTEGER),
+    "layout": TEXT,
+    "io_backend": TEXT,
+    "shapes": [Only({"pool": _NAME, "layers": INTEGER, "pieces": INTEGER, "piece_bytes": INTEGER})],
+}
+_SECTIONS = {
+    "hash": TEXT,
+    "name": _NAME,
+    "curves": {"d2h": _CURVE, "h2d": _CURVE},
+    "geometry": _GEOMETRY,
+    **dict.fromkeys(("machine", "made", "measured"), Named(ANY)),
+}
 _AGAIN = "measure again with hicache calibrate"
 
 
@@ -78,8 +101,8 @@ def read(path: str, fields: Sequence[str]) -> Measured:
     """
     text = text_of(path, "hardware profile", MAX_BYTES, _AGAIN)
     try:
-        document = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError):
+        document = parsed(text)
+    except ValueError:
         raise _another_kind(path, "text that is not JSON") from None
     if type(document) is not dict or "hicache_profile" not in document:
         raise _another_kind(path, "JSON without hicache_profile")
@@ -100,7 +123,7 @@ def read(path: str, fields: Sequence[str]) -> Measured:
         )
     try:
         return _checked(path, document, fields)
-    except (CallerError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (CallerError, TypeError, ValueError) as error:
         raise CallerError(
             f"{path}: expected a whole profile, found a fault in it ({error}); {_AGAIN}"
         ) from None
@@ -113,65 +136,31 @@ def _another_kind(path: str, found: str) -> CallerError:
     )
 
 
+def _figure(name: str) -> Value:
+    if name.endswith("_permille"):
+        return whole(1, _MOST_PERMILLE)
+    least = 0 if name in ("copy_latency_ns", "step_overhead_ns") else 1
+    return whole(least, _MOST_NS if name.endswith("_ns") else _MOST)
+
+
 def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Measured:
-    missing = [name for name in _SECTIONS if name not in document]
-    if missing:
-        raise ValueError(f"no {', '.join(missing)}")
-    hardware = document["hardware"]
-    for fault, others in (
-        ("lacks", [name for name in fields if name not in hardware]),
-        ("should not have", [name for name in hardware if name not in fields]),
-    ):
-        if others:
-            raise ValueError(f"hardware {fault} {show(', '.join(others))}")
-    for name, value in hardware.items():
-        if type(value) is not int or not 0 <= value <= (_MOST_NS if name[-3:] == "_ns" else _MOST):
-            raise ValueError(f"{name} is {show(value)}")
-        if name.endswith("_permille") and value > _MOST_PERMILLE:
-            raise ValueError(f"{name} is {show(value)}")
-        if not value and name not in ("copy_latency_ns", "step_overhead_ns"):
-            raise ValueError(f"{name} is 0")
-    curves = {}
-    for direction in _DIRECTIONS:
-        points = document["curves"][direction]
-        if any(type(value) is not int or value > _MOST for point in points for value in point):
-            raise ValueError(f"a curve of {direction} that is not of integers up to {_MOST}")
-        curves[direction] = Curve(tuple((count, ns) for count, ns in points))
-    for section in ("geometry", "machine", "made", "measured"):
-        if type(document[section]) is not dict:
-            raise ValueError(f"{section} is no object")
-    _check_geometry(document["geometry"])
-    name = document["name"]
-    if type(name) is not str or not name.isprintable() or len(name) > _MOST_NAME:
-        raise ValueError(f"name is {show(name)}")
+    hardware = Only({name: _figure(name) for name in fields})
+    found = fit(document, {**_SECTIONS, "hardware": hardware}, "")
+    check(found["geometry"]["layout"], found["geometry"]["io_backend"])
     return Measured(
-        path,
-        name,
-        document["hash"],
-        dict(hardware),
-        curves,
-        document["geometry"],
-        document["machine"],
-        document["made"],
-        document["measured"],
+        path=path,
+        name=found["name"],
+        hash=found["hash"],
+        hardware=found["hardware"],
+        curves={
+            direction: Curve(tuple((count, ns) for count, ns in points))
+            for direction, points in found["curves"].items()
+        },
+        geometry=found["geometry"],
+        machine=found["machine"],
+        made=found["made"],
+        figures=found["measured"],
     )
-
-
-def _check_geometry(geometry: dict[str, Any]) -> None:
-    for name, kind in _GEOMETRY.items():
-        if type(geometry.get(name)) is not kind:
-            raise ValueError(f"geometry.{name} is {show(geometry.get(name))}")
-    if type(geometry.get("numa_node")) not in (int, type(None)):
-        raise ValueError(f"geometry.numa_node is {show(geometry['numa_node'])}")
-    names = [geometry["model"], geometry["component"]]
-    for shape in geometry["shapes"]:
-        if {key: type(value) for key, value in shape.items()} != _SHAPE:
-            raise ValueError("geometry.shapes is no list of shapes")
-        names.append(shape["pool"])
-    check(geometry["layout"], geometry["io_backend"])
-    for name in names:
-        if not name.isprintable() or len(name) > _MOST_NAME:
-            raise ValueError(f"geometry has the name {show(name)}")
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -126,7 +126,7 @@ def test_profiles_are_checked() -> None:
         for where, value in _WRONG:
             path.write_text(json.dumps(measured.seal(_changed(where, value))))
             gone = value is ... and "." not in where
-            refused(lambda: hardware.read(text), f"{whole}no {where})" if gone else whole)
+            refused(lambda: hardware.read(text), f"{whole}{where}: expected " if gone else whole)
         sealed = measured.seal(_whole())
         kind = f"{text}: expected a hardware profile, found "
         version = f"{text}: expected a profile of version 2, found "

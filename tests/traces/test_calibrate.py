@@ -117,11 +117,17 @@ def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -
 
 
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "no curves": (lambda document: document.pop("curves"), "no curves"),
+    "no curves": (
+        lambda document: document.pop("curves"),
+        "curves: expected this key, found nothing",
+    ),
     "one way": (lambda document: document["curves"].pop("h2d"), "h2d"),
     "one point": (lambda document: document["curves"]["d2h"].__delitem__(slice(1, None)), "points"),
     "backwards": (lambda document: document["curves"]["d2h"].reverse(), "ascending"),
-    "half a byte": (lambda document: document["curves"]["d2h"][0].__setitem__(0, 0.5), "integers"),
+    "half a byte": (
+        lambda document: document["curves"]["d2h"][0].__setitem__(0, 0.5),
+        "an integer",
+    ),
     "a rate of 0": (lambda document: document["hardware"].update(flops_per_s=0), "flops_per_s"),
     "a rate in text": (lambda document: document["hardware"].update(flops_per_s="1"), "flops"),
     "a field more": (lambda document: document["hardware"].update(vram=1), "vram"),
@@ -150,7 +156,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "a name without end": (
         lambda document: document["geometry"].update(model="m" * 101),
-        "geometry has the name",
+        "geometry.model: expected a printable name",
     ),
     "a node in text": (
         lambda document: document["geometry"].update(numa_node="0"),

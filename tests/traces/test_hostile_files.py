@@ -120,18 +120,22 @@ def test_strange_json_is_one_line(text: str, capsys: Capsys) -> None:
 
 @pytest.mark.parametrize("value", [1 << 62, 1 << 61, -1, 1e300, "1", None])
 def test_numbers_of_profiles_are_bounded(value: object, capsys: Capsys) -> None:
-    fields = measured._GEOMETRY
+    geometry = {"page_size": 1, "model": "m", "component": "c", "layout": "page_first"}
     curve = [[1, 1], [2, 2]]
     for name in ("flops_per_s", "hbm_bytes", "link_permille", "copy_latency_ns"):
         document = {
-            **{section: {} for section in measured._SECTIONS if section != "hash"},
             "name": "x",
             "hardware": {name: value},
+            "machine": {},
+            "made": {},
+            "measured": {},
             "curves": {"h2d": curve, "d2h": curve},
-            "geometry": {field: kind() for field, kind in fields.items()},
+            "geometry": {**geometry, "io_backend": "kernel", "shapes": []},
         }
         Path("profile.json").write_text(json.dumps(measured.seal(document)))
-        with pytest.raises(measured.CallerError, match=f"{name} is ") as error:
+        with pytest.raises(
+            measured.CallerError, match=f"hardware.{name}: expected an int"
+        ) as error:
             measured.read("profile.json", [name])
         assert "\n" not in str(error.value)
 

@@ -15,10 +15,9 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import text_of
+from hicache.files import TEXT, Named, Record, fit, number, parsed, text_of, whole, word
 from sim.engine.sequence import RequestResult
 
 SCHEMA = 2
@@ -30,6 +29,7 @@ ALL = "all"  # engines, in a group of theirs
 _FILE = "judged.json"
 _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
+_AGAIN = "write it again with hicache fidelity"
 _FP4 = ("nvfp4", "mxfp4")
 
 
@@ -59,6 +59,13 @@ class Error:
     median: float
     nine_tenths: float
 
+    def __post_init__(self) -> None:
+        if self.nine_tenths < self.median and self.runs > 1:
+            raise CallerError(
+                f"expected nine_tenths of at least the median {self.median}, found "
+                f"{self.nine_tenths}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -72,6 +79,31 @@ class Group:
     engine: str
     models: tuple[str, ...]
     errors: Mapping[str, Error]
+
+    def __post_init__(self) -> None:
+        if not self.errors or set(self.errors) - set(METRICS):
+            raise CallerError(
+                f"errors: expected some of {', '.join(METRICS)}, found "
+                f"{', '.join(self.errors)[:60] or 'none'}"
+            )
+
+
+_TABLE = {
+    "kind": word(_KIND),
+    "schema": whole(SCHEMA, SCHEMA),
+    "groups": [
+        Record(
+            Group,
+            {
+                "str": TEXT,
+                "ranks": whole(1),
+                "load": word(*LOADS),
+                "models": [TEXT],
+                "errors": Named(Record(Error, {"int": whole(1), "float": number(0, 1e18)})),
+            },
+        )
+    ],
+}
 
 
 def precision(weight_dtype: str) -> str:
@@ -139,64 +171,7 @@ def read(path: str) -> tuple[Group, ...]:
 def parse(text: str, name: str) -> tuple[Group, ...]:
     """Raises CallerError, which names the file and the group, for a table that is not right."""
     try:
-        found = json.loads(text)
+        found = parsed(text)
     except ValueError as error:
-        raise _wrong(name, "JSON", str(error)) from None
-    if not isinstance(found, dict) or found.get("kind") != _KIND:
-        raise _wrong(name, f'"kind": "{_KIND}"', str(found)[:60])
-    if found.get("schema") != SCHEMA:
-        raise _wrong(name, f"schema {SCHEMA}", repr(found.get("schema")))
-    groups = found.get("groups")
-    if not isinstance(groups, list):
-        raise _wrong(name, "a list of groups", type(groups).__name__)
-    return tuple(_group(one, f"{name}, group {place}") for place, one in enumerate(groups))
-
-
-def _group(found: Any, where: str) -> Group:
-    if not isinstance(found, dict):
-        raise _wrong(where, "an object", type(found).__name__)
-    for field in ("times", "hardware", "precision", "load", "engine"):
-        if not isinstance(found.get(field), str):
-            raise _wrong(where, f"a text as {field}", repr(found.get(field)))
-    ranks, models, errors = (found.get(field) for field in ("ranks", "models", "errors"))
-    if type(ranks) is not int or ranks < 1:
-        raise _wrong(where, "ranks of at least 1", repr(ranks))
-    if found["load"] not in LOADS:
-        raise _wrong(where, f"a load of {', '.join(LOADS)}", repr(found["load"]))
-    if not isinstance(models, list) or not all(isinstance(one, str) for one in models):
-        raise _wrong(where, "a list of models", repr(models)[:60])
-    if not isinstance(errors, dict) or not errors or set(errors) - set(METRICS):
-        raise _wrong(where, f"errors of {', '.join(METRICS)}", repr(errors)[:60])
-    return Group(
-        times=found["times"],
-        hardware=found["hardware"],
-        ranks=ranks,
-        precision=found["precision"],
-        load=found["load"],
-        engine=found["engine"],
-        models=tuple(models),
-        errors={
-            name: _read_error(errors[name], f"{where}, {name}")
-            for name in METRICS
-            if name in errors
-        },
-    )
-
-
-def _read_error(found: Any, where: str) -> Error:
-    known = isinstance(found, dict) and set(found) == {"runs", "median", "nine_tenths"}
-    if not known or type(found["runs"]) is not int or found["runs"] < 1:
-        raise _wrong(where, "runs, median and nine_tenths", repr(found)[:80])
-    median, nine_tenths = found["median"], found["nine_tenths"]
-    for value in (median, nine_tenths):
-        if type(value) not in (int, float) or not 0 <= value < math.inf:
-            raise _wrong(where, "errors of at least 0", repr(value))
-    if nine_tenths < median and found["runs"] > 1:
-        raise _wrong(where, f"nine_tenths of at least the median {median}", repr(nine_tenths))
-    return Error(found["runs"], float(median), float(nine_tenths))
-
-
-def _wrong(where: str, expected: str, found: str) -> CallerError:
-    return CallerError(
-        f"{where}: expected {expected}, found {found}; write it again with hicache fidelity"
-    )
+        raise CallerError(f"{name}: expected JSON, found {error}; {_AGAIN}") from None
+    return tuple(fit(found, _TABLE, name, _AGAIN)["groups"])
