@@ -30,25 +30,15 @@ _INTRODUCTION = """\
 # Models
 
 The models that `--model` takes: what a token costs and which pools there are. `hicache models NAME`
-prints the same with the source of the figures, and `--json` also the matrices of the layers. The
+prints the pools and the source of the figures, and `--json` also the matrices of the layers. The
 sources were read in public copies (serving engines, converters, articles), not on the vendor's own
 page; figures that no copy confirmed are marked there. This page is the output of
 `hicache models --markdown`; a test compares both.
 
-A page has {page_size} tokens. Sizes are bytes on one rank at TP {tp} and PP {pp}, on the stage that
-has the most layers of the pool; bytes a token are those of all stages. Weights are all of them, in
+Bytes a token are those of all pools on one rank at TP {tp}. Weights are all of them, in
 the type named: bf16, fp8 (a scale per tensor), fp8-block (a scale for 128 x 128), int4, mxfp4 or
 nvfp4; routers, norms and embeddings are bf16. How fast each type multiplies says
 [times](times.md#the-roofline).
-
-"""
-_POOLS = """
-## Pools
-
-*Row* is the size of one layer and one part; *token* and *page* are the sizes of all of them. States
-and rings have a fixed number of rows in a page, so they grow with pages and not with tokens. A pool
-that *follows* another pool or a component uses its page numbers. *Needed* says which pages a
-storage hit needs.
 
 """
 
@@ -63,7 +53,6 @@ class Row:
     token_bytes: str
     page_bytes: int
     share: str
-    needed: str
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json("-", {"models": [_document(model, *shape) for model in chosen]})
     elif options.markdown:
-        write_whole("-", markdown(chosen, *shape))
+        write_whole("-", markdown(chosen, options.tp))
     else:
         _print(chosen, *shape)
     return 0
@@ -117,28 +106,17 @@ def _row(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> Row:
         _token_bytes(most, tp),
         most.page_bytes(page_size, tp),
         _share(most, tp),
-        _needed(most, page_size),
     )
 
 
-def markdown(chosen: Iterable[ModelDescription], page_size: int, tp: int, pp: int) -> Iterator[str]:
+def markdown(chosen: Iterable[ModelDescription], tp: int) -> Iterator[str]:
     """Yields the text of docs/models.md."""
     described = list(chosen)
-    yield _INTRODUCTION.format(page_size=page_size, tp=tp, pp=pp)
+    yield _INTRODUCTION.format(tp=tp)
     yield _line(("model", "family", "layers", "bytes a token", "weights, GB", "page of a replay"))
     yield _line(("---", "---", "---:", "---:", "---:", "---:"))
     for model in described:
         yield _line(_totals(model, tp))
-    yield _POOLS
-    headings = ("model", *_HEADINGS[:-1], "needed")
-    yield _line(headings)
-    yield _line("---:" if name in _NUMBERS else "---" for name in headings)
-    for model in described:
-        for row in rows(model, page_size, tp, pp):
-            yield _line((model.name, *_cells(row)[:-1], row.needed))
-
-
-_NUMBERS = ("layers", "row", "token", "page")
 
 
 def _totals(model: ModelDescription, tp: int) -> tuple[str, ...]:
@@ -213,12 +191,6 @@ def _share(pool: PoolDescription, tp: int) -> str:
     if min(tp, pool.heads) == 1:
         return "whole"
     return f"1/{min(tp, pool.heads)}"
-
-
-def _needed(pool: PoolDescription, page_size: int) -> str:
-    """The pages that a storage hit needs."""
-    pages = pool.trailing_pages(page_size)
-    return f"last {pages}" if pages else "all"
 
 
 def _document(model: ModelDescription, page_size: int, tp: int, pp: int) -> dict[str, object]:
