@@ -63,17 +63,19 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.replaying": (
         *("hicache", "sim", "invariants"),
         *("traces.curves", "traces.formats", "traces.generators"),
-        *("traces.outside", "traces.terminal"),
+        *("traces.outside", "traces.results", "traces.terminal"),
     ),
+    "traces.results": ("hicache.core.errors", "hicache.storage"),
     "traces.expected": ("hicache", "sim"),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts", "traces.expected"),
-        *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
+        *("traces.formats", "traces.outside", "traces.replaying", "traces.results"),
+        "traces.terminal",
     ),
     "traces.sweeping": (
         *("hicache", "sim", "invariants.watch", "traces.deciding", "traces.executors"),
         *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
-        *("traces.replaying", "traces.reporting", "traces.terminal"),
+        *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
     "traces.sizing": (
         *("traces.curves", "traces.deciding", "traces.expected", "traces.plots"),
@@ -82,9 +84,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.html": (
         *("hicache", "traces.expected", "traces.formats", "traces.replaying"),
-        *("traces.reporting", "traces.terminal"),
+        *("traces.reporting", "traces.results", "traces.terminal"),
     ),
-    "traces.comparing": ("hicache", "traces.html", "traces.terminal"),
+    "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
     "traces.plots": ("traces.html", "traces.terminal"),
     "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
     "traces.devices": ("hicache", "sim"),

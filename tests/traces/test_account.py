@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from traces.replaying.account import Account, ceiling_of
+from traces.results.record import Tiers
 
 from .rig import HEADER, mooncake, native, read
 
@@ -18,11 +19,11 @@ def test_three_hit_rates_and_two_halves() -> None:
     account.admit(2, 0, 500)
     account.admit(2, 1000, 0)  # it came back after a preemption: not counted again
     whole, steady = account.whole(), account.steady()
-    assert (whole.device, whole.host, whole.computed_tokens) == (512, 500, 688)
+    assert (whole.hit_tokens, whole.computed_tokens) == (Tiers(512, 500, 0), 688)
     assert whole.hit_rate == pytest.approx(1012 / 1700)
-    assert whole.block_rate == pytest.approx(2 / 5)
-    assert whole.mean_rate == pytest.approx((0 + 512 / 600 + 500 / 1000) / 3)
-    assert (whole.ceiling, whole.first_seen, whole.lost) == (1024, 676, 12)
+    assert whole.hit_rate_pages == pytest.approx(2 / 5)
+    assert whole.hit_rate_mean == pytest.approx((0 + 512 / 600 + 500 / 1000) / 3)
+    assert (whole.ceiling_tokens, whole.first_seen_tokens, whole.lost_tokens) == (1024, 676, 12)
     # of three requests the middle one belongs to the second half
     assert (steady.requests, steady.input_tokens) == (2, 1600)
     assert account.hit_tokens([1, 2]) == (1012, 1600)
@@ -31,7 +32,7 @@ def test_three_hit_rates_and_two_halves() -> None:
 def test_no_served_request_gives_zero_rates() -> None:
     paged = read(mooncake([1])).paged(64)
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=False))
-    assert account.whole().hit_rate == account.whole().block_rate == 0.0
+    assert account.whole().hit_rate == account.whole().hit_rate_pages == 0.0
 
 
 def test_an_engine_computes_the_last_token() -> None:

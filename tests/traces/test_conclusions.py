@@ -20,6 +20,7 @@ from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 from traces.reporting.conclusions import conclusions
 from traces.reporting.overload import Load, load_of, slower
+from traces.reporting.results import result_of
 from traces.reporting.timestamps import warnings
 
 from .rig import Capsys, Patch, mooncake, write
@@ -168,7 +169,8 @@ def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -
     trace = opened(options)[1]
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, 0.0)
-    return " ".join(conclusions(options, trace, settings, replace(run, refused=refused), load))
+    found = replace(result_of(trace, settings, run), refused=refused)
+    return " ".join(conclusions(options, trace, settings, run, found, load))
 
 
 def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:

@@ -94,11 +94,11 @@ def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, mo
     curve = lru_curve(paged)
     device, host = curve.largest + spare, curve.largest + spare + more
     alone, _, _ = replay_hits(paged, device)
-    assert curve.hit_tokens(device) == alone.whole().hit_tokens
+    assert curve.hit_tokens(device) == alone.whole().hit_tokens.all
     both, _, _ = replay_hits(paged, device, host=host)
     found = inclusive(curve, device, np.array([host]))
-    assert found.device_tokens[0] == both.whole().device
-    assert found.host_tokens[0] == both.whole().host
+    assert found.device_tokens[0] == both.whole().hit_tokens.device
+    assert found.host_tokens[0] == both.whole().hit_tokens.host
 
 
 def generated(name: str, *options: str) -> Trace:
@@ -120,7 +120,7 @@ def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str)
     curve = lru_curve(paged)
     for capacity in range(curve.largest + 1, curve.unique + 2, max(1, curve.unique // 12)):
         account, _, _ = replay_hits(paged, capacity)
-        found = account.whole().hit_tokens
+        found = account.whole().hit_tokens.all
         assert curve.hit_tokens(capacity - 1) <= found <= curve.hit_tokens(capacity)
 
 
@@ -141,8 +141,8 @@ def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int)
     found = exclusive(curve, device, np.array([host]))
     both = int(found.device_tokens[0] + found.host_tokens[0])
     assert both == curve.hit_tokens(device + host)
-    assert curve.hit_tokens(device + host - 1) <= account.whole().hit_tokens <= both
-    assert account.whole().host > 0
+    assert curve.hit_tokens(device + host - 1) <= account.whole().hit_tokens.all <= both
+    assert account.whole().hit_tokens.host > 0
 
 
 def test_the_plain_policies_are_those_that_are_replayed() -> None:

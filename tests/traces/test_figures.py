@@ -36,16 +36,16 @@ def test_conversation_lru(paged: Paged, capacity: int) -> None:
     account, _, _ = replay_hits(paged, capacity)
     steady = account.steady()
     assert steady.input_tokens == STEADY_INPUT
-    assert steady.device == LRU[capacity]
+    assert steady.hit_tokens.device == LRU[capacity]
 
 
 @pytest.mark.one_in(16)
 def test_conversation_two_tiers(paged: Paged) -> None:
     account, _, _ = replay_hits(paged, 2_818, host=22_550)
     steady = account.steady()
-    assert (steady.device, steady.host) == (4_362_064, 17_139_428)
-    assert steady.lost == 5_536_576
-    assert steady.computed_tokens == 40_877_539 + steady.lost
+    assert (steady.hit_tokens.device, steady.hit_tokens.host) == (4_362_064, 17_139_428)
+    assert steady.lost_tokens == 5_536_576
+    assert steady.computed_tokens == 40_877_539 + steady.lost_tokens
 
 
 def test_conversation_curve(paged: Paged) -> None:
@@ -76,7 +76,7 @@ def test_multiturn_rates_per_round(device: int, host: int) -> None:
         rates.append(round(hit / total, 6))
     assert rates == RATES
     assert round(account.whole().hit_rate, 6) == 0.897569
-    assert bool(account.whole().host) == bool(host)
+    assert bool(account.whole().hit_tokens.host) == bool(host)
 
 
 def test_generators_are_functions_of_their_options() -> None:

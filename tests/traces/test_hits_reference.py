@@ -34,7 +34,7 @@ def test_two_tiers_hit_like_one_of_the_larger_size(
     account, _, _ = replay_hits(paged, small, host=small + more)
     device, both = simulate_lru(paged, small), simulate_lru(paged, small + more)
     whole = account.whole()
-    assert (whole.device, whole.device + whole.host) == (sum(device), sum(both))
+    assert (whole.hit_tokens.device, whole.hit_tokens.all) == (sum(device), sum(both))
 
 
 @settings(max_examples=40, deadline=None)
@@ -46,9 +46,9 @@ def test_unbounded_reaches_the_ceiling_at_every_page_size(
     pages = sum(len(paged.chain(job)) for job in paged.jobs)
     account, _, _ = replay_hits(paged, pages)
     whole = account.whole()
-    assert whole.hit_tokens == int(ceiling_of(paged, whole_prompts=True).sum())
-    assert whole.lost == 0
-    assert whole.hit_tokens + whole.computed_tokens == whole.input_tokens
+    assert whole.hit_tokens.all == int(ceiling_of(paged, whole_prompts=True).sum())
+    assert whole.lost_tokens == 0
+    assert whole.hit_tokens.all + whole.computed_tokens == whole.input_tokens
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,5 +61,5 @@ def test_other_write_policies_serve_every_request(
     capacity = max(len(paged.chain(job)) for job in paged.jobs)
     account, core, _ = replay_hits(paged, capacity, host=capacity + 2, policy=policy)
     assert account.whole().requests == len(paged.jobs)
-    assert account.whole().device == sum(simulate_lru(paged, capacity))
+    assert account.whole().hit_tokens.device == sum(simulate_lru(paged, capacity))
     assert not core.view.flights

@@ -17,8 +17,8 @@ from traces.cli import main, parse
 from traces.commands.size import Options
 from traces.formats.base import Trace
 from traces.replaying.builtin import opened
-from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
+from traces.results.record import Spread
 from traces.sizing import host_only
 from traces.sweeping import pool, words
 from traces.sweeping.enough import recommended

@@ -14,9 +14,8 @@ from sim.engine.sequence import RequestResult
 from traces.cli import main
 from traces.replaying import timed as replay_timed
 from traces.replaying.account import Account
-from traces.replaying.observing.observers import Observers
+from traces.replaying.observing.team import Observers, Tally
 from traces.replaying.run import Latency
-from traces.replaying.tally import Tally
 
 from .rig import Capsys, Patch
 

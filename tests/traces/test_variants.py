@@ -18,6 +18,8 @@ from traces.replaying import modes
 from traces.replaying.builtin import opened
 from traces.replaying.run import Run
 from traces.replaying.settings import Settings, resolve
+from traces.reporting.results import result_of
+from traces.results.record import document
 
 from .rig import mooncake, read
 
@@ -36,7 +38,8 @@ def variant(*arguments: str) -> tuple[Variant, Settings, Run, Paged]:
     replay, trace = opened(options)  # type: ignore[arg-type]
     settings, paged = resolve(replay, trace)
     run = modes.run(trace, paged, settings, None, 0.0, follow=True)
-    return collect(trace, paged, settings, run), settings, run, paged
+    found = collect(trace, settings, run, result_of(trace, settings, run))
+    return found, settings, run, paged
 
 
 @pytest.mark.parametrize(
@@ -55,31 +58,32 @@ def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None
     series, whole = found.timeline.series, found.whole
     assert all(len(one) <= MOST_BUCKETS for one in series.values())
     for tier in ("device", "host", "storage"):
-        assert sum(series[tier]) == whole["hit_tokens"][tier]
+        assert sum(series[tier]) == getattr(whole.hit_tokens, tier)
     lost = {name.removeprefix(LOST): sum(one) for name, one in series.items() if LOST in name}
     assert lost == found.lost_by_reason
-    assert sum(lost.values()) == whole["lost_tokens"] > 0
-    assert sum(series[FIRST_SEEN]) + sum(lost.values()) == whole["computed_tokens"]
-    json.dumps(found.document())
+    assert sum(lost.values()) == whole.lost_tokens > 0
+    assert sum(series[FIRST_SEEN]) + sum(lost.values()) == whole.computed_tokens
+    json.dumps(document(found))
     if found.moved is None:
         assert settings.mode == "hits"
         return
     for way in ("d2h", "h2d"):
         moved = sum(getattr(found.moved, f"{way}_bytes"))
-        assert moved == run.transfers[way].bytes * settings.tp > 0
+        assert moved == run.transfers[way].bytes * settings.tp == run.transfers[way].bytes_total > 0
     if run.storage is not None:
-        assert sum(found.moved.storage_read_bytes) == run.storage.read.bytes
-        assert sum(found.moved.storage_written_bytes) == run.storage.written.bytes > 0
+        assert sum(found.moved.storage_read_bytes) == run.storage.read.bytes_total
+        assert sum(found.moved.storage_written_bytes) == run.storage.written.bytes_total > 0
 
 
 def test_quantiles_are_times_of_requests(tree: str) -> None:
     found, _, run, _ = variant(tree, *SMALL)
     assert run.latency is not None
     assert found.ttft_quantiles_s is not None
+    assert found.latency_s is not None
     assert len(found.ttft_quantiles_s) == 101
     times = np.sort(run.latency.ttft_ns) / 1e9
     assert found.ttft_quantiles_s[0] == pytest.approx(times[0], rel=1e-5)
-    assert found.ttft_quantiles_s[50] == pytest.approx(found.latency_s["ttft"]["p50"], rel=1e-5)  # type: ignore[index]
+    assert found.ttft_quantiles_s[50] == pytest.approx(found.latency_s.ttft.p50, rel=1e-5)
     assert found.ttft_quantiles_s[100] == pytest.approx(times[-1], rel=1e-5)
 
 
@@ -87,9 +91,10 @@ def test_without_history_losses_have_one_name(tree: str) -> None:
     _, options = parse(["replay", tree, *SMALL])
     replay, trace = opened(options)  # type: ignore[arg-type]
     settings, paged = resolve(replay, trace)
-    found = collect(trace, paged, settings, modes.run(trace, paged, settings, None, 0.0))
+    run = modes.run(trace, paged, settings, None, 0.0)
+    found = collect(trace, settings, run, result_of(trace, settings, run))
     assert found.moved is None
-    assert found.lost_by_reason == {"evicted_or_not_ready": found.whole["lost_tokens"]}
+    assert found.lost_by_reason == {"evicted_or_not_ready": found.whole.lost_tokens}
 
 
 def test_edges_join_pages_of_the_same_requests() -> None:

@@ -31,6 +31,8 @@ from ..replaying.streaming.run import run as streamed
 from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
 from ..reporting.records import line_of_streamed
 from ..reporting.report import print_story
+from ..reporting.results import result_of
+from ..results.record import Compared, document
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 from ._replay_report import html_file, limits
@@ -75,11 +77,12 @@ def run(options: ReplayOptions, command: str) -> int:
         if other.interrupted:
             result = replace(result, interrupted=True)
         else:
-            both = other.account.whole(), other.account.steady()
-            result = replace(result, compared=(order, *both))
+            compared = Compared(order, other.account.whole(), other.account.steady())
+            result = replace(result, compared=compared)
     variant, made = None, None
     if shown:
-        variant = collect(trace, paged, settings, result).document()
+        found = result_of(trace, settings, result)
+        variant = document(collect(trace, settings, result, found))
         made = html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
     if options.plot and variant is not None:

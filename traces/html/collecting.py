@@ -7,21 +7,20 @@ their times, where the replay was run with `follow`. Does not draw; see render.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages
 
-from ..formats.base import Paged, Trace
+from ..formats.base import Trace
 from ..replaying.account import Row
 from ..replaying.following.caps import lost_to
 from ..replaying.following.copies import WAYS, Copies
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
-from ..reporting.overload import load_of
-from ..reporting.results import document, load_document
+from ..results.record import Figures, Result
 from .document import (
     FIRST_SEEN,
     LOST,
@@ -39,32 +38,17 @@ NOT_FOLLOWED = "evicted_or_not_ready"  # where nobody followed what became of pa
 _STEPS = (1, 2, 5)
 
 
-def collect(trace: Trace, paged: Paged, settings: Settings, run: Run, label: str = "") -> Variant:
-    """The variant of a finished replay. label: its name in the report; empty for its sizes."""
-    found: dict[str, Any] = document(trace, settings, run)
+def collect(trace: Trace, settings: Settings, run: Run, found: Result, label: str = "") -> Variant:
+    """The variant of a finished replay. found: its figures. label: its name in the report;
+    empty for its sizes."""
     latency, lost = run.latency, _lost(run)
-    load = (
-        None
-        if latency is None
-        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
-    )
     return Variant(
+        **{one.name: getattr(found, one.name) for one in fields(Figures)},
         label=label or _label(settings),
-        digest=run.digest,
         complete=not run.interrupted,
-        config=found["config"],
-        whole=found["whole"],
         lost_by_reason=_by_reason(lost),
-        latency_s=found.get("latency_s"),
-        expected_error=found.get("expected_error"),
         ttft_quantiles_s=None if latency is None else _quantiles(latency.ttft_ns),
         tpot_quantiles_s=None if latency is None else _quantiles(latency.tpot_ns),
-        slo=found.get("slo"),
-        output=found.get("output"),
-        load=None if load is None else load_document(load),
-        transfers=found["transfers"],
-        evicted_pages=found["evicted_pages"],
-        checks=found["checks"],
         timeline=_timeline(len(trace.jobs), run, lost),
         moved=None if latency is None or run.copies is None else _moved(run.copies),
     )

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 from hicache.version import VERSION
 
+from ..results.record import Figures, Needed
+
 Document: TypeAlias = Mapping[str, Any]
 
 KIND = "report"
@@ -49,36 +51,18 @@ class Moved:
     storage_written_bytes: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One replay, bounded in size.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant(Figures):
+    """One replay, bounded in size. lost_by_reason: tokens. quantiles: 101 values in seconds, the
+    first is the least."""
 
-    config, whole, latency_s, expected_error, slo, transfers, digest: as in the document of
-    `hicache replay`; None for what the replay does not have. lost_by_reason: tokens. quantiles: 101
-    values in seconds, the first is the least.
-    """
-
-    label: str
-    digest: str
-    complete: bool
-    config: Mapping[str, Any]
-    whole: Mapping[str, Any]
-    lost_by_reason: Mapping[str, int]
-    latency_s: Mapping[str, Any] | None
-    expected_error: Mapping[str, Any] | None
+    label: Needed[str]
+    complete: Needed[bool]
+    lost_by_reason: Needed[Mapping[str, int]]
     ttft_quantiles_s: Sequence[float] | None
     tpot_quantiles_s: Sequence[float] | None
-    slo: Mapping[str, Any] | None
-    output: Mapping[str, Any] | None
-    load: Mapping[str, Any] | None
-    transfers: Mapping[str, Any]
-    evicted_pages: Mapping[str, int]
-    checks: Mapping[str, Any]
-    timeline: Timeline
+    timeline: Needed[Timeline]
     moved: Moved | None
-
-    def document(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from sim.workload import Job
 
 from ..formats._jobs import Jobs
 from ..formats.base import Paged
+from ..results.record import NO_SHARE, Share, Tiers, share
 
 Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
 
@@ -29,47 +29,8 @@ _NOT_ADMITTED = -1
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Sums over some requests, in tokens. device + host + storage + computed = input.
-
-    ceiling: prompt tokens that an unbounded cache, filled in file order, would have hit.
-    lost: tokens of the ceiling that were not hit: evicted, refused, or still being computed.
-    """
-
-    requests: int
-    input_tokens: int
-    device: int
-    host: int
-    storage: int
-    ceiling: int
-    lost: int
-    block_rate: float
-    mean_rate: float
-
-    @property
-    def hit_tokens(self) -> int:
-        return self.device + self.host + self.storage
-
-    @property
-    def computed_tokens(self) -> int:
-        return self.input_tokens - self.hit_tokens
-
-    @property
-    def first_seen(self) -> int:
-        """Prompt tokens that no earlier request of the trace could have left in a cache."""
-        return self.input_tokens - self.ceiling
-
-    @property
-    def hit_rate(self) -> float:
-        return self.rate(self.hit_tokens)
-
-    def rate(self, tokens: int) -> float:
-        return tokens / self.input_tokens if self.input_tokens else 0.0
-
-
 class Row(NamedTuple):
-    """What one request hit, in tokens; see Share."""
+    """What one request hit, in tokens; see results/record.Share."""
 
     request: int
     input_tokens: int
@@ -153,23 +114,20 @@ class Account:
     def _share(self, steady: bool) -> Share:
         served = self.all_served()
         if not len(served):
-            return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+            return NO_SHARE
         if steady:
             served = served[len(served) // 2 :]
         total, ceiling = self._input[served], self._ceiling[served]
         tiers = [tier[served] for tier in self._tiers()]
-        device, host, storage = (_sum(tier) for tier in tiers)
         hit = tiers[0] + tiers[1] + tiers[2]
-        return Share(
-            requests=len(served),
-            input_tokens=_sum(total),
-            device=device,
-            host=host,
-            storage=storage,
-            ceiling=_sum(ceiling),
-            lost=_sum(np.maximum(ceiling - hit, 0)),
-            block_rate=self._pages(hit) / self._pages(total),
-            mean_rate=float((hit / total).mean()),
+        return share(
+            len(served),
+            _sum(total),
+            Tiers(*map(_sum, tiers)),
+            _sum(ceiling),
+            _sum(np.maximum(ceiling - hit, 0)),
+            self._pages(hit) / self._pages(total),
+            float((hit / total).mean()),
         )
 
     def _pages(self, tokens: Tokens) -> int:

@@ -18,7 +18,7 @@ from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from .account import Account, ceiling_of
 from .fitting import without
-from .observing.hopeless import Hopeless
+from .observing.ending import Hopeless
 from .observing.team import Team
 from .playing import Play, play
 from .run import Run

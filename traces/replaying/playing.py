@@ -28,16 +28,17 @@ from sim.storage.page_bytes import PageBytes
 from sim.world import World
 
 from ..formats.base import Paged
+from ..results.record import Transfer
 from . import timed as replay_timed
 from .account import Account
 from .fleet.outcome import with_fleet
 from .following.history import TOO_LARGE, Miss
 from .hits import HitsReplay, HitsStorage
+from .observing.ending import Served
 from .observing.team import Team
-from .observing.until import Served
-from .run import Latency, Run, Transfer
+from .run import NS_PER_S, Latency, Run
 from .settings import Settings
-from .storage_use import asked_of, use_of_all
+from .storage_use import asked_of, use_of, with_lost
 
 HELD_IN_HITS = 8  # without a clock: requests for each replica that a router takes for running
 Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
@@ -72,7 +73,8 @@ class Play:
 def play(played: Play, shown: Shown) -> Run:
     """Plays it to the end, or to Ctrl-C: the result then covers the part that ran."""
     with played.team.stories():
-        return (_timed if played.settings.mode == "timed" else _hits)(played, shown)
+        found = (_timed if played.settings.mode == "timed" else _hits)(played, shown)
+    return with_lost(found)
 
 
 def _timed(played: Play, shown: Shown) -> Run:
@@ -104,8 +106,8 @@ def _timed(played: Play, shown: Shown) -> Run:
     run = replace(
         _run(played, views, interrupted, result.digest),
         transfers={
-            "d2h": _moved([one.d2h for one in parts]),
-            "h2d": _moved([one.h2d for one in parts]),
+            "d2h": _moved(settings, [one.d2h for one in parts]),
+            "h2d": _moved(settings, [one.h2d for one in parts]),
         },
         checks=team.checks(
             settings,
@@ -114,7 +116,7 @@ def _timed(played: Play, shown: Shown) -> Run:
         ),
         latency=latency,
         preempted=preempted,
-        storage=use_of_all(settings, team.counting.prefetches, stores, parts),
+        storage=use_of(settings, team.counting.prefetches, stores, parts),
         copies=team.copies,
     )
     if isinstance(result, TimedResult):
@@ -124,8 +126,15 @@ def _timed(played: Play, shown: Shown) -> Run:
     return with_fleet(run, whole, paged, played.fleet, team, choices, digests, result)
 
 
-def _moved(links: Sequence[LinkUse]) -> Transfer:
-    return Transfer(sum(one.bytes for one in links), sum(one.busy_ns for one in links))
+def _moved(settings: Settings, links: Sequence[LinkUse]) -> Transfer:
+    moved, busy_ns = sum(one.bytes for one in links), sum(one.busy_ns for one in links)
+    return _transfer(settings, moved, busy_ns / NS_PER_S)
+
+
+def _transfer(settings: Settings, moved: int, busy_s: float | None = None) -> Transfer:
+    """moved: bytes of one rank of each group that attends."""
+    each, total = moved // settings.parallelism.attention_dp, moved * settings.page_ranks
+    return Transfer(moved, each, total, busy_s)
 
 
 def _world(played: Play, report: Callable[[int], None]) -> World | Fleet:
@@ -194,7 +203,7 @@ def _hits(played: Play, shown: Shown) -> Run:
     digests = [one.digest() for one in recorders]
     run = replace(
         _run(played, views, interrupted, digest_of(digests)),
-        storage=use_of_all(settings, team.counting.prefetches, stores),
+        storage=use_of(settings, team.counting.prefetches, stores),
     )
     if not routed:
         return run
@@ -224,8 +233,8 @@ def _run(played: Play, views: Sequence[CoreView], interrupted: bool, digest: str
     return Run(
         account=played.account,
         transfers={
-            "d2h": Transfer(settings.bytes_of(tally.backed_up), None),
-            "h2d": Transfer(settings.bytes_of(tally.loaded), None),
+            "d2h": _transfer(settings, settings.bytes_of(tally.backed_up)),
+            "h2d": _transfer(settings, settings.bytes_of(tally.loaded)),
         },
         lookups=team.counting.lookups,
         refused=team.counting.refused(settings.core.components[0]),

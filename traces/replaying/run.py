@@ -8,42 +8,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from hicache.core.types import NO_PAGES, Pages
-from hicache.storage.base import Losses
 from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
+from sim.fleet.handoff import Trip
 
-from .account import Account, Share
-from .fleet.use import FleetUse
+from ..results.record import (
+    PERCENTS,
+    Checks,
+    Compared,
+    Component,
+    Fleet,
+    Pair,
+    Spread,
+    Storage,
+    Streaming,
+    Times,
+    Transfer,
+    Turn,
+)
+from .account import Account
 from .following.copies import Copies
 from .following.history import History
-from .following.prefetches import Prefetches
 from .load.slo import Served
 from .lookups import Lookups
-from .streaming.parts import Streaming
-from .turns import Turn
+from .streaming.parts import Offered
 
 NS_PER_S = 1_000_000_000
-PERCENTS = (50, 90, 95, 99)
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One direction of the host link. busy_ns: None without a clock."""
-
-    bytes: int
-    busy_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A distribution in seconds. Percentiles are observed values (nearest rank)."""
-
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
 
 
 _NOTHING = Spread(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -55,7 +46,8 @@ class Latency:
 
     ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
     the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
-    sketched: the spreads of a trace that was not held; then there are no arrays and no requests.
+    sketched: the spreads of a trace that was not held; then there are no arrays and no requests,
+    and `offered` says what load the trace offered.
     """
 
     ttft_ns: Pages
@@ -68,21 +60,23 @@ class Latency:
     requests: tuple[RequestResult, ...]
     gaps: tuple[TokenGaps, ...] = ()
     sketched: Mapping[str, Spread] | None = None
+    offered: Offered | None = None
 
     @property
-    def spreads(self) -> Mapping[str, Spread]:
-        """The distributions of the times, by name."""
-        return self.sketched or {
+    def figures(self) -> Times:
+        """The distributions of the times."""
+        spreads = self.sketched or {
             "ttft": spread(self.ttft_ns),
             "queue": spread(self.queue_ns),
             "load": spread(self.load_ns),
             "compute": spread(self.compute_ns),
             "tpot": spread(self.tpot_ns),
-            "itl": self.itl,
+            "itl": self._itl,
         }
+        return Times(**spreads, makespan=self.makespan_ns / NS_PER_S)
 
     @property
-    def itl(self) -> Spread:
+    def _itl(self) -> Spread:
         """The times between two tokens of a request, of all requests together."""
         counted = [gaps.weighted(self._numbers) for gaps in self.gaps]
         times = [NO_PAGES, *(times for times, _ in counted)]
@@ -120,82 +114,33 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
-    """How much was checked: operations seen, incremental and full checks, violations.
+class FleetUse:
+    """choices: the replica of each request, by number. trips: None without decode replicas."""
 
-    byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
-    the hazard detector. specified: operations in which the specification decided the same.
-    unjudged: in words, what it could not judge.
-    """
-
-    level: str
-    operations: int = 0
-    incremental: int = 0
-    full: int = 0
-    violations: int = 0
-    byte_checks: int = 0
-    access_checks: int = 0
-    specified: int = 0
-    unjudged: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentUse:
-    """The pools of one component, in pages or states. Pairs are (device, host).
-
-    peak_pages: most in use on device at once. evicted_along: device pages evicted together with
-    another pool's victim, although this pool had as many free. cached, garbage: at the end of the
-    run; garbage is cached, but no boundary that a request could reuse requires it. None after an
-    interrupt.
-    """
-
-    name: str
-    page_bytes: int
-    capacity: tuple[int, int]
-    loaded: int
-    backed_up: int
-    evicted: tuple[int, int]
-    peak_pages: int
-    evicted_along: int
-    cached: tuple[int, int] | None
-    garbage: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class StorageUse:
-    """read, written: values that moved whole, in bytes of all ranks. read_ends, written_ends:
-    values by what became of them. losses: what the store did not do. evicted: values that had to
-    make room in a real store since it was made, by this run or an earlier one."""
-
-    prefetches: Prefetches
-    read: Transfer
-    written: Transfer
-    read_ends: Mapping[str, int]
-    written_ends: Mapping[str, int]
-    losses: Losses
-    evicted: int = 0
+    figures: Fleet
+    choices: Mapping[int, int]
+    trips: Mapping[int, Trip] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """refused: admissions, chunks and growths refused, by reason. turns: of conversations;
-    turns_from: what tells them (see turns).
+    """What a replay did. refused: admissions, chunks and growths refused, by reason. turns: of
+    conversations; turns_from: what tells them (see turns).
 
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
-    then covers the part that ran. compared: another eviction order and its hits (whole trace, last
-    half). accounts: everything counted a second time, if all was checked. copies: when bytes moved,
-    where it was asked for. fleet: what each replica did, if there are several; the other figures
-    are then of all together. streaming: of a trace that was not held.
+    then covers the part that ran. accounts: everything counted a second time, if all was checked.
+    copies: when bytes moved, where it was asked for. fleet: what each replica did, if there are
+    several; the other figures are then of all together.
     """
 
     account: Account
-    transfers: dict[str, Transfer]
+    transfers: Mapping[str, Transfer]
     lookups: Lookups
     refused: dict[str, int]
     checks: Checks
     digest: str
-    components: tuple[ComponentUse, ...] = ()
+    components: Mapping[str, Component]
     turns: Sequence[Turn] = ()
     turns_from: str = ""
     wall_s: float = 0.0
@@ -203,17 +148,21 @@ class Run:
     preempted: int = 0
     interrupted: bool = False
     history: History | None = None
-    compared: tuple[str, Share, Share] | None = None
+    compared: Compared | None = None
     accounts: Accounts | None = None
-    storage: StorageUse | None = None
+    storage: Storage | None = None
     fleet: FleetUse | None = None
     copies: Copies | None = None
     streaming: Streaming | None = None
 
     @property
-    def evicted(self) -> tuple[int, int]:
-        """Pages of the backbone evicted from (device, host)."""
-        return self.components[0].evicted
+    def backbone(self) -> Component:
+        return next(iter(self.components.values()))
+
+    @property
+    def evicted(self) -> Pair:
+        """Pages of the backbone that were evicted."""
+        return self.backbone.evicted
 
 
 def spread(times_ns: Pages) -> Spread:

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from hicache.storage.base import Status
 from sim.replica import LinkUse, TimedResult
 from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
 
-from .following.caps import Asked
+from ..results.record import Ended, Lost, Moved, PrefetchFigures, Storage
+from .following.caps import Asked, lost_by_reason
 from .following.prefetches import Prefetches
-from .run import StorageUse, Transfer
+from .run import NS_PER_S, Run
 from .settings import Settings
+
+Ends = Mapping[str, Counter[Status]]
 
 
 @contextmanager
@@ -42,68 +46,55 @@ def asked_of(store: StoreExecutor) -> Asked:
 def use_of(
     settings: Settings,
     prefetches: Prefetches,
-    store: StoreExecutor,
-    reads: LinkUse | None = None,
-    writes: LinkUse | None = None,
-) -> StorageUse:
-    """What a run moved. reads, writes: None without a clock."""
-    moved = store.moved
-    return StorageUse(
-        prefetches,
-        _transfer(settings, moved.read, reads),
-        _transfer(settings, moved.written, writes),
-        _ends(moved.read),
-        _ends(moved.written),
-        moved.losses + store.contents.losses,
-        store.contents.evicted,
-    )
-
-
-def use_of_all(
-    settings: Settings,
-    prefetches: Prefetches,
     stores: Sequence[StoreExecutor],
     parts: Sequence[TimedResult] = (),
-) -> StorageUse | None:
-    """What several replicas moved together to and from the one store that they share; None without
-    storage. parts: their results, if there was a clock."""
+) -> Storage | None:
+    """What all replicas moved together to and from the one store that they share; None without
+    storage. parts: their results, if there was a clock. What was lost to is added by `with_lost`.
+    """
     if not stores:
         return None
-    each = [
-        use_of(settings, prefetches, store, *(_links(parts[place]) if parts else ()))
-        for place, store in enumerate(stores)
-    ]
-    return StorageUse(
-        prefetches,
-        _sum([one.read for one in each]),
-        _sum([one.written for one in each]),
-        sum((Counter(one.read_ends) for one in each), Counter[str]()),
-        sum((Counter(one.written_ends) for one in each), Counter[str]()),
-        sum((store.moved.losses for store in stores), stores[0].contents.losses),
-        stores[0].contents.evicted,
+    size = settings.core.page_size
+    return Storage(
+        prefetches=PrefetchFigures(
+            prefetches.begun,
+            {
+                reason: Ended(
+                    requests=one.requests,
+                    asked_tokens=one.asked_pages * size,
+                    found_tokens=one.found_pages * size,
+                    fetched_tokens=one.fetched_pages * size,
+                )
+                for reason, one in prefetches.ended.items()
+            },
+        ),
+        stores=prefetches.stores,
+        read=_moved(settings, [one.moved.read for one in stores], [one.reads for one in parts]),
+        written=_moved(
+            settings, [one.moved.written for one in stores], [one.writes for one in parts]
+        ),
+        losses=sum((one.moved.losses for one in stores), stores[0].contents.losses),
+        evicted_values=stores[0].contents.evicted,
+        lost_tokens={},
     )
 
 
-def _links(part: TimedResult) -> tuple[LinkUse | None, LinkUse | None]:
-    return part.reads, part.writes
+def _moved(settings: Settings, stores: Sequence[Ends], links: Sequence[LinkUse | None]) -> Moved:
+    sizes, values, moved = settings.value_bytes, Counter[str](), 0
+    for found in stores:
+        moved += sum(ends[Status.DONE] * sizes[name] for name, ends in found.items())
+        for statuses in found.values():
+            values.update({str(status): count for status, count in statuses.items()})
+    busy = [one.busy_ns for one in links if one is not None]
+    return Moved(moved, sum(busy) / NS_PER_S if busy else None, dict(values))
 
 
-def _sum(moved: Sequence[Transfer]) -> Transfer:
-    busy = [one.busy_ns for one in moved if one.busy_ns is not None]
-    return Transfer(sum(one.bytes for one in moved), sum(busy) if busy else None)
-
-
-def _transfer(
-    settings: Settings, found: Mapping[str, Counter[Status]], use: LinkUse | None
-) -> Transfer:
-    sizes = settings.value_bytes
-    count = sum(ends[Status.DONE] * sizes[name] for name, ends in found.items())
-    return Transfer(count, None if use is None else use.busy_ns)
-
-
-def _ends(found: Mapping[str, Counter[Status]]) -> dict[str, int]:
-    """Values by what became of them, those of all components together."""
-    ends: Counter[str] = Counter()
-    for statuses in found.values():
-        ends.update({str(status): count for status, count in statuses.items()})
-    return dict(ends)
+def with_lost(run: Run) -> Run:
+    """With the tokens that had been seen before and were not hit, by reason; with storage."""
+    history = run.history
+    if run.storage is None or history is None:
+        return run
+    rows = [(row.request, row.lost) for row in run.account.rows()]
+    found = lost_by_reason(rows, lambda one: history.misses[one].ended_by, history.caps)
+    lost = {reason: Lost(*counts) for reason, counts in found.items()}
+    return replace(run, storage=replace(run.storage, lost_tokens=lost))

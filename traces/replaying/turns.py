@@ -8,28 +8,13 @@ load/turns). Does not read fields of any format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ..formats.base import Paged, Trace
+from ..results.record import Turn
 from .account import Account
 from .load.turns import by_prompt, by_session, numbered
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """All requests that are the same turn of their conversations, at their first admission."""
-
-    turn: int
-    requests: int
-    input_tokens: int
-    hit_tokens: int
-
-    @property
-    def hit_rate(self) -> float:
-        return self.hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 def conversations(trace: Trace, whole: Paged) -> tuple[NDArray[np.int32], str]:
@@ -70,5 +55,5 @@ def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
     for turn in np.unique(found).tolist():
         indices = served[found == turn]
         hit, total = account.hit_tokens(indices)
-        result.append(Turn(turn + 1, len(indices), total, hit))
+        result.append(Turn(turn + 1, len(indices), total, hit, hit / total if total else 0.0))
     return result

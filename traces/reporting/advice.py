@@ -13,11 +13,10 @@ from hicache.core.errors import CallerError
 from sim.times import base as times
 from sim.times.base import Parallelism
 
-from ..replaying.account import Share
 from ..replaying.device_sizes import memory_of
 from ..replaying.options import ReplayOptions
-from ..replaying.run import Run
 from ..replaying.settings import Settings
+from ..results.record import Result
 from .amounts import gigabytes
 from .overload import Load
 
@@ -26,12 +25,13 @@ _MUCH = 0.1  # of the prompt tokens: one step of twice the memory hardly ever br
 _COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
 
 
-def host_memory(options: ReplayOptions, settings: Settings, run: Run, share: Share) -> str:
+def host_memory(options: ReplayOptions, settings: Settings, found: Result) -> str:
     """More or less host memory; empty where nothing suggests itself."""
     ratio = _host_ratio(settings)
-    lost = share.rate(share.lost)
+    evicted = found.evicted_pages
+    lost = found.whole.lost_rate
     if lost >= NEGLIGIBLE:
-        if not run.evicted[1 if ratio else 0]:
+        if not (evicted.host if ratio else evicted.device):
             return ""
         if lost >= _MUCH:
             return (
@@ -46,9 +46,9 @@ def host_memory(options: ReplayOptions, settings: Settings, run: Run, share: Sha
         return "Try --host-ratio 2, which adds host memory of twice the device's."
     if not ratio or settings.storage is not None:
         return ""  # storage needs host memory
-    if not run.evicted[0]:
+    if not evicted.device:
         return "Try --host-ratio 0: without host memory the hits are the same."
-    if not run.evicted[1] and ratio > _COPIES:
+    if not evicted.host and ratio > _COPIES:
         return f"Try {_sized(options, ratio / 2, ratio)}: half the host memory may be enough."
     return ""
 

@@ -5,17 +5,19 @@ Does not compute the numbers (see lookups and turns) or print the rest of the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 
 from rich.table import Table
 
-from ..replaying.account import Share
 from ..replaying.lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
-from ..replaying.run import ComponentUse, Run
+from ..replaying.run import Run
 from ..replaying.settings import Settings, load_components
+from ..results.record import Component, Pair, Result
 from ..terminal.tables import pairs, percent, table
-from .size_rows import each_rank
 
+_TIERS = (("device", attrgetter("device")), ("host", attrgetter("host")))
 _TURNS = 24
 
 NO_TRUTH = (
@@ -34,36 +36,36 @@ def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
             yield pairs("Costliest hits that were ended by a component other than full", rows)
 
 
-def _pools(settings: Settings, components: tuple[ComponentUse, ...]) -> Table:
-    result = table("Pools (pages; for mamba, states)", "", *(use.name for use in components))
+def _pools(settings: Settings, components: Mapping[str, Component]) -> Table:
+    result = table("Pools (pages; for mamba, states)", "", *components)
 
-    def add(name: str, values: list[str]) -> None:
-        result.add_row(name, *values)
+    def add(name: str, told: Callable[[Component], str]) -> None:
+        result.add_row(name, *map(told, components.values()))
 
-    add(f"bytes each{each_rank(settings)}", [f"{use.page_bytes:,}" for use in components])
-    for place, tier in enumerate(("device", "host")):
-        add(tier, [f"{use.capacity[place]:,}" for use in components])
-    add("copied to host", [f"{use.backed_up:,}" for use in components])
-    add("loaded back", [f"{use.loaded:,}" for use in components])
-    add("peak use, device", [f"{use.peak_pages:,}" for use in components])
-    for place, tier in enumerate(("device", "host")):
-        add(f"evicted from {tier}", [f"{use.evicted[place]:,}" for use in components])
-        if not place:
-            add("  for another pool", [f"{use.evicted_along:,}" for use in components])
-    for place, tier in enumerate(("device", "host")):
-        add(f"cached at the end, {tier}", [_pair(use.cached, place) for use in components])
-        add("  garbage", [_garbage(use, place) for use in components])
+    add(f"bytes each{each_rank(settings)}", lambda use: f"{use.page_bytes:,}")
+    add("device", lambda use: f"{use.capacity.device:,}")
+    add("host", lambda use: f"{use.capacity.host:,}")
+    add("copied to host", lambda use: f"{use.backed_up:,}")
+    add("loaded back", lambda use: f"{use.loaded:,}")
+    add("peak use, device", lambda use: f"{use.most_in_use:,}")
+    add("evicted from device", lambda use: f"{use.evicted.device:,}")
+    add("  for another pool", lambda use: f"{use.evicted_along:,}")
+    add("evicted from host", lambda use: f"{use.evicted.host:,}")
+    for tier, at in _TIERS:
+        add(f"cached at the end, {tier}", partial(_cached, at))
+        add("  garbage", partial(_garbage, at))
     return result
 
 
-def _pair(values: tuple[int, int] | None, place: int) -> str:
-    return "-" if values is None else f"{values[place]:,}"
+def _cached(at: Callable[[Pair], int], use: Component) -> str:
+    return "-" if use.cached_at_rest is None else f"{at(use.cached_at_rest):,}"
 
 
-def _garbage(use: ComponentUse, place: int) -> str:
-    if use.cached is None or use.garbage is None or not use.cached[place]:
+def _garbage(at: Callable[[Pair], int], use: Component) -> str:
+    cached, garbage = use.cached_at_rest, use.garbage_at_rest
+    if cached is None or garbage is None or not at(cached):
         return "-"
-    return f"{use.garbage[place]:,} = {percent(use.garbage[place] / use.cached[place])}"
+    return f"{at(garbage):,} = {percent(at(garbage) / at(cached))}"
 
 
 def _lookup_table(settings: Settings, run: Run) -> Table:
@@ -147,12 +149,12 @@ _TURNS_FROM = {
 }
 
 
-def turn_table(run: Run) -> Table | None:
+def turn_table(found: Result) -> Table | None:
     """Hit rates by turn of a conversation; None if there are no conversations."""
-    if not run.turns:
+    if not found.turns or not found.turns_from:
         return None
-    result = table(_TURNS_FROM[run.turns_from], "turn", "requests", "input", "hit", "hit rate")
-    for turn in run.turns[:_TURNS]:
+    result = table(_TURNS_FROM[found.turns_from], "turn", "requests", "input", "hit", "hit rate")
+    for turn in found.turns[:_TURNS]:
         result.add_row(
             str(turn.turn),
             f"{turn.requests:,}",
@@ -160,30 +162,34 @@ def turn_table(run: Run) -> Table | None:
             f"{turn.hit_tokens:,}",
             f"{turn.hit_rate:.6f}",
         )
-    if len(run.turns) > _TURNS:
-        result.add_row(f"and {len(run.turns) - _TURNS} more", "", "", "", "")
+    if len(found.turns) > _TURNS:
+        result.add_row(f"and {len(found.turns) - _TURNS} more", "", "", "", "")
     result.add_section()
-    whole = run.account.whole()
+    whole = found.whole
     result.add_row(
         "all",
         f"{whole.requests:,}",
         f"{whole.input_tokens:,}",
-        f"{whole.hit_tokens:,}",
+        f"{whole.hit_tokens.all:,}",
         f"{whole.hit_rate:.6f}",
     )
     return result
 
 
-def order_table(settings: Settings, run: Run) -> Table | None:
+def order_table(found: Result) -> Table | None:
     """Hit rates of two eviction orders; None if no comparison was asked for."""
-    if run.compared is None:
+    other = found.compared
+    if other is None:
         return None
     result = table("Eviction orders: hit rates, token-weighted", "", "whole trace", "last 50 %")
-    name, whole, steady = run.compared
-    shares: tuple[tuple[str, Share, Share], ...] = (
-        (settings.core.eviction_policy, run.account.whole(), run.account.steady()),
-        (name, whole, steady),
-    )
-    for order, first, second in shares:
-        result.add_row(order, f"{first.hit_rate:.6f}", f"{second.hit_rate:.6f}")
+    for order, whole, steady in (
+        (str(found.config["eviction_policy"]), found.whole, found.steady),
+        (other.eviction_policy, other.whole, other.steady),
+    ):
+        result.add_row(order, f"{whole.hit_rate:.6f}", f"{steady.hit_rate:.6f}")
     return result
+
+
+def each_rank(settings: Settings) -> str:
+    """What follows a figure of one rank where there are several."""
+    return " per rank" if settings.tp > 1 else ""

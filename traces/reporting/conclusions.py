@@ -7,25 +7,25 @@ compute hits or times; see traces/replaying.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 
 from hicache.core.components.base import residency
 
 from ..formats._jobs import Jobs
 from ..formats.base import Trace
-from ..replaying.account import Share
 from ..replaying.load.trace import LoadedTrace
 from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
+from ..results.record import Result, Share
 from ..terminal.tables import percent
-from . import losses
 from .advice import NEGLIGIBLE, device_pool, host_memory
-from .fleet import fleet_sentences
+from .fleet import fleet_sentences, prefilling
 from .overload import MOST_LOAD, Load, eased
-from .refusals import for_pages, how_often
 from .slo import sentences as limits_kept
 from .stored import advice as storage_advice
+from .stored import losses_told
 from .stored import served as storage_served
 
 _NO_LOAD = Load(0.0, 0.0)
@@ -36,14 +36,27 @@ NOTHING_REPEATS = (
 _MANY = 0.5  # refusals for each request
 
 
+_WAITS = {
+    "writing_back": "waiting for copies",
+    "arriving": "waiting for a load",
+    "no_pages": "out of pages",
+    "fetching": "waiting for a prefetch",
+}
+_NO_LACK = ("arriving", "fetching")  # refused until pages have arrived: no lack of pages
+
+
 def conclusions(
-    options: ReplayOptions, trace: Trace, settings: Settings, run: Run, load: Load | None
+    options: ReplayOptions,
+    trace: Trace,
+    settings: Settings,
+    run: Run,
+    found: Result,
+    load: Load | None,
 ) -> list[str]:
-    """The sentences. load: None in `hits` mode, which has no clock."""
-    limits = []
-    if settings.slo is not None and run.latency is not None:
-        limits = limits_kept(trace, settings.slo, run.latency)
-    served = _of_served(options, settings, run, load)
+    """The sentences. found: the figures of the run. load: None in `hits` mode, which has no
+    clock."""
+    limits = limits_kept(settings, run, found.slo)
+    served = _of_served(options, settings, run, found, load)
     return [*left_out(trace.jobs, settings), *scaled(trace), *_closed(trace), *limits, *served]
 
 
@@ -101,42 +114,43 @@ def left_out(jobs: Jobs, settings: Settings) -> list[str]:
 
 
 def _of_served(
-    options: ReplayOptions, settings: Settings, run: Run, load: Load | None
+    options: ReplayOptions, settings: Settings, run: Run, found: Result, load: Load | None
 ) -> list[str]:
-    share = run.account.whole()
+    share = found.whole
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
     load = load or _NO_LOAD
-    if not share.ceiling:
-        told = [NOTHING_REPEATS, *losses.sentences(run)]
-        return [*told, *_load(options, settings, run, load), *_slower(settings, load)]
+    if not share.ceiling_tokens:
+        told = [NOTHING_REPEATS, *losses_told(found.storage)]
+        return [*told, *_load(options, settings, found, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
-    missed = _missed(share, run) if short is None else _without(share, short)
-    sentences = [_memory(settings, run, share), *storage_served(share, settings, run)]
-    if run.fleet is not None:
-        sentences += fleet_sentences(run.fleet, share)
-    sentences += [*_load(options, settings, run, load), missed]
-    advice = _advice(options, settings, run, share, load, short)
+    missed = _missed(found) if short is None else _without(share, short)
+    sentences = [_memory(settings, run, found), *storage_served(settings, found)]
+    if found.fleet is not None:
+        sentences += fleet_sentences(found.fleet, share)
+    sentences += [*_load(options, settings, found, load), missed]
+    advice = _advice(options, settings, found, load, short)
     return [*sentences, advice] if advice else sentences
 
 
-def _memory(settings: Settings, run: Run, share: Share) -> str:
+def _memory(settings: Settings, run: Run, found: Result) -> str:
     """What each tier served."""
-    device = _percent(share.rate(share.device))
+    share, hits = found.whole, found.whole.hit_tokens
+    device = _percent(share.rate(hits.device))
     if not settings.core.host_pages[0]:
         return f"The device served {device} of the prompt tokens; there is no host memory."
-    if share.host:
-        saved = "" if run.latency is None or run.streaming is not None else _saved(settings, run)
+    if hits.host:
+        saved = _saved(settings, run) if found.latency_s and not found.streaming else ""
         return (
-            f"Host memory served {share.host:,} prompt tokens that the device did not hold "
-            f"({_percent(share.rate(share.host))} of all, beside {device} from the device){saved}."
+            f"Host memory served {hits.host:,} prompt tokens that the device did not hold "
+            f"({_percent(share.rate(hits.host))} of all, beside {device} from the device){saved}."
         )
     served = f"The device served {device} of the prompt tokens and host memory none"
-    if share.storage:
+    if hits.storage:
         return f"{served}."
-    if not run.evicted[0]:
+    if not found.evicted_pages.device:
         return f"{served}, because the device never evicted a page."
-    if not run.components[0].backed_up:
+    if not run.backbone.backed_up:
         return f"{served}, because nothing was copied to it ({settings.core.write_policy})."
     return f"{served}: what it held was not asked for again, or was still on the device."
 
@@ -157,7 +171,7 @@ def saved_s(settings: Settings, run: Run) -> float:
     return saved_ns * costs.layers / NS_PER_S
 
 
-def _load(options: ReplayOptions, settings: Settings, run: Run, load: Load) -> list[str]:
+def _load(options: ReplayOptions, settings: Settings, found: Result, load: Load) -> list[str]:
     share = f"{_percent(load.queueing)} of the time to first token"
     if load.overloaded and load.offered <= MOST_LOAD:
         return [f"Overloaded: the queue is long nearly all the time; queueing dominates ({share})."]
@@ -167,8 +181,8 @@ def _load(options: ReplayOptions, settings: Settings, run: Run, load: Load) -> l
         ]
     if not load.queued:
         return []
-    refused = for_pages(run.refused)
-    if sum(refused.values()) >= _MANY * run.account.whole().requests:
+    refused = for_pages(found.refused)
+    if sum(refused.values()) >= _MANY * found.whole.requests:
         return [_pool_is_short(device_pool(options, settings, load), load, how_often(refused))]
     often = f"; requests were refused {how_often(refused)}" if refused else ""
     return [f"Requests spent {share} in the queue{often}."]
@@ -192,25 +206,26 @@ def _any_of(names: list[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _missed(share: Share, run: Run) -> str:
+def _missed(found: Result) -> str:
     """How far the hits are from those of a cache without limits."""
-    ceiling = _percent(share.rate(share.ceiling))
-    if share.hit_tokens > share.ceiling:
+    share = found.whole
+    ceiling = _percent(share.ceiling_rate)
+    if share.hit_tokens.all > share.ceiling_tokens:
         return (
             f"More was reused than this trace could leave in a cache: the hit rate is "
             f"{_percent(share.hit_rate)} and the ceiling {ceiling}. Storage had the rest from an "
             "earlier run."
         )
-    if share.rate(share.lost) < NEGLIGIBLE:
+    if share.lost_rate < NEGLIGIBLE:
         return (
             "Nearly everything that could be reused was reused: the hit rate is "
             f"{_percent(share.hit_rate)} and the ceiling {ceiling}. The rest was seen for the "
             "first time, so more memory cannot help."
         )
-    lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
-    if run.fleet is not None and len(run.fleet.prefilling) > 1:
+    lost = f"{share.lost_tokens:,} tokens ({_percent(share.lost_rate)}) had been seen before"
+    if prefilling(found.fleet) > 1:
         return f"{lost} and were on another replica, evicted, or still being computed."
-    if not any(run.evicted):
+    if not any(astuple(found.evicted_pages)):
         return f"{lost} and were still being computed by another request; nothing was evicted."
     return f"{lost} and were evicted, or still being computed, when they were asked for."
 
@@ -234,43 +249,39 @@ def _short_of(settings: Settings, run: Run, share: Share) -> _Short | None:
     if len(run.components) < 2:
         return None
     size, capped = settings.core.page_size, run.lookups.capped()
-    use = max(run.components[1:], key=lambda use: capped[use.name].lost_pages)
-    tokens = capped[use.name].lost_pages * size
-    if share.rate(share.lost) < NEGLIGIBLE or 2 * tokens < share.lost:
+    _, *others = run.components
+    name = max(others, key=lambda one: capped[one].lost_pages)
+    use, tokens = run.components[name], capped[name].lost_pages * size
+    if share.lost_rate < NEGLIGIBLE or 2 * tokens < share.lost_tokens:
         return None
-    state = residency(use.name) == "state"
-    option = f"--{use.name}-states" if state else f"--{use.name}-tokens"
-    wanted = 2 * use.capacity[0] * (1 if state else size)
-    advice = f"Try {option} {wanted}, twice the device pool of {use.name}."
-    return _Short(
-        use.name, "state" if state else "window", tokens, advice if any(use.evicted) else ""
-    )
+    state = residency(name) == "state"
+    option = f"--{name}-states" if state else f"--{name}-tokens"
+    wanted = 2 * use.capacity.device * (1 if state else size)
+    advice = f"Try {option} {wanted}, twice the device pool of {name}."
+    advice = advice if any(astuple(use.evicted)) else ""
+    return _Short(name, "state" if state else "window", tokens, advice)
 
 
 def _without(share: Share, short: _Short) -> str:
     return (
-        f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before and were "
-        f"not hit. Full attention still had {short.tokens:,} of them, but {short.name} had no "
+        f"{share.lost_tokens:,} tokens ({_percent(share.lost_rate)}) had been seen before and "
+        f"were not hit. Full attention still had {short.tokens:,} of them, but {short.name} had no "
         f"{short.kind} there."
     )
 
 
 def _advice(
-    options: ReplayOptions,
-    settings: Settings,
-    run: Run,
-    share: Share,
-    load: Load,
-    short: _Short | None,
+    options: ReplayOptions, settings: Settings, found: Result, load: Load, short: _Short | None
 ) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
+    share = found.whole
     if load.overloaded:
         return " ".join(_slower(settings, load))
     if short is not None:
         return short.advice
-    if share.rate(share.lost) >= NEGLIGIBLE and (tried := storage_advice(settings, run)):
+    if share.lost_rate >= NEGLIGIBLE and (tried := storage_advice(settings, found.storage)):
         return tried
-    return host_memory(options, settings, run, share)
+    return host_memory(options, settings, found)
 
 
 def _slower(settings: Settings, load: Load) -> list[str]:
@@ -285,3 +296,24 @@ def _percent(rate: float) -> str:
 
 def _seconds(time_s: float) -> str:
     return f"{time_s:,.1f} s" if time_s < 100 else f"{time_s:,.0f} s"
+
+
+def retries(refused: Mapping[str, int]) -> str:
+    """Refusals that were retried: `703 waiting for copies, 12 out of pages of swa`."""
+    parts = []
+    for name, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])):
+        reason, of, component = name.partition(" of ")
+        parts.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
+    return ", ".join(parts)
+
+
+def for_pages(refused: Mapping[str, int]) -> dict[str, int]:
+    """Those for lack of pages: none were free, or only after copies to host."""
+    return {why: count for why, count in refused.items() if not why.startswith(_NO_LACK)}
+
+
+def how_often(refused: Mapping[str, int]) -> str:
+    """`12 times for lack of pages (8 out of pages, 4 waiting for copies)`; refused: not empty."""
+    count = sum(refused.values())
+    parts = f" ({retries(refused)})" if len(refused) > 1 else ""
+    return f"{'once' if count == 1 else f'{count:,} times'} for lack of pages{parts}"

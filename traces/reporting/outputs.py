@@ -5,10 +5,12 @@ Connects the other files of this folder. Does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO, TypeAlias
 
 from hicache.core.errors import CallerError
+from invariants.accounts import closed_loop, compare, figures
+from invariants.accounts.accounts import Accounts
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
@@ -16,6 +18,7 @@ from ..replaying.fitting import without
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
+from ..results.record import document
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
@@ -23,11 +26,10 @@ from . import timestamps
 from .conclusions import conclusions
 from .fleet import way_of
 from .head import head
-from .judged import judge
-from .overload import Load, load_of, load_offered
+from .overload import load_of_run
 from .records import lines
 from .report import print_report
-from .results import document, load_document
+from .results import result_of
 from .why import story
 
 File: TypeAlias = tuple[str, Iterable[str]]
@@ -105,16 +107,14 @@ def finish(
     more: further files, from the sentences of the report. Before all that, with all checks on,
     compares the figures with accounts that were counted twice.
     """
-    load = _load(trace, settings, run)
-    told = conclusions(options, trace, settings, run, load)
-    found = head(command, complete=not run.interrupted)
-    found |= document(trace, settings, run)
-    if load is not None:
-        found["load"] = load_document(load)
+    result = result_of(trace, settings, run)
+    load = load_of_run(trace.jobs, settings, run)
+    told = conclusions(options, trace, settings, run, result, load)
+    found = head(command, complete=not run.interrupted) | document(result)
     found |= {"warnings": warnings, "conclusions": told}
     judge(without(paged, settings.skipped), settings, run, found, command)
     with ignore_broken_pipe():
-        print_report(trace, settings, run, out)
+        print_report(trace, settings, run, result, out)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     files: list[File] = []
@@ -127,19 +127,64 @@ def finish(
     write_all(files)
 
 
-def _load(trace: Trace, settings: Settings, run: Run) -> Load | None:
-    """The load that the trace offered; None without a clock."""
-    concurrency = settings.load.concurrency
-    if run.latency is None:
-        return None
-    if run.streaming is not None and run.streaming.offered is not None:
-        return load_offered(run.streaming.offered, concurrency)
-    return load_of(trace.jobs, run.latency.requests, concurrency)
-
-
 def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
     """Prints the story of one request, which was served."""
     head_, *rest = story(trace, paged, run, index)
     if run.fleet is not None:
         rest.insert(0, way_of(run.fleet, index))
     print_sentences(head_, rest, out)
+
+
+def judge(
+    paged: Paged, settings: Settings, run: Run, document: Mapping[str, object], command: str
+) -> None:
+    """Whether the report says what the events say, with `--check every`: the whole document and
+    each request's record are compared with accounts that were counted a second time
+    (invariants/accounts). Raises HarnessFault for the first figure that the events do not give.
+
+    paged: without the requests that were left out. Does nothing without accounts, and after an
+    interrupt, which may come between an event and its count.
+    """
+    accounts = run.accounts
+    if accounts is None or run.interrupted:
+        return
+    core, concurrency = settings.core, settings.load.concurrency
+    for index in settings.uncached.requests:
+        accounts.entries[index].finish_ns = 0  # it has no events
+    if concurrency:
+        closed_loop.apply(accounts.entries, paged.jobs, concurrency, settings.speed)
+    timed = run.latency is not None
+    ceiling = figures.ceilings(paged, whole_prompts=not timed)
+    expected = figures.shares(accounts, ceiling, core.page_size)
+    expected |= figures.pages(accounts, core.components, settings.page_bytes)
+    if settings.storage is not None:
+        expected |= figures.prefetches(accounts, core.page_size)
+    if timed:
+        expected |= figures.times(accounts)
+        if settings.slo is not None:
+            expected |= figures.limits(accounts, dict(settings.slo.limits))
+    if len(core.components) > 1:
+        expected["lookups"] = figures.lookups(accounts, core.components, ceiling, core.page_size)
+    wrong = accounts.wrong or _of_requests(accounts, run)
+    if wrong:
+        compare.fail(wrong[0], command)
+    compare.check(expected, _comparable(document), command)
+
+
+def _of_requests(accounts: Accounts, run: Run) -> list[str]:
+    """What is wrong with the two parts of each request's time in passes."""
+    results = () if run.latency is None else run.latency.requests
+    parts = (
+        figures.in_parts(one.request, accounts.entries[one.request], one.load_ns, one.compute_ns)
+        for one in results
+    )
+    return [part for part in parts if part]
+
+
+def _comparable(document: Mapping[str, object]) -> Mapping[str, object]:
+    """The document without the words of its lookups."""
+    lookups = document.get("lookups")
+    if not isinstance(lookups, list):
+        return document
+    rows = [{key: row[key] for key in row if key != "because"} for row in lookups]
+    return {**document, "lookups": rows}

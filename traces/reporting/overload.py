@@ -23,8 +23,10 @@ from math import floor, log10
 from sim.engine.sequence import RequestResult
 
 from ..formats._jobs import Jobs
+from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..replaying.streaming.parts import Offered
+from ..results.record import LoadFigures
 
 MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
@@ -52,9 +54,23 @@ class Load:
         return too_much and self.queueing > _MOST_QUEUEING
 
     @property
+    def figures(self) -> LoadFigures:
+        return LoadFigures(self.offered or None, self.queueing, self.overloaded)
+
+    @property
     def queued(self) -> bool:
         """Whether requests mostly wait although the machine is not overloaded."""
         return not self.overloaded and self.queueing > _MOST_QUEUEING
+
+
+def load_of_run(jobs: Jobs, settings: Settings, run: Run) -> Load | None:
+    """The load that the trace offered; None without a clock."""
+    latency, concurrency = run.latency, settings.load.concurrency
+    if latency is None:
+        return None
+    if latency.offered is not None:
+        return load_offered(latency.offered, concurrency)
+    return load_of(jobs, latency.requests, concurrency)
 
 
 def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) -> Load:

@@ -1,7 +1,7 @@
 """The report of a replay, for people: 80 columns, no colour when piped.
 
-Every hit rate is printed with the name of its definition. Does not compute anything that the
-`--json` document needs too; see account and run.
+Every hit rate is printed with the name of its definition. Shows the figures of results/record and
+computes none.
 """
 
 from __future__ import annotations
@@ -13,56 +13,49 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from ..expected.words import sentence
+from hicache.core.components.base import residency
+
 from ..formats.base import Trace
-from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, Run, Spread
+from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..replaying.streaming.parts import Streaming
+from ..results.record import Checks, Output, Result, Share, Streaming, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
-from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .error_bars import expected_of
+from .components import NO_TRUTH, component_tables, each_rank, order_table, turn_table
+from .conclusions import retries
 from .fleet import fleet_tables
-from .losses import losses_table
-from .refusals import retries
-from .size_rows import each_rank, hardware_row, model_rows, size_rows
 from .slo import limits_table
-from .stored import lost_table, prefetch_table, setting_rows, transfer_rows
+from .stored import losses_table, lost_table, prefetch_table, setting_rows, transfer_rows
 
 
-def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
+def print_report(
+    trace: Trace, settings: Settings, run: Run, found: Result, stream: TextIO | None = None
+) -> None:
+    """found: the figures of the run."""
     out = console(stream)
-    if run.interrupted:
-        served = f"{run.account.whole().requests:,} of {len(trace.jobs):,} requests"
+    if found.interrupted:
+        served = f"{found.served_requests:,} of {len(trace.jobs):,} requests"
         out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
     out.print(_setting(trace, settings))
-    out.print(_hits(run.account.whole(), run.account.steady(), settings))
+    out.print(_hits(found, settings))
     for rows in component_tables(settings, run):
         out.print(rows)
-    if len(run.components) > 1 and trace.block_size is not None:
-        others = " and ".join(use.name for use in run.components[1:])
+    if len(found.components) > 1 and trace.block_size is not None:
+        others = " and ".join([*found.components][1:])
         out.print("\n" + NO_TRUTH.format(names=others))
-    if (turns := turn_table(run)) is not None:
+    if (turns := turn_table(found)) is not None:
         out.print(turns)
-    if run.latency is not None:
-        out.print(_latency(run))
-        out.print("\n" + sentence(expected_of(settings, run, run.latency)), markup=False)
-    if (limits := limits_table(trace, settings, run)) is not None:
-        out.print(limits)
-    if run.fleet is not None:
-        for rows in fleet_tables(run.fleet):
-            out.print(rows)
-    if (prefetches := prefetch_table(settings, run)) is not None:
-        out.print(prefetches)
-    if (lost := lost_table(run)) is not None:
-        out.print(lost)
-    if (losses := losses_table(run)) is not None:
-        out.print(losses)
-    out.print(_transfers(settings, run))
-    if (orders := order_table(settings, run)) is not None:
-        out.print(orders)
-    out.print(_verdict(run))
+    if found.latency_s and found.output and found.expected_error:
+        out.print(_latency(found.latency_s, found.output))
+        out.print("\n" + found.expected_error["sentence"], markup=False)
+    storage, made = found.storage, [limits_table(settings, run, found.slo)]
+    made += fleet_tables(found.fleet) if found.fleet else []
+    if storage is not None:
+        made += [prefetch_table(storage), lost_table(storage), losses_table(storage.losses)]
+    made += [_transfers(settings, found), order_table(found), _verdict(found)]
+    for one in made:
+        if one is not None:
+            out.print(one)
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
@@ -120,15 +113,16 @@ _MODE = {
 }
 
 
-def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
+def _hits(found: Result, settings: Settings) -> Table:
+    whole, steady = found.whole, found.steady
     result = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
     counts: tuple[tuple[str, Callable[[Share], int]], ...] = (
-        ("device hits", lambda share: share.device),
-        ("host hits", lambda share: share.host),
-        ("storage hits", lambda share: share.storage),
+        ("device hits", lambda share: share.hit_tokens.device),
+        ("host hits", lambda share: share.hit_tokens.host),
+        ("storage hits", lambda share: share.hit_tokens.storage),
         ("computed", lambda share: share.computed_tokens),
-        ("  first seen", lambda share: share.first_seen),
-        ("  evicted or not ready", lambda share: share.lost),
+        ("  first seen", lambda share: share.first_seen_tokens),
+        ("  evicted or not ready", lambda share: share.lost_tokens),
         ("input", lambda share: share.input_tokens),
     )
     for name, read in counts:
@@ -141,85 +135,77 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
     result.add_section()
     rates: tuple[tuple[str, Callable[[Share], float]], ...] = (
         ("hit rate, token-weighted", lambda share: share.hit_rate),
-        (f"hit rate, pages of {settings.core.page_size}", lambda share: share.block_rate),
-        ("hit rate, mean per request", lambda share: share.mean_rate),
-        ("ceiling, token-weighted", lambda share: share.rate(share.ceiling)),
+        (f"hit rate, pages of {settings.core.page_size}", lambda share: share.hit_rate_pages),
+        ("hit rate, mean per request", lambda share: share.hit_rate_mean),
+        ("ceiling, token-weighted", lambda share: share.ceiling_rate),
     )
     for name, rate in rates:
         result.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
     return result
 
 
-def _latency(run: Run) -> Table:
-    assert run.latency is not None
+def _latency(times: Times, output: Output) -> Table:
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p95", "p99")
-    for name, key, scale, unit in (
-        ("time to first token", "ttft", 1.0, "s"),
-        ("  in the queue", "queue", 1.0, "s"),
-        ("  waiting for loads", "load", 1.0, "s"),
-        ("  computing", "compute", 1.0, "s"),
-        ("time per output token", "tpot", 1e3, "ms"),
-        ("time between two tokens", "itl", 1e3, "ms"),
+    for name, one, scale, unit in (
+        ("time to first token", times.ttft, 1.0, "s"),
+        ("  in the queue", times.queue, 1.0, "s"),
+        ("  waiting for loads", times.load, 1.0, "s"),
+        ("  computing", times.compute, 1.0, "s"),
+        ("time per output token", times.tpot, 1e3, "ms"),
+        ("time between two tokens", times.itl, 1e3, "ms"),
     ):
-        result.add_row(f"{name} ({unit})", *_points(run.latency.spreads[key], scale))
-    seconds = run.latency.makespan_ns / NS_PER_S
+        result.add_row(f"{name} ({unit})", *(f"{value * scale:,.3f}" for value in astuple(one)))
     result.add_section()
-    result.add_row("makespan (s)", f"{seconds:,.1f}")
-    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}")
+    result.add_row("makespan (s)", f"{times.makespan:,.1f}")
+    result.add_row("output tokens per second", f"{output.tokens_per_s:,.1f}")
     return result
 
 
-def _points(times: Spread, scale: float) -> list[str]:
-    return [f"{value * scale:,.3f}" for value in astuple(times)]
-
-
-def _transfers(settings: Settings, run: Run) -> Table:
-    alone = len(run.components) == 1
-    first = run.components[0]
-    pages_of, size = "pages" if alone else "pages of full", "GB" + each_rank(settings)
-    result = table("Tiers", "", pages_of, size, "busy (s)")
+def _transfers(settings: Settings, found: Result) -> Table:
+    first, evicted = next(iter(found.components.values())), found.evicted_pages
+    pages_of = "pages" if len(found.components) == 1 else "pages of full"
+    result = table("Tiers", "", pages_of, "GB" + each_rank(settings), "busy (s)")
     for way, name, pages in (
         ("d2h", "device to host", first.backed_up),
         ("h2d", "host to device", first.loaded),
     ):
-        moved = run.transfers[way]
-        busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
+        moved = found.transfers[way]
+        busy = "-" if moved.busy_s is None else f"{moved.busy_s:,.3f}"
         result.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
-    for row in transfer_rows(run):
+    for row in transfer_rows(found.storage):
         result.add_row(*row)
-    result.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
-    result.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
+    result.add_row("evicted from device", f"{evicted.device:,}", "", "")
+    result.add_row("evicted from host", f"{evicted.host:,}", "", "")
     return result
 
 
-def _verdict(run: Run) -> Table:
+def _verdict(found: Result) -> Table:
     rows = []
-    if run.refused:
-        rows.append(("retries", retries(run.refused)))
-    if run.preempted:
-        times = "once" if run.preempted == 1 else f"{run.preempted:,} times"
+    if found.refused:
+        rows.append(("retries", retries(found.refused)))
+    if found.preempted:
+        times = "once" if found.preempted == 1 else f"{found.preempted:,} times"
         rows.append(("preempted", times))
-    rows += _checked(run)
-    if run.streaming is not None:
-        rows.append(("read once", _read_once(run.streaming)))
-    rows += [("digest", run.digest), ("wall time", f"{run.wall_s:.1f} s")]
+    rows += _checked(found.checks)
+    if found.streaming is not None:
+        rows.append(("read once", _read_once(found.streaming)))
+    rows += [("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
     return pairs("Verdict", rows)
 
 
 def _read_once(streaming: Streaming) -> str:
     """How exact the figures of a trace are that was not held."""
     inexact = []
-    if not streaming.exact:
+    if not streaming.percentiles_exact:
         inexact.append("percentiles within 0.05 %")
-    if streaming.group > 1:
-        inexact.append(f"the last half within {streaming.group:,} requests")
-    if not streaming.remembered:
+    if streaming.group_requests > 1:
+        inexact.append(f"the last half within {streaming.group_requests:,} requests")
+    if not streaming.ceiling_exact:
         inexact.append("the ceiling without repeats of long ago")
     return "all figures exact" if not inexact else f"exact but for {', '.join(inexact)}"
 
 
-def _checked(run: Run) -> list[tuple[str, str]]:
-    checks = run.checks
+def _checked(checks: Checks) -> list[tuple[str, str]]:
     if checks.level == "off":
         return [("checks", "off")]
     counts = f"{checks.incremental:,} incremental, {checks.full:,} full"
@@ -229,6 +215,94 @@ def _checked(run: Run) -> list[tuple[str, str]]:
         rows.append(("bytes and order", compared))
     if checks.level == "every":
         rows.append(("decisions", f"{checks.specified:,} operations as the specification says"))
-    if checks.unjudged:
-        rows.append(("not judged", checks.unjudged))
+    if checks.not_judged:
+        rows.append(("not judged", checks.not_judged))
     return [*rows, ("violations", f"{checks.violations:,}")]
+
+
+def size_rows(trace: Trace, settings: Settings) -> list[tuple[str, str]]:
+    """How large everything is, and why: what was left out, then one row for each pool, window,
+    states and the page size. The first component's rows have only the tier's name. Bytes are those
+    of one rank; with several ranks, the total of all is printed beside them."""
+    core, pools = settings.core, settings.pools
+    skipped, uncached = settings.skipped, settings.uncached
+    rows = []
+    if skipped.requests:
+        count = len(skipped.requests)
+        what = f"{count:,} request{'s' * (count > 1)} with {skipped.input_tokens:,} input tokens"
+        rows.append(("skipped", f"{what}, too large for the device"))
+    if uncached.requests:
+        count = len(uncached.requests)
+        what = f"{count:,} request{'s' * (count > 1)} with {uncached.input_tokens:,} input tokens"
+        rows.append(("not cached", f"{what}, larger than the device pool: computed in full"))
+    for tier, sizes, rules in (
+        ("device", core.device_pages, pools.device_rules),
+        ("host", core.host_pages, pools.host_rules),
+    ):
+        for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
+            name = f"  {core.components[place]}" if place else tier
+            rows.append((name, _pool(place, pages, settings, rules[place])))
+    if pools.window:
+        rows.append(("window", f"{pools.window:,} tokens"))
+    if pools.interval:
+        limit = pools.states_per_path
+        most = f", at most {limit} on a path" if limit else ""
+        rows.append(("states", f"every {pools.interval:,} tokens{most}"))
+    rows.append(("page size", _page_size(trace, settings)))
+    return rows
+
+
+def model_rows(settings: Settings) -> list[tuple[str, str]]:
+    model, tp = settings.model, settings.tp
+    each = " per rank" if settings.page_ranks > 1 else ""
+    page = f"{settings.page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
+    weights = _bytes(settings.weight_bytes, tp, model.weight_bytes)
+    return [("model", f"{model.name}, {page}"), ("weights", f"{weights}, {model.weight_dtype}")]
+
+
+def hardware_row(settings: Settings) -> tuple[str, str]:
+    """The link is that of one rank, in one direction, and what copies reach of it."""
+    profile, tp = settings.hardware, settings.tp
+    link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{each_rank(settings)}"
+    if settings.host_bandwidth.bytes_per_s:
+        source = "as given"
+    elif profile.curves:
+        source = "measured copies"
+    else:
+        factor = settings.host_bandwidth.factor
+        times = f"{float(factor):g} x " if factor != 1 else ""
+        source = f"{times}{profile.link_permille / 10:g}% of its peak"
+    return "hardware", f"{tp} x {profile.name}, {link} each way ({source})"
+
+
+def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
+    if not pages:
+        return "none"
+    core = settings.core
+    size = pages * settings.page_bytes[place] // settings.parallelism.attention_dp
+    amount = f"{_bytes(size, settings.tp, size * settings.tp)} ({rule})"
+    if residency(core.components[place]) == "state":
+        return f"{pages:,} states, {amount}"
+    return f"{pages:,} pages, {pages * core.page_size:,} tokens, {amount}"
+
+
+def _bytes(each: int, ranks: int, total: int) -> str:
+    """Bytes of one rank, and of all where there are several."""
+    if ranks == 1:
+        return _rounded(total)
+    return f"{_rounded(each)} a rank, {_rounded(total)} on {ranks} ranks"
+
+
+def _rounded(size: int) -> str:
+    if size >= 10**12:
+        return f"{size / 1e12:,.2f} TB"
+    return f"{size / 1e9:,.1f} GB" if size >= 10**8 else f"{size / 1e6:,.1f} MB"
+
+
+def _page_size(trace: Trace, settings: Settings) -> str:
+    size, block = settings.core.page_size, trace.block_size
+    source = "as given" if settings.page_size_given else f"that of {settings.model.name}"
+    text = f"{size:,} tokens, {source}"
+    if block is None or size == block:
+        return text
+    return f"{text}; any gives about the same hits, since the trace has blocks of {block:,} tokens"

@@ -1,4 +1,4 @@
-"""Limits that requests must keep, and goodput: the table, the sentences and the keys of the JSON.
+"""Limits that requests must keep, and goodput: the figures, the table, the sentences.
 
 docs/load.md defines everything. Does not decide which request keeps a limit; see
 traces/replaying/load/slo.
@@ -6,8 +6,7 @@ traces/replaying/load/slo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.table import Table
@@ -16,6 +15,7 @@ from ..formats.base import Trace
 from ..replaying.load.slo import NAMES, Kept, Slo, kept, spelled
 from ..replaying.run import NS_PER_S, Latency, Run
 from ..replaying.settings import Settings
+from ..results.record import Class, Goodput
 from ..terminal.tables import percent, table
 
 _BOUNDS = (2_048, 8_192, 32_768)  # tokens of a prompt, between two classes
@@ -24,55 +24,19 @@ _APART = 0.1  # rates of two classes that differ by less are not worth a sentenc
 _MOST_TENANTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
-    """Requests that have something in common. by: what, such as `prompt_tokens`."""
-
-    by: str
-    name: str
-    requests: int
-    attained: int
-
-    @property
-    def rate(self) -> float:
-        return self.attained / self.requests
-
-
-@dataclass(frozen=True, slots=True)
-class Goodput:
-    """missed: requests that miss each limit, by its name. attained: requests that keep all of
-    them; tokens: their output."""
-
-    requests: int
-    attained: int
-    tokens: int
-    missed: dict[str, int]
-    makespan_s: float
-    classes: list[Class]
-
-    @property
-    def rate(self) -> float:
-        return self.attained / self.requests if self.requests else 0.0
-
-    @property
-    def requests_per_s(self) -> float:
-        return self.attained / self.makespan_s if self.makespan_s else 0.0
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.makespan_s if self.makespan_s else 0.0
-
-
 def goodput(trace: Trace, slo: Slo, latency: Latency) -> Goodput:
     served = latency.served
     each = kept(slo, served)
     attained = _all_kept(each, len(latency.requests))
+    count, given = int(attained.sum()), dict(slo.limits)
+    tokens, seconds = int(served.output_tokens[attained].sum()), latency.makespan_ns / NS_PER_S
     return Goodput(
-        requests=len(attained),
-        attained=int(attained.sum()),
-        tokens=int(served.output_tokens[attained].sum()),
-        missed={name: int((~one).sum()) for name, one in each.items()},
-        makespan_s=latency.makespan_ns / NS_PER_S,
+        **{f"{name}_s": given[name] / NS_PER_S if name in given else None for name in NAMES},
+        attained_requests=count,
+        attained_rate=count / len(attained) if len(attained) else 0.0,
+        goodput_requests_per_s=count / seconds if seconds else 0.0,
+        goodput_tokens_per_s=tokens / seconds if seconds else 0.0,
+        missed={name: int((~each[name]).sum()) if name in each else None for name in NAMES},
         classes=list(_classes(trace, latency, attained)),
     )
 
@@ -109,66 +73,44 @@ def limits_missed(slo: Slo, latency: Latency) -> dict[int, list[str]]:
     return found
 
 
-def limits_document(trace: Trace, slo: Slo, latency: Latency) -> dict[str, object]:
-    """The `slo` of the JSON document."""
-    found = goodput(trace, slo, latency)
-    given = dict(slo.limits)
-    return {
-        **{f"{name}_s": given[name] / NS_PER_S if name in given else None for name in NAMES},
-        "attained_requests": found.attained,
-        "attained_rate": found.rate,
-        "goodput_requests_per_s": found.requests_per_s,
-        "goodput_tokens_per_s": found.tokens_per_s,
-        "missed": {name: found.missed.get(name) for name in NAMES},
-        "classes": [
-            {
-                "by": one.by,
-                "name": one.name,
-                "requests": one.requests,
-                "attained_requests": one.attained,
-            }
-            for one in found.classes
-        ],
-    }
-
-
-def limits_table(trace: Trace, settings: Settings, run: Run) -> Table | None:
+def limits_table(settings: Settings, run: Run, found: Goodput | None) -> Table | None:
     """The limits and the goodput; None without limits or without a clock."""
-    if settings.slo is None or run.latency is None:
+    if settings.slo is None or run.latency is None or found is None:
         return None
-    found = goodput(trace, settings.slo, run.latency)
+    requests = len(run.latency.requests)
     result = table("Limits (--slo)", "", "limit", "requests that keep it", "")
     for name, limit in settings.slo.limits:
-        keep = found.requests - found.missed[name]
-        share = keep / found.requests if found.requests else 0.0
+        keep = requests - (found.missed[name] or 0)
+        share = keep / requests if requests else 0.0
         result.add_row(name, spelled(limit), f"{keep:,}", percent(share))
-    result.add_row("all", "", f"{found.attained:,}", percent(found.rate))
+    result.add_row("all", "", f"{found.attained_requests:,}", percent(found.attained_rate or 0.0))
     result.add_section()
-    result.add_row("goodput, requests per second", "", f"{found.requests_per_s:,.3f}", "")
-    result.add_row("goodput, output tokens per second", "", f"{found.tokens_per_s:,.1f}", "")
+    per_s = f"{found.goodput_requests_per_s:,.3f}"
+    result.add_row("goodput, requests per second", "", per_s, "")
+    per_s = f"{found.goodput_tokens_per_s:,.1f}"
+    result.add_row("goodput, output tokens per second", "", per_s, "")
     return result
 
 
-def sentences(trace: Trace, slo: Slo, latency: Latency) -> list[str]:
+def sentences(settings: Settings, run: Run, found: Goodput | None) -> list[str]:
     """What the limits mean, in one sentence, and one for each kind of class that differs."""
-    found = goodput(trace, slo, latency)
-    if not found.requests:
+    if settings.slo is None or run.latency is None or found is None or not run.latency.requests:
         return []
-    limits = ", ".join(f"{name} {spelled(limit)}" for name, limit in slo.limits)
+    limits = ", ".join(f"{name} {spelled(limit)}" for name, limit in settings.slo.limits)
     missed = ", ".join(
-        f"{_percent(count / found.requests)} miss {name}"
+        f"{_percent(count / len(run.latency.requests))} miss {name}"
         for name, count in found.missed.items()
         if count
     )
     told = (
-        f"{_percent(found.rate)} of the requests keep their limits of {limits}"
-        f"{f' ({missed})' if missed else ''}. Goodput is {found.requests_per_s:,.2f} requests and "
-        f"{found.tokens_per_s:,.0f} output tokens a second."
+        f"{_percent(found.attained_rate or 0.0)} of the requests keep their limits of {limits}"
+        f"{f' ({missed})' if missed else ''}. Goodput is {found.goodput_requests_per_s:,.2f} "
+        f"requests and {found.goodput_tokens_per_s:,.0f} output tokens a second."
     )
     return [told, *_apart(found.classes)]
 
 
-def _apart(classes: list[Class]) -> Iterator[str]:
+def _apart(classes: Sequence[Class]) -> Iterator[str]:
     for by, whose in (("prompt_tokens", "with prompts of {} tokens"), ("tenant", "of tenant {}")):
         enough = [each for each in classes if each.by == by and each.requests >= _LEAST_REQUESTS]
         if len(enough) < 2:

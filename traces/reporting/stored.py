@@ -1,4 +1,4 @@
-"""What storage did in a replay: the table of prefetches, the rows of its transfers, a sentence.
+"""What storage did in a replay, and what it did not do: tables, rows, sentences, advice.
 
 Does not count anything; see traces/replaying.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ..replaying.account import Share
+from hicache.storage.base import Losses
+
 from ..replaying.following import caps
 from ..replaying.following.prefetches import WHOLE
-from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
+from ..results.record import Result, Share, Storage
 from ..terminal.tables import percent, table
 from ..terminal.text import name as shown
-from . import losses
 from .amounts import gigabytes
 
 _ENDS = {
@@ -76,39 +76,26 @@ def setting_rows(settings: Settings) -> list[tuple[str, str]]:
     return rows
 
 
-def prefetch_table(settings: Settings, run: Run) -> Table | None:
-    """How prefetches ended; None without storage."""
-    if run.storage is None:
-        return None
+def prefetch_table(storage: Storage) -> Table:
+    """How prefetches ended."""
     result = table("Prefetches", "", "requests", "tokens asked", "found", "fetched")
-    size, ended = settings.core.page_size, run.storage.prefetches.ended
+    ended = storage.prefetches.ended
     for reason in sorted(ended, key=lambda one: [*_ENDS].index(one)):
         one = ended[reason]
-        pages = (one.asked_pages, one.found_pages, one.fetched_pages)
-        cells = [f"{count * size:,}" for count in pages]
-        result.add_row(_ENDS[reason], f"{one.requests:,}", *cells)
+        tokens = (one.asked_tokens, one.found_tokens, one.fetched_tokens)
+        result.add_row(_ENDS[reason], f"{one.requests:,}", *(f"{count:,}" for count in tokens))
     result.add_section()
-    result.add_row("lookups begun", f"{run.storage.prefetches.begun:,}", "", "", "")
+    result.add_row("lookups begun", f"{storage.prefetches.begun:,}", "", "", "")
     return result
 
 
-def lost_by_reason(run: Run) -> dict[str, tuple[int, int]]:
-    """(requests, tokens) that had been seen before and were not hit, by reason; with storage."""
-    history = run.history
-    if history is None:
-        return {}
-    rows = [(row.request, row.lost) for row in run.account.rows()]
-    return caps.lost_by_reason(rows, lambda one: history.misses[one].ended_by, history.caps)
-
-
-def lost_table(run: Run) -> Table | None:
-    """What tokens were lost to; None without storage, or if none were lost."""
-    lost = lost_by_reason(run) if run.storage is not None else {}
-    if not lost:
+def lost_table(storage: Storage) -> Table | None:
+    """What tokens were lost to; None if none were lost."""
+    if not storage.lost_tokens:
         return None
     result = table("Tokens lost to", "", "requests", "tokens")
-    for reason, (requests, tokens) in lost.items():
-        result.add_row(reason_in_words(reason), f"{requests:,}", f"{tokens:,}")
+    for reason, lost in storage.lost_tokens.items():
+        result.add_row(reason_in_words(reason), f"{lost.requests:,}", f"{lost.tokens:,}")
     return result
 
 
@@ -117,52 +104,49 @@ def reason_in_words(reason: str) -> str:
     return _REASONS.get(reason, f"no {reason} to continue from")
 
 
-def transfer_rows(run: Run) -> list[tuple[str, str, str, str]]:
+def transfer_rows(storage: Storage | None) -> list[tuple[str, str, str, str]]:
     """(what, values, gigabytes, busy seconds) of storage, for the table of tiers."""
-    use = run.storage
-    if use is None:
+    if storage is None:
         return []
     rows = []
-    for what, moved, ends in (
-        ("host to storage", use.written, use.written_ends),
-        ("storage to host", use.read, use.read_ends),
-    ):
-        busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
-        rows.append((what, f"{ends.get('done', 0):,}", f"{moved.bytes / 1e9:,.2f}", busy))
-        wrong = sorted((end, count) for end, count in ends.items() if end != "done")
+    for what, moved in (("host to storage", storage.written), ("storage to host", storage.read)):
+        busy = "-" if moved.busy_s is None else f"{moved.busy_s:,.3f}"
+        done = f"{moved.values.get('done', 0):,}"
+        rows.append((what, done, f"{moved.bytes_total / 1e9:,.2f}", busy))
+        wrong = sorted((end, count) for end, count in moved.values.items() if end != "done")
         rows += [(f"  {end}", f"{count:,}", "", "") for end, count in wrong]
     return rows
 
 
-def served(share: Share, settings: Settings, run: Run) -> list[str]:
+def served(settings: Settings, found: Result) -> list[str]:
     """The sentences about storage; empty without one."""
-    return [*_served(share, settings, run), *losses.sentences(run)]
+    return [*_served(settings, found.whole, found.storage), *losses_told(found.storage)]
 
 
-def _served(share: Share, settings: Settings, run: Run) -> list[str]:
-    use = run.storage
+def _served(settings: Settings, share: Share, use: Storage | None) -> list[str]:
     if use is None:
         return []
-    if share.storage:
+    if hits := share.hit_tokens.storage:
         return [
-            f"Storage served {share.storage:,} prompt tokens that neither the device nor host "
-            f"memory held ({percent(share.rate(share.storage), 1)} of all)."
+            f"Storage served {hits:,} prompt tokens that neither the device nor host "
+            f"memory held ({percent(share.rate(hits), 1)} of all)."
         ]
     if use.losses.lookups_unanswered or use.losses.reads_failed:
         return ["Storage served nothing, and it failed."]
-    written = use.written_ends.get("done", 0)
+    written = use.written.values.get("done", 0)
     if not written:
         return ["Storage served nothing, and nothing was written to it."]
     if not use.prefetches.begun:
         return ["Storage served nothing: every prefetch was below the threshold or the budget."]
-    found = sum(one.found_pages for one in use.prefetches.ended.values())
+    found = sum(one.found_tokens for one in use.prefetches.ended.values())
     if found:
         return ["Storage served nothing: what it had came too late, or found no room on host."]
     assert settings.storage is not None
-    if use.evicted:
+    if use.evicted_values:
         return [
             "Storage served nothing: what requests lacked when they arrived was not in it any more "
-            f"or had not been written to it. {use.evicted:,} of its values had to make room so far."
+            f"or had not been written to it. {use.evicted_values:,} of its values had to make room "
+            "so far."
         ]
     full = ", or had made room (--storage-size)" if settings.storage.options.size_bytes else ""
     return [
@@ -171,13 +155,13 @@ def _served(share: Share, settings: Settings, run: Run) -> list[str]:
     ]
 
 
-def advice(settings: Settings, run: Run) -> str:
+def advice(settings: Settings, use: Storage | None) -> str:
     """What to try next if one reason of storage explains half of the lost tokens; else empty."""
-    storage, lost = settings.storage, lost_by_reason(run)
-    if storage is None or not lost:
+    storage = settings.storage
+    if storage is None or use is None or not use.lost_tokens:
         return ""
-    reason, (_, tokens) = next(iter(lost.items()))
-    if 2 * tokens < sum(one for _, one in lost.values()):
+    reason, most = next(iter(use.lost_tokens.items()))
+    if 2 * most.tokens < sum(lost.tokens for lost in use.lost_tokens.values()):
         return ""
     size = 2 * storage.options.size_bytes
     room = "a disk or server with more room for the store, which has no --storage-size of its own"
@@ -192,3 +176,65 @@ def advice(settings: Settings, run: Run) -> str:
         caps.NEVER_BACKED_UP: "--write-policy write_through, which copies every page to host",
     }.get(reason)
     return f"Try {tried}." if tried else ""
+
+
+_LOSSES = {
+    "outages": "times that it stopped answering",
+    "write_outages": "times that it stopped taking writes",
+    "lookups_unanswered": "look-ups without an answer",
+    "reads_failed": "reads that failed",
+    "reads_missing": "values that it said it has, and had not",
+    "reads_corrupt": "values that did not verify",
+    "writes_refused": "writes that it did not take",
+    "deletes_failed": "deletes that failed",
+    "late": "answers that came too late",
+    "waited_s": "seconds in calls that failed",
+}
+
+
+def losses_table(losses: Losses) -> Table | None:
+    """What the store did not do; None if it did everything. Those of a real store are counted in
+    values as it has them (see hicache/storage/base), those of a simulated one in pages."""
+    if losses == Losses():
+        return None
+    result = table("Not done by storage", "", "")
+    for name, words in _LOSSES.items():
+        if count := getattr(losses, name):
+            result.add_row(words, f"{count:,.1f}" if name == "waited_s" else f"{count:,}")
+    return result
+
+
+def losses_told(storage: Storage | None) -> list[str]:
+    """What the store did not do, and what follows from that; empty if it did everything."""
+    if storage is None:
+        return []
+    found = storage.losses
+    told = [
+        f"{words} {count:,} {unit}"
+        for words, count, unit in (
+            ("did not say whether it has", found.lookups_unanswered, "values"),
+            ("did not deliver", found.reads_failed, "values"),
+            ("promised and did not have", found.reads_missing, "values"),
+            ("delivered", found.reads_corrupt, "values that did not verify"),
+            ("did not take", found.writes_refused, "values"),
+        )
+        if count
+    ]
+    if not told:
+        return []
+    *first, last = told
+    parts = f"{', '.join(first)} and {last}" if first else last
+    times = [
+        f"{words} {'once' if count == 1 else f'{count:,} times'}"
+        for words, count in (
+            ("stopped answering", found.outages),
+            ("stopped taking writes", found.write_outages),
+        )
+        if count
+    ]
+    out = f" (it {' and '.join(times)})" if times else ""
+    follows = (
+        ["what it might have served was computed"] if len(told) > bool(found.writes_refused) else []
+    )
+    follows += ["later runs lack what it did not take"] if found.writes_refused else []
+    return [f"Storage {parts}{out}: {', and '.join(follows)}."]

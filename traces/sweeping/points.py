@@ -14,17 +14,14 @@ from typing import Any
 
 from invariants.watch import SPECIFIED_PAGES, Watch
 
-from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..replaying import modes
 from ..replaying.declared.needs import Need
 from ..replaying.options import ReplayOptions, that_need
-from ..replaying.run import Spread, spread
 from ..replaying.settings import Settings, resolve
 from ..reporting.conclusions import saved_s
-from ..reporting.error_bars import expected_of
-from ..reporting.overload import load_of
-from ..reporting.slo import goodput
+from ..reporting.results import result_of
+from ..results.record import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +82,27 @@ def measure(
     run = modes.run(trace, paged, settings, watch, started, shown=shown)
     if run.interrupted:
         raise KeyboardInterrupt
-    whole, latency = run.account.whole(), run.latency
-    load = (
-        None
-        if latency is None
-        else load_of(trace.jobs, latency.requests, settings.load.concurrency)
-    )
-    good = None
-    if settings.slo is not None and latency is not None:
-        good = goodput(trace, settings.slo, latency)
+    found = result_of(trace, settings, run)
+    whole, load, good = found.whole, found.load, found.slo
     return Point(
         host_bytes=host_bytes,
         host_pages=settings.core.host_pages[0],
         host_tokens=settings.core.host_pages[0] * settings.core.page_size,
         requests=whole.requests,
-        device_hit_rate=whole.rate(whole.device),
-        host_hit_rate=whole.rate(whole.host),
+        device_hit_rate=whole.rate(whole.hit_tokens.device),
+        host_hit_rate=whole.rate(whole.hit_tokens.host),
         hit_rate=whole.hit_rate,
-        ceiling_rate=whole.rate(whole.ceiling),
-        ttft_s=None if latency is None else spread(latency.ttft_ns),
-        queueing_share=None if load is None else load.queueing,
-        offered=(load.offered or None) if load else None,
+        ceiling_rate=whole.ceiling_rate,
+        ttft_s=found.latency_s.ttft if found.latency_s else None,
+        queueing_share=load.queueing_share if load else None,
+        offered=load.offered if load else None,
         overloaded=load is not None and load.overloaded,
-        saved_compute_s=None if latency is None else saved_s(settings, run),
+        saved_compute_s=None if run.latency is None else saved_s(settings, run),
         digest=run.digest,
-        wall_s=round(run.wall_s, 3),
-        attained_rate=None if good is None else good.rate,
-        goodput_requests_per_s=None if good is None else good.requests_per_s,
-        expected_error=None if latency is None else expected(expected_of(settings, run, latency)),
+        wall_s=found.wall_s,
+        attained_rate=good.attained_rate if good else None,
+        goodput_requests_per_s=good.goodput_requests_per_s if good else None,
+        expected_error=found.expected_error,
     )
 
 

@@ -24,13 +24,13 @@ from ..replaying.builtin import as_recorded
 from ..replaying.declared.run import ReplayedTrace
 from ..replaying.load.options import LoadOptions
 from ..replaying.load.trace import loaded
-from ..replaying.observing.hopeless import Hopeless
+from ..replaying.observing.ending import Hopeless
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
 from ..reporting.head import head
-from ..reporting.overload import load_of
-from ..reporting.results import document, load_document
+from ..reporting.results import result_of
+from ..results.record import document
 from ..terminal.rows import rows
 from .board import Board
 from .identity import decisions, trace_digest
@@ -146,13 +146,10 @@ class PointWork:
             return head(task.command, complete=False) | named | {"stopped": part, "variant": None}
         if run.interrupted:
             raise KeyboardInterrupt
-        found = head(task.command, complete=True) | named | document(trace, settings, run)
-        if run.latency is not None:
-            found["load"] = load_document(
-                load_of(trace.jobs, run.latency.requests, settings.load.concurrency)
-            )
-        found["variant"] = collect(trace, paged, settings, run, task.label).document()
-        return found
+        result = result_of(trace, settings, run)
+        variant = document(collect(trace, settings, run, result, task.label))
+        found: dict[str, Any] = head(task.command, complete=True) | named | document(result)
+        return found | {"variant": variant}
 
     def _check(self, task: Task) -> None:
         """Raises CallerError if this machine has another trace or another version."""

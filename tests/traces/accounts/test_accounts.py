@@ -29,8 +29,8 @@ from traces.replaying.observing.team import Team
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
 from traces.reporting import records
-from traces.reporting.overload import load_of
-from traces.reporting.results import document
+from traces.reporting.results import result_of
+from traces.results.record import document
 
 from .page_history import PageHistory
 from .samples import blocks, late, options, talks
@@ -75,14 +75,7 @@ class Judged:
                 trace, self.paged, self.settings, self.watch, began, True, None, _unseen
             )
         assert 0 < self.run.wall_s <= time.perf_counter() - began
-        self.found = document(trace, self.settings, self.run)
-        if self.run.latency is not None:
-            load = load_of(trace.jobs, self.run.latency.requests)
-            self.found["load"] = {
-                "offered": load.offered or None,
-                "queueing_share": load.queueing,
-                "overloaded": load.overloaded,
-            }
+        self.found = document(result_of(trace, self.settings, self.run))
 
 
 @contextmanager

@@ -27,13 +27,13 @@ from sim.engine.sequence import RequestResult
 from sim.errors import StuckError
 from traces.formats._jobs import Jobs
 from traces.replaying import modes
-from traces.replaying.account import Account, Row, Share, ceiling_of
+from traces.replaying.account import Account, Row, ceiling_of
 from traces.replaying.hits import HitsReplay
-from traces.replaying.run import Latency, Run, Transfer, spread
+from traces.replaying.run import Latency, Run, spread
 from traces.replaying.settings import resolve
-from traces.replaying.turns import Turn
-from traces.reporting import refusals
+from traces.reporting import conclusions
 from traces.reporting.overload import Load, load_of, slower
+from traces.results.record import NO_SHARE, Transfer
 
 from .samples import blocks, options, talks
 
@@ -47,7 +47,7 @@ def test_sums_are_exact() -> None:
         jobs.add(0, length, 1)
     ceiling = np.array([0, 512, 1024, 0, 64], dtype=np.int32)
     account = Account(jobs, 64, ceiling)
-    assert account.whole() == account.steady() == Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+    assert account.whole() == account.steady() == NO_SHARE
     assert account.whole().hit_rate == 0.0
     account.admit(0, 0, 0)
     account.admit(1, 512, 3, 20)
@@ -55,14 +55,18 @@ def test_sums_are_exact() -> None:
     account.admit(2, 1000, 0)  # it came back after a preemption: not counted again
     assert [account.served(index) for index in range(5)] == [True, True, True, False, False]
     whole, steady = account.whole(), account.steady()
-    tiers = (whole.device, whole.host, whole.storage)
+    tiers = (whole.hit_tokens.device, whole.hit_tokens.host, whole.hit_tokens.storage)
     assert (whole.requests, whole.input_tokens, *tiers) == (3, 1700, 512, 503, 27)
-    assert (whole.hit_tokens, whole.computed_tokens) == (1042, 658)
-    assert (whole.ceiling, whole.first_seen, whole.lost) == (1536, 164, 1024 - 507)
+    assert (whole.hit_tokens.all, whole.computed_tokens) == (1042, 658)
+    assert (whole.ceiling_tokens, whole.first_seen_tokens, whole.lost_tokens) == (
+        1536,
+        164,
+        1024 - 507,
+    )
     assert (whole.hit_rate, whole.rate(17)) == (1042 / 1700, 17 / 1700)
-    assert whole.block_rate == (9 + 8) / (2 + 10 + 16)
-    assert abs(whole.mean_rate - (535 / 600 + 507 / 1000) / 3) < 1e-12
-    assert (steady.requests, steady.input_tokens, steady.hit_tokens) == (2, 1600, 1042)
+    assert whole.hit_rate_pages == (9 + 8) / (2 + 10 + 16)
+    assert abs(whole.hit_rate_mean - (535 / 600 + 507 / 1000) / 3) < 1e-12
+    assert (steady.requests, steady.input_tokens, steady.hit_tokens.all) == (2, 1600, 1042)
     assert account.all_served().tolist() == [0, 1, 2]
     assert account.hit_tokens([1, 2, 3]) == (1042, 1650)
     assert account.hit_tokens([]) == (0, 0)
@@ -72,7 +76,6 @@ def test_sums_are_exact() -> None:
     assert [row.lost for row in rows] == [0, 0, 517]
     assert [row.first_seen for row in rows] == [100, 88, -24]
     assert Row(0, 9, 1, 0, 0, 0).lost == 1
-    assert (Turn(1, 1, 8, 2).hit_rate, Turn(1, 1, 0, 0).hit_rate) == (0.25, 0.0)
 
 
 def test_ceilings_are_counted() -> None:
@@ -157,14 +160,14 @@ def test_load_is_offered() -> None:
 def test_refusals_are_told() -> None:
     many = {"no_pages": 8, "writing_back of swa": 1200, "arriving": 8, "odd": 1}
     told = "1,200 waiting for copies of swa, 8 waiting for a load, 8 out of pages, 1 odd"
-    assert refusals.retries(many) == told, refusals.retries(many)
-    assert refusals.retries({}) == ""
-    short = refusals.for_pages({**many, "arriving of swa": 4})
+    assert conclusions.retries(many) == told, conclusions.retries(many)
+    assert conclusions.retries({}) == ""
+    short = conclusions.for_pages({**many, "arriving of swa": 4})
     assert short == {"no_pages": 8, "writing_back of swa": 1200, "odd": 1}
-    assert refusals.how_often({"no_pages": 1}) == "once for lack of pages"
-    assert refusals.how_often({"no_pages": 2}) == "2 times for lack of pages"
+    assert conclusions.how_often({"no_pages": 1}) == "once for lack of pages"
+    assert conclusions.how_often({"no_pages": 2}) == "2 times for lack of pages"
     both = {"no_pages": 1, "writing_back": 1000}
-    assert refusals.how_often(both) == (
+    assert conclusions.how_often(both) == (
         "1,001 times for lack of pages (1,000 waiting for copies, 1 out of pages)"
     )
 
@@ -213,12 +216,12 @@ def test_runs_can_stop() -> None:
         assert (whole.checks.level, whole.checks.operations) == ("off", 0)
         served = whole.account.all_served().tolist()
         assert len(served) == 70
-        assert whole.transfers["h2d"] == Transfer(0, None if mode == "hits" else 0)
+        assert whole.transfers["h2d"] == Transfer(0, 0, 0, None if mode == "hits" else 0.0)
         until = _run(mode, 30, _Shown(), until=9, host_pages=200)
         assert until.interrupted
         assert until.account.served(9)
         assert len(until.account.all_served()) < 30
-        assert (until.components[0].cached, until.components[0].garbage) == (None, None)
+        assert (until.backbone.cached_at_rest, until.backbone.garbage_at_rest) == (None, None)
         assert until.checks.operations > 0
         stopped = _run(mode, 70, _Shown(64 if mode == "hits" else 9), host_pages=0)
         assert stopped.interrupted

@@ -7,17 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from hicache.core.types import NO_PAGES, Pages
+from hicache.core.types import Pages
 from sim.fleet.fleet import FleetResult
+from sim.fleet.handoff import Trip
 from sim.fleet.options import FleetOptions
 from sim.workload import Job
 
 from ...formats.base import Paged
-from ..account import Account, Tokens, ceiling_of
+from ...results.record import Fleet, Imbalance, KvLink, Replica
+from ..account import Tokens, ceiling_of
 from ..fitting import Kept, Skipped
 from ..observing.team import Team
-from ..run import Run
-from .use import DECODE, MIXED, PREFILL, FleetUse, LinkTotals, ReplicaUse
+from ..run import NS_PER_S, FleetUse, Run, spread
+
+MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
 
 
 def with_fleet(
@@ -33,8 +36,73 @@ def with_fleet(
     """The results with those of each replica. whole: the trace with the requests that were left
     out. timed: None without a clock."""
     ceilings = _ceilings(paged, choices, options, whole_prompts=timed is None)
-    use = _use_of(options, timed, choices, team, run.account, ceilings, digests)
-    return replace(run, history=team.history(whole, ceilings), fleet=use)
+    rows = list(run.account.rows())
+    chosen = [choices[row.request] for row in rows]
+    replicas = []
+    for place in range(options.members):
+        own = [row for row, replica in zip(rows, chosen, strict=True) if replica == place]
+        routed = place < options.replicas
+        role = (PREFILL if options.decode else MIXED) if routed else DECODE
+        prompts, hits = sum(row.input_tokens for row in own), sum(row.hit_tokens for row in own)
+        ttft_ns = _ttft(timed, place) if routed else ()
+        replicas.append(
+            Replica(
+                replica=place,
+                role=role,
+                requests=len(own if routed or timed is None else timed.members[place].requests),
+                input_tokens=prompts,
+                hit_tokens=hits,
+                hit_rate=hits / prompts if prompts else None,
+                computed_tokens=prompts - hits,
+                output_tokens=_sampled(timed, place, role),
+                ttft_s=spread(np.array(ttft_ns, dtype=np.int64)) if ttft_ns else None,
+                evicted_pages=team.evicted(place),
+                checked_operations=team.watches[place].operations if team.watches else 0,
+                digest=digests[place],
+            )
+        )
+    elsewhere = sum(row.ceiling - int(ceilings[row.request]) for row in rows)
+    prefilling = [one for one in replicas if one.role != DECODE]
+    uneven = Imbalance(
+        imbalance([one.requests for one in prefilling]),
+        imbalance([one.computed_tokens for one in prefilling]),
+    )
+    found, trips = Fleet(replicas, uneven, elsewhere), None
+    if options.decode and timed is not None:
+        trips = timed.trips
+        moved = [one for one in trips.values() if one.arrived_ns >= 0]
+        found = replace(
+            found,
+            kv_link=KvLink(
+                bytes_total=timed.link.bytes,
+                busy_s=timed.link.busy_ns / NS_PER_S,
+                requests=len(moved),
+                moved_pages=sum(one.pages for one in moved),
+                cached_pages=sum(one.cached for one in moved),
+            ),
+            handoff_s={
+                name: spread(np.array([trip_times(one)[name] for one in moved], np.int64))
+                for name in ("decode_wait", "link_wait", "link")
+            },
+        )
+    return replace(
+        run, history=team.history(whole, ceilings), fleet=FleetUse(found, choices, trips)
+    )
+
+
+def trip_times(trip: Trip) -> dict[str, int]:
+    """Nanoseconds of the parts of a way from prefill to decode."""
+    return {
+        "decode_wait": trip.admitted_ns - trip.left_ns,
+        "link_wait": trip.began_ns - trip.admitted_ns,
+        "link": trip.arrived_ns - trip.began_ns,
+    }
+
+
+def imbalance(amounts: Sequence[int]) -> float:
+    """The largest over the mean; 1 if all are equal, or nothing was done."""
+    total = sum(amounts)
+    return max(amounts) * len(amounts) / total if total else 1.0
 
 
 def _ceilings(
@@ -60,43 +128,6 @@ class _Prompts(Kept):
         return super().chain(job)[: job.input_length // self.page_size]
 
 
-def _use_of(
-    options: FleetOptions,
-    timed: FleetResult | None,
-    choices: Mapping[int, int],
-    team: Team,
-    account: Account,
-    ceilings: Tokens,
-    digests: Sequence[str],
-) -> FleetUse:
-    """What each replica did. timed: None in hits mode."""
-    rows = list(account.rows())
-    chosen = [choices[row.request] for row in rows]
-    replicas = []
-    for place in range(options.members):
-        routed = place < options.replicas
-        own = [row for row, replica in zip(rows, chosen, strict=True) if replica == place]
-        role = (PREFILL if options.decode else MIXED) if routed else DECODE
-        replicas.append(
-            ReplicaUse(
-                role,
-                len(own) if routed or timed is None else len(timed.members[place].requests),
-                sum(row.input_tokens for row in own),
-                sum(row.hit_tokens for row in own),
-                _sampled(timed, place, role),
-                _ttft(timed, place) if routed else NO_PAGES,
-                team.evicted(place),
-                team.watches[place].operations if team.watches else 0,
-                digests[place],
-            )
-        )
-    elsewhere = sum(row.ceiling - int(ceilings[row.request]) for row in rows)
-    trips, link = None, None
-    if options.decode and timed is not None:
-        trips, link = timed.trips, LinkTotals(timed.link.bytes, timed.link.busy_ns)
-    return FleetUse(options, tuple(replicas), choices, elsewhere, trips, link)
-
-
 def _sampled(timed: FleetResult | None, place: int, role: str) -> int:
     """Tokens that a replica sampled. A prefill replica samples the first of each answer."""
     if timed is None:
@@ -105,9 +136,6 @@ def _sampled(timed: FleetResult | None, place: int, role: str) -> int:
     return sum(max(1, one.output_length) - first for one in timed.members[place].requests)
 
 
-def _ttft(timed: FleetResult | None, place: int) -> Pages:
-    if timed is None:
-        return NO_PAGES
-    requests = timed.members[place].requests
-    times = [one.first_token_ns - one.arrival_ns for one in requests]
-    return np.array(times, dtype=np.int64)
+def _ttft(timed: FleetResult | None, place: int) -> list[int]:
+    requests = () if timed is None else timed.members[place].requests
+    return [one.first_token_ns - one.arrival_ns for one in requests]

@@ -2,28 +2,126 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from hicache.core.actions import Backup, Evicted, Load, Outcome, Refused
 from hicache.core.errors import CallerError
+from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
 from invariants.accounts.accounts import Accounts
+from invariants.books.garbage import garbage_report
+from invariants.books.kinds import KNOWN
 from invariants.watch import Watch
 from sim.fleet.options import FleetOptions
 
 from ...formats.base import Paged
+from ...results.record import Checks, Component, Pair
 from ..account import Tokens
 from ..defaults import BACKBONE
 from ..following.copies import Copies
 from ..following.history import NOT_READY, OTHER_REPLICA, History
-from ..run import Checks, ComponentUse
+from ..following.prefetches import Prefetches
+from ..lookups import Lookups
 from ..settings import Settings
-from ..tally import Tally
-from .observers import Observers
-from .until import Until
+from .ending import Until
+
+
+class Tally:
+    """An observer that counts pages moved and evicted, and refusals, per component.
+
+    loaded, backed_up: pages by component. evicted: pages by (tier, component).
+    refused: how often, by (reason, component).
+    """
+
+    def __init__(self) -> None:
+        self.loaded: Counter[str] = Counter()
+        self.backed_up: Counter[str] = Counter()
+        self.evicted: Counter[tuple[Tier, str]] = Counter()
+        self.refused: Counter[tuple[str, str]] = Counter()
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Counts nothing: only outcomes count."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Evicted):
+                self.evicted[outcome.tier, outcome.component] += len(outcome.pages)
+            elif isinstance(outcome, Load):
+                _count(self.loaded, outcome)
+            elif isinstance(outcome, Backup):
+                _count(self.backed_up, outcome)
+            elif isinstance(outcome, Refused):
+                self.refused[outcome.reason, outcome.component] += 1
+
+
+def _count(pages: Counter[str], action: Load | Backup) -> None:
+    for copy in action.copies:
+        pages[copy.component] += len(copy.target)
+
+
+class Observers:
+    """The observers that count for all replicas together, and the figures of each pool."""
+
+    def __init__(self, settings: Settings, ceiling: Tokens) -> None:
+        self.tally = Tally()
+        self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
+        self.prefetches = Prefetches()
+        self.all: list[Observer] = [self.tally]
+        if settings.storage is not None:
+            self.all.append(self.prefetches)
+        if len(settings.core.components) > 1:  # for full alone, the account is enough
+            self.all.append(self.lookups)
+
+    def components(
+        self, settings: Settings, replicas: int, views: Sequence[CoreView] | None
+    ) -> dict[str, Component]:
+        """The use of each component's pools in all replicas. views: of the cores at the end, None
+        after an interrupt."""
+        core, tally, found = settings.core, self.tally, {}
+        known = views is not None and {*core.components} <= {*KNOWN}
+        reports = [garbage_report(view) for view in views or ()] if known else []
+
+        def at_rest(name: str, what: str) -> Pair | None:
+            sums = (
+                sum(report[f"{tier} {name}"][what] for report in reports)
+                for tier in ("device", "host")
+            )
+            return Pair(*sums) if reports else None
+
+        for place, name in enumerate(core.components):
+            size, ranks = settings.page_bytes[place], settings.page_ranks
+            capacity = Pair(core.device_pages[place], core.host_pages[place]).times(replicas)
+            found[name] = Component(
+                page_bytes=size,
+                page_bytes_per_rank=size,
+                page_bytes_total=size * ranks,
+                capacity=capacity,
+                pool_bytes_per_rank=capacity.times(size),
+                pool_bytes_total=capacity.times(size * ranks),
+                backed_up=tally.backed_up[name],
+                loaded=tally.loaded[name],
+                evicted=Pair(tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
+                cached_at_rest=at_rest(name, "cached"),
+                garbage_at_rest=at_rest(name, "garbage"),
+            )
+            if len(core.components) > 1:
+                found[name] = replace(
+                    found[name],
+                    most_in_use=self.lookups.peak_pages[place],
+                    evicted_along=self.lookups.evicted_along[place],
+                )
+        return found
+
+    def refused(self, backbone: str) -> dict[str, int]:
+        return {
+            reason if component == backbone else f"{reason} of {component}": count
+            for (reason, component), count in self.tally.refused.items()
+        }
 
 
 class Team:
@@ -107,41 +205,28 @@ class Team:
     def checks(self, settings: Settings, byte_checks: int = 0, access_checks: int = 0) -> Checks:
         """Those of all replicas together."""
         watches = self.watches
-        if not watches:
-            return Checks(settings.check)
         return Checks(
-            settings.check,
-            sum(one.operations for one in watches),
-            sum(one.incremental for one in watches),
-            sum(one.full for one in watches),
-            sum(one.violations for one in watches),
-            byte_checks,
-            access_checks,
-            sum(one.specified for one in watches),
-            next((one.unjudged for one in watches if one.unjudged), ""),
+            level=settings.check,
+            operations=sum(one.operations for one in watches),
+            incremental=sum(one.incremental for one in watches),
+            full=sum(one.full for one in watches),
+            violations=sum(one.violations for one in watches),
+            byte_checks=byte_checks if watches else 0,
+            access_checks=access_checks if watches else 0,
+            specified=sum(one.specified for one in watches),
+            not_judged=next((one.unjudged for one in watches if one.unjudged), ""),
         )
 
     def components(
         self, settings: Settings, views: Sequence[CoreView] | None
-    ) -> tuple[ComponentUse, ...]:
-        """The use of each component's pools in all replicas. views: None after an interrupt."""
-        if views is None:
-            return self.counting.components(settings, None)
-        each = [self.counting.components(settings, view) for view in views]
-        return tuple(
-            replace(
-                uses[0],
-                capacity=(uses[0].capacity[0] * len(uses), uses[0].capacity[1] * len(uses)),
-                cached=_sum([use.cached for use in uses]),
-                garbage=_sum([use.garbage for use in uses]),
-            )
-            for uses in zip(*each, strict=True)
-        )
+    ) -> dict[str, Component]:
+        """See `Observers`."""
+        return self.counting.components(settings, len(self.all), views)
 
-    def evicted(self, place: int) -> tuple[int, int]:
-        """Pages of full attention that one replica evicted from (device, host)."""
+    def evicted(self, place: int) -> Pair:
+        """Pages of full attention that one replica evicted."""
         evicted = self.tallies[place].evicted
-        return evicted[Tier.DEVICE, BACKBONE], evicted[Tier.HOST, BACKBONE]
+        return Pair(evicted[Tier.DEVICE, BACKBONE], evicted[Tier.HOST, BACKBONE])
 
     def history(self, whole: Paged, ceilings: Tokens) -> History | None:
         """Those of all replicas in one. ceilings: tokens that each request could hit where it was
@@ -158,13 +243,6 @@ class Team:
             if miss.ended_by == NOT_READY and miss.hit_pages * size >= ceilings[request]:
                 merged.misses[request] = miss._replace(ended_by=OTHER_REPLICA)
         return merged
-
-
-def _sum(pairs: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
-    known = [pair for pair in pairs if pair is not None]
-    if len(known) < len(pairs):
-        return None
-    return sum(pair[0] for pair in known), sum(pair[1] for pair in known)
 
 
 def _serves_last(whole: Paged, fleet: FleetOptions, place: int, request: int) -> bool:

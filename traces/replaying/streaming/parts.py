@@ -1,6 +1,6 @@
 """What a replay of a trace that is read once cost: processor time and memory, by part.
 
-Lives here: the measurement, which is told of every request that ended, and the record of it.
+It is told of every request that ended.
 """
 
 from __future__ import annotations
@@ -45,20 +45,6 @@ class Offered:
     last_arrival_ns: int = 0
     last_first_token_ns: int = 0
     waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Streaming:
-    """How a trace was read. remembered: whether the ceiling forgot no segment. group: the requests
-    that the account of the last half cannot tell apart. parts: what each cost. exact:
-    whether every percentile is that of the times themselves. offered: the load of a timed replay.
-    """
-
-    remembered: bool
-    group: int
-    parts: Parts
-    exact: bool = True
-    offered: Offered | None = None
 
 
 def peak_bytes() -> int:

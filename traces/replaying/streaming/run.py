@@ -19,12 +19,13 @@ from sim.replica import TimedResult
 from sim.world import World
 
 from ...formats._streamed import StreamedPages, StreamedTrace
+from ...results.record import Streaming
 from ...terminal.progress import counting, progress
 from ..observing.team import Team
 from ..playing import Play, play
 from ..run import Latency, Run
 from ..settings import Settings
-from .parts import Parts, Streaming
+from .parts import Parts
 from .sums import Each, Sums
 from .times import Times
 
@@ -79,11 +80,15 @@ def run(
     )
     shown = progress("replay", trace.total) if trace.total else counting("replay")
     result = play(played, shown)
-    streaming = Streaming(True, 1, parts)
-    if timed:
-        streaming = Streaming(True, 1, parts, times.exact, times.offered)
     return replace(
         result,
-        streaming=replace(streaming, remembered=not pages.ceiling.forgot, group=sums.group),
+        streaming=Streaming(
+            ceiling_exact=not pages.ceiling.forgot,
+            percentiles_exact=times.exact,
+            group_requests=sums.group,
+            part_requests=parts.requests,
+            cpu_s=parts.cpu_s,
+            peak_bytes=parts.peak_bytes,
+        ),
         wall_s=time.perf_counter() - start,
     )

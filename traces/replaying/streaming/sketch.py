@@ -14,7 +14,8 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from ..run import NS_PER_S, PERCENTS, Spread, spread_of_counted
+from ...results.record import PERCENTS, Spread
+from ..run import NS_PER_S, spread_of_counted
 
 EXACT = 1 << 17
 _BITS = 10  # of a time that tell its bucket, below the first one

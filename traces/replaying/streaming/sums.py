@@ -17,7 +17,8 @@ from sim.engine.sequence import RequestResult
 
 from ...formats._jobs import Jobs
 from ...formats._streamed import Held
-from ..account import Account, Row, Share, Tokens
+from ...results.record import NO_SHARE, Share, Tiers, share
+from ..account import Account, Row, Tokens
 
 MOST = 1 << 16
 Each: TypeAlias = Callable[[Row, int, RequestResult | None], None]
@@ -83,17 +84,15 @@ class Sums(Account):
         rows, rates = self._rows[served], self._rates[served]
         sums = [int(column) for column in rows.sum(axis=0)]
         if not sums[_REQUESTS]:
-            return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
-        return Share(
-            requests=sums[_REQUESTS],
-            input_tokens=sums[_INPUT],
-            device=sums[_DEVICE],
-            host=sums[_HOST],
-            storage=sums[_STORAGE],
-            ceiling=sums[_CEILING],
-            lost=sums[_LOST],
-            block_rate=sums[_HIT_PAGES] / sums[_PAGES],
-            mean_rate=float(rates.sum() / sums[_REQUESTS]),
+            return NO_SHARE
+        return share(
+            sums[_REQUESTS],
+            sums[_INPUT],
+            Tiers(sums[_DEVICE], sums[_HOST], sums[_STORAGE]),
+            sums[_CEILING],
+            sums[_LOST],
+            sums[_HIT_PAGES] / sums[_PAGES],
+            float(rates.sum() / sums[_REQUESTS]),
         )
 
     def _join(self) -> None:

@@ -68,4 +68,4 @@ class Times:
     def latency(self, makespan_ns: int) -> Latency:
         spreads = {name: sketch.spread() for name, sketch in self.sketches.items()}
         nothing = (_NONE, _NONE, _NONE, _NONE, _NONE)
-        return Latency(*nothing, makespan_ns, self._generated, (), (), spreads)
+        return Latency(*nothing, makespan_ns, self._generated, (), (), spreads, self.offered)

@@ -1,21 +1,44 @@
-"""Ends a replay when so many requests have missed their limits that it cannot serve its load."""
+"""What ends a replay before its last request: one request has been served, or so many requests have
+missed their limits that the load cannot be served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from hicache.core.actions import Outcome
+from hicache.core.events import Event, Finished
+from hicache.core.view import CoreView
 from sim.engine.sequence import RequestResult
 from sim.fleet.fleet import Fleet
 from sim.world import World
 
 from ..load.slo import Slo
-from .until import Served
+
+
+class Served(Exception):
+    """Ends a replay early; everything that ran counts."""
+
+
+class Until:
+    """An observer that ends the run at the first event after a request has finished."""
+
+    def __init__(self, request: int) -> None:
+        self._request = request
+        self._served = False
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        if self._served:
+            raise Served
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if type(event) is Finished and event.request == self._request:
+            self._served = True
 
 
 class Hopeless:
-    """See the module. slo: the limits; `itl` is not looked at before the end. most: requests that
-    may miss them.
+    """Ends a replay of which too many requests missed a limit. slo: the limits; `itl` is not looked
+    at before the end. most: requests that may miss them.
 
     ended: requests that have ended. missed: how many of them missed a limit. stopped: whether the
     replay was ended.
