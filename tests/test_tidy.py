@@ -121,8 +121,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 # Folders of entries, which are found by their names.
 REGISTRIES = {
-    "traces.formats._tables",
-    "traces.formats._tokenizing",
     "hicache.core.components",
     "hicache.core.eviction_policies",
     "hicache.core.prefetch_policies",

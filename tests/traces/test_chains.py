@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces.formats._chains import Chains
+from traces.formats._jobs import Chains
 
 
 @given(

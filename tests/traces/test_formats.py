@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hicache import registry
 from hicache.core.errors import CallerError
 from sim.workload import Job
-from traces.formats import _chains
-from traces.formats._chains import Chains
+from traces.formats import _jobs
+from traces.formats._jobs import Chains
 from traces.formats._open import FORMATS, open_trace
 
 from .rig import HEADER, Patch, as_lines, mooncake, native, read
@@ -165,7 +165,7 @@ def test_native_pages_have_equal_ids_exactly_where_their_prefixes_are_equal(
 
 
 def test_too_many_different_blocks_are_one_line(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(_chains, "MOST", 3)
+    monkeypatch.setattr(_jobs, "MOST", 3)
     with pytest.raises(CallerError, match="trace:2: expected at most 3 different blocks"):
         read(mooncake([1, 2]), mooncake([1, 3, 4]))
     with pytest.raises(CallerError, match="trace:3: expected at most 3 different segments"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces.formats import _block_lines, _blocks
+from traces.formats import _blocks, native
 from traces.formats._converting import native_texts
 from traces.formats._open import parse, source
 from traces.formats._rows import About
@@ -140,12 +140,12 @@ def test_all_that_a_row_has_survives_a_conversion() -> None:
         _blocks.Row(7, 48, 2, (5, 6, 8), "x", 0, None, 9, "red"),
     ]
     about = About(block_size=BLOCK, lines=Lines("rows", [b"x"]))
-    texts = "".join(_block_lines.texts(rows, about, {})).encode()
-    native = parse(Lines("native", texts.splitlines(keepends=True)))
-    same(_blocks.read(iter(rows), about, "rows", "drawn", 9), native)
-    assert [job.session for job in native.jobs] == [0, -1, 0]
-    assert [*native.tenant_names] == ["red", "blue"]
-    chains = [native.paged(BLOCK).chain(job).tolist() for job in native.jobs]
+    texts = "".join(native.block_texts(rows, about, {})).encode()
+    made = parse(Lines("native", texts.splitlines(keepends=True)))
+    same(_blocks.read(iter(rows), about, "rows", "drawn", 9), made)
+    assert [job.session for job in made.jobs] == [0, -1, 0]
+    assert [*made.tenant_names] == ["red", "blue"]
+    chains = [made.paged(BLOCK).chain(job).tolist() for job in made.jobs]
     assert chains == [[0, 1, 2], [3, 4, 5], [0, 1, 6]]
 
 

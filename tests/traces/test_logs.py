@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from hicache import registry
 from traces.cli import main
-from traces.formats import _log
-from traces.formats._log_options import LogOptions, parse_columns
+from traces.formats import log
 from traces.formats._open import open_trace
+from traces.formats._rows import LogOptions, parse_columns
 from traces.formats.base import MAX_LINE_BYTES, Trace
 from traces.replaying.account import ceiling_of
 
@@ -379,15 +379,11 @@ def test_columns_may_have_colons() -> None:
 def test_parquet_without_its_library_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    load = registry.load
-
-    def without(package: str, name: str) -> Any:
-        if package == _log.TABLES:
-            raise ImportError(name)
-        return load(package, name)
+    def without(name: str) -> Any:
+        raise ImportError(name)
 
     Path("log").write_bytes(b"PAR1" + bytes(20) + b"PAR1")
-    monkeypatch.setattr(registry, "load", without)
+    monkeypatch.setattr(log, "import_module", without)
     told = fails(capsys, "inspect", "log", "--columns", COLUMNS)
     assert "expected the library pyarrow to read Parquet, found none; pip install 'hica" in told
 

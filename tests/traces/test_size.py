@@ -16,7 +16,7 @@ from traces.cli import main, parse
 from traces.commands import size as command
 from traces.curves.distances import Curve, lru_curve
 from traces.formats._open import open_trace
-from traces.formats._sample import groups, sampled
+from traces.formats._with_jobs import groups, sampled
 from traces.formats.base import Trace
 from traces.replaying.options import ReplayOptions
 from traces.sizing import plan, sampling

@@ -20,8 +20,8 @@ from sim.device import marks
 from tests.traces import rig
 from traces import cli
 from traces.formats import _streamed
-from traces.formats._native_segments import Request
 from traces.formats._streamed import Ceiling, HashedStreams, Held
+from traces.formats.native import Request
 from traces.replaying.options import ReplayOptions
 from traces.replaying.run import spread
 from traces.replaying.settings import resolve

@@ -21,11 +21,9 @@ from hicache.core.errors import CallerError
 from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job
 
-from . import _chains, base
-from ._chains import Chains
-from ._jobs import Jobs
+from . import _jobs, base
+from ._jobs import Chains, Jobs, Tenants
 from ._rows import About, Row
-from ._tenants import Tenants
 from .base import Lines
 
 _LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
@@ -100,7 +98,7 @@ def read(rows: Iterable[Row], about: About, path: str, name: str, limit: int) ->
         try:
             blocks.add(row)
         except OverflowError:
-            lines.wrong(f"at most {_chains.MOST} different blocks", "more", "split the trace")
+            lines.wrong(f"at most {_jobs.MOST} different blocks", "more", "split the trace")
         jobs.add(
             row.arrival_ns,
             row.input_length,

@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from hicache.core.errors import CallerError
 
-from . import _block_lines, _blocks, base
+from . import _blocks, base, log, native
 from ._blocks import BlockTrace
 from ._open import source
 from ._rows import About, Row
@@ -30,8 +30,8 @@ def native_texts(
     """The lines. shown: takes the number of requests done so far. Raises CallerError with the place
     of the first fault."""
     opened = source(path, format_name, about)
-    if hasattr(opened.entry, "texts"):
-        yield from opened.entry.texts(opened.files, about, limit, made_by, shown)
+    if hasattr(opened.entry, "columns"):
+        yield from log.texts(opened.files, about, opened.entry.columns, limit, made_by, shown)
         return
     if getattr(opened.entry, "PROVES_BLOCK_SIZE", False) and not about.wanted_block_size:
         if path == "-":
@@ -50,7 +50,7 @@ def native_texts(
         yield from _from_columns(trace, about, made_by, shown)
         return
     checked = _checked(chain([first], islice(rows, limit - 1 if limit else None)), about, shown)
-    yield from _block_lines.texts(checked, about, made_by)
+    yield from native.block_texts(checked, about, made_by)
     about.settle()
 
 
@@ -83,7 +83,7 @@ def _from_columns(
         raise CallerError(
             f"{trace.path}: expected a trace of blocks, found tokens; use it as it is"
         )
-    yield from _block_lines.texts(_rows(trace, shown), about, made_by)
+    yield from native.block_texts(_rows(trace, shown), about, made_by)
 
 
 def _rows(trace: BlockTrace, shown: Callable[[int], None]) -> Iterator[Row]:

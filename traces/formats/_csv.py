@@ -1,85 +1,75 @@
-"""Reads a CSV file by the names of its columns, and checks the values of a row.
+"""Rows of CSV files that have a time and two lengths for each request, and nothing of its prompt.
 
 Does not know the columns of any format.
 """
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn
 
-from . import _clock, base
+from . import base
+from ._clock import moment_ns
+from ._rows import About, Head, Row
+from ._tables import csv_rows
 from .base import Lines
 
 
-class Record(NamedTuple):
-    """The values of a row by the names of the columns."""
-
-    lines: Lines
-    values: dict[str, str]
-
-    def integer(self, column: str, least: int, do: str = "correct the field") -> int:
-        text = self.values[column]
-        value = int(text) if text.isdecimal() and len(text) < 20 else -1
-        if not least <= value <= base.MAX_REQUEST_TOKENS:
-            self.lines.wrong(
-                f"{column}: an integer from {least} to {base.MAX_REQUEST_TOKENS}",
-                base.shorten(text) or "nothing",
-                do,
+def rows(
+    files: Iterable[Lines],
+    about: About,
+    columns: Sequence[str],
+    time_ns: Callable[[Lines, str, str], int],
+    failed: str = "",
+    session: str = "",
+) -> Iterator[Row]:
+    """columns: of the time, the prompt and the output. time_ns: reads a time, `seconds` or `date`.
+    failed: the note of requests without a prompt or an output, which are left out; without it they
+    are faults. session: a column that newer files have."""
+    for lines in about.each(files):
+        about.lengths_only()
+        names = [*columns, *([session] if session in Head(lines).columns else [])]
+        for moment, *lengths in csv_rows(lines, names):
+            name = lengths.pop() if len(lengths) > 2 else ""
+            prompt, output = (
+                _length(lines, column, text, 0 if failed else 1)
+                for column, text in zip(columns[1:], lengths, strict=True)
             )
-        return value
-
-    def seconds(self, column: str) -> int:
-        """A number of seconds, as nanoseconds."""
-        text = self.values[column]
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        most = base.MAX_TIME_MS // 1000
-        if not math.isfinite(value) or not 0 <= value <= most:
-            self.lines.wrong(
-                f"{column}: seconds from 0 to {most}",
-                base.shorten(text) or "nothing",
-                "correct the field",
-            )
-        return round(value * base.NS_PER_S)
-
-    def date(self, column: str) -> int:
-        """A date with time, as nanoseconds since 1970. Without a zone it is taken for UTC."""
-        try:
-            return _clock.moment_ns(self.values[column])
-        except ValueError:
-            self.lines.wrong(
-                f"{column}: a time such as 2023-11-16 18:17:03.9799600, from 1970 to 2109",
-                base.shorten(self.values[column]) or "nothing",
-                "correct the field",
-            )
+            if prompt and output:
+                arrival_ns = time_ns(lines, columns[0], moment)
+                yield Row(arrival_ns, prompt, output, session=name[: base.MOST_NAME] or None)
+            else:
+                about.notes[failed] += 1
 
 
-def records(lines: Lines, needed: Sequence[str]) -> Iterator[Record]:
-    """The rows after the header. Raises CallerError if a needed column is missing, or a row has
-    not as many values as the header."""
-    texts = lines.texts()
-    names = [name.strip() for name in _row(lines, next(texts))]
-    missing = [name for name in needed if name not in names]
-    if missing:
-        lines.wrong(
-            f"the columns {', '.join(needed)}",
-            f"a header without {', '.join(missing)}",
-            "correct the header",
-        )
-    for text in texts:
-        row = _row(lines, text)
-        if len(row) != len(names):
-            lines.wrong(f"{len(names)} values", f"{len(row)}", "correct the line")
-        yield Record(lines, dict(zip(names, map(str.strip, row), strict=True)))
-
-
-def _row(lines: Lines, text: str) -> list[str]:
+def seconds(lines: Lines, column: str, text: str) -> int:
+    """A number of seconds, as nanoseconds."""
     try:
-        return next(csv.reader([text], strict=True))
-    except (csv.Error, StopIteration) as error:
-        lines.wrong("a line of CSV", f"{base.shorten(text)} ({error})", "correct the line")
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    most = base.MAX_TIME_MS // 1000
+    if not math.isfinite(value) or not 0 <= value <= most:
+        _wrong(lines, column, f"seconds from 0 to {most}", text)
+    return round(value * base.NS_PER_S)
+
+
+def date(lines: Lines, column: str, text: str) -> int:
+    """A date with time, as nanoseconds since 1970. Without a zone it is taken for UTC."""
+    try:
+        return moment_ns(text)
+    except ValueError:
+        _wrong(lines, column, "a time such as 2023-11-16 18:17:03.9799600, from 1970 to 2109", text)
+
+
+def _length(lines: Lines, column: str, text: str, least: int) -> int:
+    value = int(text) if text.isdecimal() and len(text) < 20 else -1
+    if not least <= value <= base.MAX_REQUEST_TOKENS:
+        _wrong(lines, column, f"an integer from {least} to {base.MAX_REQUEST_TOKENS}", text)
+    return value
+
+
+def _wrong(lines: Lines, column: str, expected: str, text: str) -> NoReturn:
+    found = base.shorten(text) or "nothing"
+    lines.wrong(f"{column}: {expected}", found, "correct the field")

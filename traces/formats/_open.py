@@ -5,29 +5,39 @@ Does not parse requests; each format in traces/formats does.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
+import sys
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
+
+import zstandard
 
 from hicache import registry
 from hicache.core.errors import CallerError
+from hicache.files import packed_as
 
-from . import _blocks
-from ._log_options import LogOptions
-from ._rows import About, Row
-from ._sniff import Head
-from ._unpack import opened, raw_lines
-from .base import MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
+from . import _blocks, log
+from ._rows import About, Head, LogOptions, Row
+from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 
 FORMATS = "traces.formats"
 LOG = "log"  # the format of a file whose columns the user names
 NO_LOG = LogOptions()
 _PACKED = (".gz", ".zst")
 _ENDS = (".json", ".jsonl")
+_LONGEST_MAGIC = 8  # bytes
+# A kilobyte of zstd unpacks to 32 MB at most, and a window takes 128 MB at most.
+_PIECE_BYTES = 1 << 10
+_WINDOW_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,8 @@ class Source:
     def trace(self, limit: int = 0) -> Trace:
         """The whole trace, or the first `limit` requests, in columns."""
         most = limit or MAX_REQUESTS
+        if hasattr(self.entry, "columns"):
+            return log.read(self.files, self.about, self.entry.columns, self.name, most)
         if hasattr(self.entry, "read"):
             return cast(Trace, self.entry.read(self.files, self.about, most))
         return _blocks.read(self.rows(), self.about, self.path, self.name, most)
@@ -177,7 +189,7 @@ def _sourced(
     entry = registry.load(FORMATS, format_name)
     if not entry.recognises(head):
         lines.wrong(f"the first line of a {format_name} trace", _fields(lines), NO_TRACE)
-    if about.log.words and not hasattr(entry, "texts"):
+    if about.log.words and not hasattr(entry, "columns"):
         raise CallerError(
             f"{about.log.words[0]}: expected a log, found a trace of the format {format_name}; "
             "leave it out"
@@ -189,3 +201,87 @@ def _sourced(
 def _fields(lines: Lines) -> str:
     """The names on the first line. Raises CallerError if it is no JSON object."""
     return shorten(", ".join(list(lines.first)[:5])) or "no fields"
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BufferedReader]:
+    """The bytes of a file; `-` is standard input."""
+    if path == "-":
+        yield cast(BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        stream = open(path, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CallerError(
+            f"{path}: expected a readable trace file, found: {reason}; check the path"
+        ) from None
+    with stream:
+        yield stream
+
+
+def raw_lines(path: str, stream: BufferedReader) -> Iterator[bytes]:
+    """Yields the lines of the file, each cut after MAX_LINE_BYTES + 1 bytes."""
+    source: IO[bytes] = stream
+    packed = packed_as(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC])
+    if packed == "gzip":
+        source = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
+    elif packed == "zstd":
+        source = io.BufferedReader(_Zstd(stream), 1 << 20)
+    elif packed:
+        raise CallerError(
+            f"{path}: expected a trace, plain, gzip or zstd, found a file packed with {packed}; "
+            "unpack it first"
+        )
+    number = 0
+    try:
+        while line := source.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            yield line
+    except EOFError:
+        raise CallerError(
+            f"{path}:{number + 1}: expected the end of the {packed} stream, found a truncated "
+            "file; copy it again"
+        ) from None
+    except (OSError, zlib.error, zstandard.ZstdError) as error:
+        raise CallerError(
+            f"{path}:{number + 1}: expected readable data, found: {error}; copy the file again"
+        ) from None
+
+
+class _Zstd(io.RawIOBase):
+    """The unpacked bytes of zstd frames. Raises EOFError at the end of a truncated file."""
+
+    def __init__(self, stream: BufferedReader) -> None:
+        self._stream = stream
+        self._frames = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+        self._frame = self._frames.decompressobj()
+        self._begun = False
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            packed = self._stream.read(_PIECE_BYTES)
+            if not packed:
+                if self._begun:
+                    raise EOFError
+                return 0
+            self._ready = memoryview(self._unpacked(packed))
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        parts = []
+        while packed:
+            self._begun = True
+            parts.append(self._frame.decompress(packed))
+            if not self._frame.eof:
+                break
+            packed = self._frame.unused_data
+            self._frame, self._begun = self._frames.decompressobj(), False
+        return b"".join(parts)

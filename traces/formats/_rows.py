@@ -1,4 +1,5 @@
-"""What a format yields: one row a request, and what the whole file is like.
+"""What a format sees of a file, and what it yields: the beginning, by which it recognises it, one
+row a request, and what the whole file is like.
 
 A format in traces/formats is a module with SUMMARY, SAMPLE, `recognises(head)` and
 `rows(files, about)`. `rows` is a generator; it fills `about` before the first row that depends on
@@ -8,15 +9,81 @@ same for all formats. The native format has tokens instead of blocks and a reade
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, closest
 
-from ._log_options import LogOptions
+from ._clock import UNITS
 from .base import MAX_BLOCK_TOKENS, Lines
+
+_LOOKED_AT = 1 << 16  # bytes
+_MOST_COLUMNS = 200
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+NEEDED = ("time", "input", "output")
+ROLES = (*NEEDED, "session", "turn")
+GROWTHS = ("append", "replace")
+SHARINGS = ("none", "most")
+
+
+class Column(NamedTuple):
+    """The name of a column. unit: of its times, one of UNITS; empty for what the values say."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """columns: as `parse_columns` reads them. shared_prefix: tokens with which all prompts begin.
+    growth: one of GROWTHS. sharing: one of SHARINGS instead of these two."""
+
+    columns: str | None = None
+    shared_prefix: int | None = None
+    growth: str | None = None
+    sharing: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options that were given, as on a command line."""
+        given = {
+            "--columns": self.columns,
+            "--shared-prefix": self.shared_prefix,
+            "--growth": self.growth,
+            "--sharing": self.sharing,
+        }
+        pairs = ((flag, str(value)) for flag, value in given.items() if value is not None)
+        return [word for pair in pairs for word in pair]
+
+
+def parse_columns(text: str) -> Mapping[str, Column]:
+    """The columns of `time=ts:ms,input=prompt_tokens,...` by role. Raises ValueError that says what
+    was expected and found."""
+    found: dict[str, Column] = {}
+    for part in text.split(","):
+        role, _, name = (piece.strip() for piece in part.partition("="))
+        if role not in ROLES or not name:
+            hint = closest(role, ROLES) if role not in ROLES else ""
+            raise ValueError(
+                f"expected {', '.join(ROLES)}, each with =COLUMN, found {part[:40]!a}{hint}"
+            )
+        if role in found:
+            raise ValueError(f"expected each of {', '.join(ROLES)} once, found {role} twice")
+        bare, _, unit = name.rpartition(":")
+        is_unit = role == "time" and bare and unit in UNITS
+        found[role] = Column(bare, unit) if is_unit else Column(name)
+    lacking = [role for role in NEEDED if role not in found]
+    if lacking:
+        raise ValueError(f"expected {', '.join(NEEDED)}, found no {lacking[0]}")
+    if "turn" in found and "session" not in found:
+        raise ValueError("expected session beside turn, found turn alone")
+    return found
 
 
 class Row(NamedTuple):
@@ -111,3 +178,76 @@ class About:
     def sentences(self) -> tuple[str, ...]:
         """The notes, with their numbers in front, and what was assumed."""
         return (*(f"{count:,} {text}" for text, count in self.notes.items()), *self.assumed)
+
+
+class Head:
+    """The beginning of a file. line: its first line that is not blank."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self.line = _text(lines.head)
+
+    @cached_property
+    def text(self) -> str:
+        """The first lines."""
+        return _text(self._lines.beginning(_LOOKED_AT))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The names of the fields of the first JSON object, or of the first one of a list; empty
+        for other files."""
+        if not self.line.startswith(("{", "[")):
+            return frozenset()
+        text = self.line if self.line.endswith(("}", "]")) else self.text
+        start = text.find("{")
+        if text[:start].strip(" \t\r\n["):
+            return frozenset()
+        return frozenset(_keys(text[start:]))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the file begins as a JSON list."""
+        return self.line.startswith("[")
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names in the first line of a CSV file; empty for other files."""
+        if self.line.startswith(("{", "[")) or "," not in self.line:
+            return ()
+        try:
+            row = next(csv.reader([self.line]), [])
+        except csv.Error:
+            return ()
+        return tuple(name.strip() for name in row[:_MOST_COLUMNS])
+
+
+def _text(raw: bytes) -> str:
+    return raw[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
+
+
+def _keys(text: str) -> list[str]:
+    """The names of the outermost object that begins the text, which may end anywhere."""
+    found: list[str] = []
+    depth, place = 0, 0
+    while place < len(text):
+        char = text[place]
+        if char == '"':
+            string = _STRING.match(text, place)
+            if string is None:
+                break
+            place = string.end()
+            if depth == 1 and text[place : place + 32].lstrip().startswith(":"):
+                found.append(_name(string[0]))
+            continue
+        depth += (char in "{[") - (char in "}]")
+        if not depth:
+            break
+        place += 1
+    return found
+
+
+def _name(quoted: str) -> str:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        return quoted[1:-1]

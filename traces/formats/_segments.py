@@ -18,9 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job
 
-from ._chains import Chains
-from ._jobs import Jobs
-from ._tenants import Tenants
+from ._jobs import Chains, Jobs, Tenants
 
 Segment: TypeAlias = tuple[int, int]  # number of the stream, tokens
 

@@ -21,9 +21,9 @@ from hicache.core.types import NO_PAGES, Key, Pages
 from sim.workload import Job, ReadOnce
 
 from ._jobs import Jobs
-from ._native_segments import Request
 from ._segments import spans
 from .base import Paged, Trace
+from .native import Request
 
 _MOST_NAMES = 1 << 16
 MOST_SEGMENTS = 1 << 19  # that the ceiling remembers at least

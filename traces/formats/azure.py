@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import _csv, base
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines
 
 SUMMARY = "Azure LLM inference CSV: TIMESTAMP, ContextTokens, GeneratedTokens; lengths only"
@@ -31,14 +30,8 @@ def recognises(head: Head) -> bool:
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
     first_ns = -1
-    for lines in about.each(files):
-        about.lengths_only()
-        for record in _csv.records(lines, COLUMNS):
-            length, output = (record.integer(column, 0) for column in COLUMNS[1:])
-            time_ns = record.date(COLUMNS[0])
-            if not length or not output:
-                about.notes[_NOTHING] += 1
-                continue
-            first_ns = time_ns if first_ns < 0 else first_ns
-            base.not_backwards(lines, time_ns, first_ns)
-            yield Row(time_ns - first_ns, length, output)
+    for row in _csv.rows(files, about, COLUMNS, _csv.date, _NOTHING):
+        first_ns = row.arrival_ns if first_ns < 0 else first_ns
+        assert about.lines is not None
+        base.not_backwards(about.lines, row.arrival_ns, first_ns)
+        yield row._replace(arrival_ns=row.arrival_ns - first_ns)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import base
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines
 
 SUMMARY = "Qwen / Bailian usage: chat_id, parent_chat_id, timestamp (s), hash_ids of 16 tokens"

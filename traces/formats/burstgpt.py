@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import _csv, base
-from ._rows import About, Row
-from ._sniff import Head
+from . import _csv
+from ._rows import About, Head, Row
 from .base import Lines
 
 SUMMARY = "BurstGPT CSV: Timestamp (s), Request tokens, Response tokens; lengths only"
@@ -30,12 +29,4 @@ def recognises(head: Head) -> bool:
 
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    for lines in about.each(files):
-        about.lengths_only()
-        for record in _csv.records(lines, COLUMNS):
-            length, output = (record.integer(column, 0) for column in COLUMNS[1:])
-            if not length or not output:
-                about.notes[_FAILED] += 1
-                continue
-            session = record.values.get("Session ID", "")[: base.MOST_NAME] or None
-            yield Row(record.seconds(COLUMNS[0]), length, output, session=session)
+    return _csv.rows(files, about, COLUMNS, _csv.seconds, _FAILED, "Session ID")

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
-from hicache import registry
 from hicache.core.errors import CallerError
 
 from . import base
 from ._documents import elements
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import blocks_of
-from .base import Lines, Record
+from ._rows import About, Head, Row
+from .base import Lines, Record, blocks_of
 
 SUMMARY = "conversations as text, ShareGPT or OpenAI messages; needs --tokenizer tokenizer.json"
 BLOCK_SIZE = 16
-TOKENIZERS = "traces.formats._tokenizing"
 
 SAMPLE = """\
 [{"id": "a", "conversations": [{"from": "human", "value": "one two"}, \
@@ -65,7 +62,7 @@ def _tokenizer(about: About) -> Callable[[str], Sequence[int]]:
             "tokenizer.json of the model"
         )
     try:
-        entry = registry.load(TOKENIZERS, "huggingface")
+        entry = import_module("traces.formats._huggingface")
     except ImportError:
         raise CallerError(
             "--tokenizer: expected the library tokenizers, found none; pip install 'hicache[text]'"

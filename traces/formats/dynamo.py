@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import base
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import Names
-from .base import Lines, Record
+from ._rows import About, Head, Row
+from .base import Lines, Names, Record
 
 SUMMARY = "Dynamo request traces (DYN_REQUEST_TRACE), a file or a folder of segments"
 FOLDER = ".jsonl"

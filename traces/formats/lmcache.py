@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import base
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import Names, number_of
-from .base import Lines
+from ._rows import About, Head, Row
+from .base import Lines, Names, number_of
 
 SUMMARY = "LMCache lookup logs: timestamp (s), seq_len, chunk_size, chunk_hashes"
 FOLDER = ".jsonl"

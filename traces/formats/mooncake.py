@@ -19,8 +19,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY
 
 from . import base
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines, Record
 
 BLOCK_SIZE = 512

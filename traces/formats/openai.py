@@ -7,15 +7,11 @@ prompts begin alike, nor which requests are one conversation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
-from . import _log
-from ._rows import About
-from ._sniff import Head
-from .base import Lines, Record, Trace
+from ._rows import Head
+from .base import Lines
 
 SUMMARY = "responses of the OpenAI API, one a line: created (s), usage; lengths only"
-COLUMNS = "time=created:s,input=usage.prompt_tokens,output=usage.completion_tokens"
+_COLUMNS = "time=created:s,input=usage.prompt_tokens,output=usage.completion_tokens"
 
 SAMPLE = """\
 {"id": "chatcmpl-1", "object": "chat.completion", "created": 1763892000, "model": "m", \
@@ -29,15 +25,5 @@ def recognises(head: Head) -> bool:
     return {"object", "created", "usage"} <= head.keys
 
 
-def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
-    return _log.read(files, about, COLUMNS, "openai", limit)
-
-
-def texts(
-    files: Iterable[Lines],
-    about: About,
-    limit: int,
-    made_by: Record,
-    done: Callable[[int], None],
-) -> Iterator[str]:
-    return _log.texts(files, about, COLUMNS, limit, made_by, done)
+def columns(lines: Lines) -> str:
+    return _COLUMNS

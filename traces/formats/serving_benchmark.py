@@ -12,8 +12,7 @@ from typing import Any
 
 from . import base
 from ._documents import elements
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines, Record
 
 SUMMARY = "results of vLLM's and SGLang's serving benchmarks: input_lens, output_lens; lengths only"

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from . import base
 from ._clock import moment_ns
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import blocks_of
-from .base import Lines, Record
+from ._rows import About, Head, Row
+from .base import Lines, Record, blocks_of
 
 SUMMARY = "logs of an SGLang server: --log-requests --log-requests-format json"
 BLOCK_SIZE = 16

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import _csv
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines
 
 SUMMARY = "SplitwiseSim CSV: arrival_timestamp (s), prompt_size, token_size; lengths only"
@@ -27,8 +26,4 @@ def recognises(head: Head) -> bool:
 
 
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
-    for lines in about.each(files):
-        about.lengths_only()
-        for record in _csv.records(lines, COLUMNS):
-            length, output = (record.integer(column, 1) for column in COLUMNS[1:])
-            yield Row(record.seconds(COLUMNS[0]), length, output)
+    return _csv.rows(files, about, COLUMNS, _csv.seconds)

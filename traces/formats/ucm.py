@@ -15,10 +15,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from . import base
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import Names, number_of
-from .base import Lines, Record
+from ._rows import About, Head, Row
+from .base import Lines, Names, Record, number_of
 
 SUMMARY = "UCM logs: UCMTrace lines with input_length, output_length, block_hashes"
 

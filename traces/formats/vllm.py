@@ -24,10 +24,8 @@ from typing import NamedTuple
 
 from . import base
 from ._clock import moment_ns
-from ._rows import About, Row
-from ._sniff import Head
-from ._texts import Names, blocks_of
-from .base import Lines
+from ._rows import About, Head, Row
+from .base import Lines, Names, blocks_of
 
 SUMMARY = "logs of a vLLM server: --enable-log-requests, with token ids"
 BLOCK_SIZE = 16

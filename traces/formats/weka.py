@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from . import base
 from ._documents import whole
-from ._rows import About, Row
-from ._sniff import Head
+from ._rows import About, Head, Row
 from .base import Lines, Record
 
 SUMMARY = "sessions of coding agents (kv-cache-tester): a JSON file each, or their folder"

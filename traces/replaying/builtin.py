@@ -16,7 +16,7 @@ from hicache.core.errors import CallerError
 from invariants.watch import Level
 
 from ..formats._open import open_trace, parse
-from ..formats._sample import sampled
+from ..formats._with_jobs import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size

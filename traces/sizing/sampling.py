@@ -9,7 +9,7 @@ at once as in the whole trace, and the device keeps room for them:
     speed           speed / p
 
 The error is measured on the curve of hits, which is exact for the whole trace. Does not choose the
-requests; see formats/_sample.
+requests; see formats/_with_jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..curves.distances import Curve, lru_curve
-from ..formats._sample import sampled
+from ..formats._with_jobs import sampled
 from ..formats.base import Trace
 from ..sweeping.grid import Point
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from ...formats._log_options import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats._open import FORMATS, open_trace
+from ...formats._rows import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
 from ...terminal.options import (
     COUNT,

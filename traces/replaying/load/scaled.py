@@ -32,8 +32,7 @@ from hicache.core.types import Key, Pages
 from sim.workload import Job
 
 from ...formats._jobs import Jobs
-from ...formats._sample import Chosen
-from ...formats._with_jobs import RenumberedPages, RenumberedTrace, TraceWithJobs
+from ...formats._with_jobs import Chosen, RenumberedPages, RenumberedTrace, TraceWithJobs
 from ...formats.base import MAX_REQUESTS, Paged, Trace
 from .sessions import Numbers, Sessions, sessions_of
 

@@ -2,8 +2,8 @@
 
 A session is what the trace names so, together with the requests that wait for one of its requests.
 Where a trace names no session with two requests, those with a common prefix that few others have
-are one (see formats/_sample); a request without any is a session of its own. Does not choose any;
-see scaled.
+are one (see formats/_with_jobs); a request without any is a session of its own. Does not choose
+any; see scaled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...formats._jobs import Jobs
-from ...formats._sample import by_prefix
+from ...formats._with_jobs import by_prefix
 from ...formats.base import Trace
 
 Numbers = NDArray[np.int64]

@@ -8,8 +8,6 @@ simulator does the rest (sim/arrivals).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from hicache.core.errors import CallerError
@@ -171,11 +169,8 @@ class LoadedTrace(TraceWithJobs):
         scale: Scale | None = None,
     ) -> None:
         super().__init__(trace, jobs)
+        self.notes = (*self.notes, spaced) if spaced else self.notes
         self.chained = chained
         self.told_by = told_by
         self.spaced = spaced
         self.scale = scale
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return (*super().notes, self.spaced) if self.spaced else super().notes

@@ -14,11 +14,11 @@ from itertools import islice
 from hicache.core.errors import CallerError
 
 from ...formats import native
-from ...formats._native_segments import Request
 from ...formats._open import open_trace, parse, source
 from ...formats._rows import About
 from ...formats._streamed import StreamedTrace
 from ...formats.base import Lines, Record
+from ...formats.native import Request
 from ...generators import base
 from ...terminal.options import OptionRecord
 from ...terminal.parser import Parser

@@ -1,6 +1,6 @@
 """Rows of a Parquet file, a few at a time, with pyarrow (the extra `logs`).
 
-The name of a field within a field has a dot.
+The name of a field within a field has a dot. Imported only for such a file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from .. import base
-from .._clock import UNITS, Instant
-from ..base import Lines
-from .base import MOST_COLUMNS, missing
+from . import base
+from ._clock import UNITS, Instant
+from ._tables import MOST_COLUMNS, missing
+from .base import Lines
 
-MAGIC = b"PAR1"
 _MOST_BATCH = 4096  # rows
 _BATCH = 32 << 20  # bytes
 _READ = 1 << 20  # bytes of a column at once, so that row groups may have any size

@@ -1,6 +1,6 @@
 """Turns text into token ids with a tokenizer.json of Hugging Face (the extra `text`).
 
-Does not know conversations or templates.
+Imported only for a trace of text. Does not know conversations or templates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 from hicache.core.errors import CallerError
 from hicache.files import text_of
 
-SUMMARY = "a tokenizer.json of Hugging Face"
 _MOST_BYTES = 256 << 20
 
 
