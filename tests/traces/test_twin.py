@@ -36,9 +36,8 @@ from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.devices.checked_device import Hold
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
-from traces.devices.forced import ForcedResult, Prediction, on_device, on_simulator
+from traces.devices.forced import ForcedResult, Hold, Prediction, on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
 from traces.devices.twin_report import compare

@@ -18,11 +18,9 @@ from hicache.runtime.controller import LOAD, WRITE
 from hicache.runtime.recording_format import Recording, read_recording
 from sim.hardware import profile as hardware
 
-from ..devices.checked_device import Hold
-from ..devices.forced import STREAMS, ForcedResult, on_device, on_simulator
+from ..devices.forced import STREAMS, ForcedResult, Hold, on_device, on_simulator
 from ..devices.probes import base as probes
-from ..devices.probes.base import Geometry, check_geometry
-from ..devices.tiny import TINY
+from ..devices.probes.base import TINY, Geometry, check_geometry
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.rows import option

@@ -22,8 +22,7 @@ from sim.hardware import measured
 
 from ..devices.copy_bench import Bench
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_geometry
-from ..devices.tiny import TINY, names
+from ..devices.probes.base import PROBES, TINY, Geometry, check_geometry, measurable
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
@@ -49,7 +48,7 @@ class Options(OptionRecord):
     model: str = option(
         f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which fits "
         "any machine; measure the model that will be served)",
-        read.choice(names()),
+        read.choice(measurable()),
         default=TINY,
     )
     page_size: int = option("tokens per page", *read.TOKENS, default=64)

@@ -37,10 +37,9 @@ from sim.world import World
 from ..devices.copy_bench import Bench
 from ..devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_geometry
+from ..devices.probes.base import PROBES, Geometry, check_geometry, measurable
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
-from ..devices.tiny import names
 from ..devices.twin_report import compare, conclusions, print_twin
 from ..formats._open import open_trace
 from ..outside import entries
@@ -79,7 +78,7 @@ class Options(RaceOptions, TimesOptions, FormatOptions):
     force: bool = option("accept a profile of another device", default=False)
     limit: int = option("only the first N requests; 0 is all", *read.COUNT_OR_0, default=_REQUESTS)
     model: str | None = option(
-        "the model whose pages are moved (default: that of the profile)", read.choice(names())
+        "the model whose pages are moved (default: that of the profile)", read.choice(measurable())
     )
     device_pages: int | None = option("device pool", *read.COUNT)
     host_pages: int | None = option("host pool", *read.COUNT_OR_0)

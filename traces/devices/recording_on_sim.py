@@ -1,22 +1,31 @@
-"""Replays a recording on the simulated device: in the recorded order, with simulated times.
+"""Replays a recording on a device, and on the simulated one in the recorded order.
 
-Feeds recorded events to a new core while its transfers run on the simulator. Everything is issued
+Feeds recorded events to a new core while its transfers run. On the simulator everything is issued
 at its recorded time, or later if the simulator has not finished what the next event reports. Bytes
 and hazards are checked all the time. Does not use the predicted times; see twin_report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from hicache.core.actions import Prefill
-from hicache.core.events import BackupDone, LoadDone, PrefillDone
-from hicache.core.types import FlightId
-from hicache.devices.base import Mark
+from hicache.core.actions import Cached, Granted, Outcome, Prefill, Released, Restarted
+from hicache.core.events import (
+    BackupDone,
+    Event,
+    Finished,
+    LoadDone,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import FlightId, RequestId
+from hicache.devices.base import Device, Mark
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
 from hicache.runtime.recording import Follower
-from hicache.runtime.recording_format import Recording
+from hicache.runtime.recording_format import Recording, Step
 from sim.device.hazards import HazardDevice
 from sim.engine.accesses import Access, Accesses
 from sim.errors import StuckError
@@ -24,7 +33,6 @@ from sim.hardware.profile import HardwareProfile
 from sim.machine import build, group_bytes
 from sim.options import WorldOptions
 
-from .holdings import Holdings
 from .stopwatch import Stopwatch, Timing
 
 
@@ -46,32 +54,129 @@ def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[st
     }
 
 
-class OnSimulator:
+class Holdings:
+    """The pages and the progress of the requests of a recording, derived from its outcomes. Call
+    `note` for every outcome, and `decoded` before every event."""
+
+    def __init__(self, accesses: Accesses) -> None:
+        self._accesses = accesses
+        self._latest: dict[RequestId, Prefill | Cached | Granted] = {}
+        self._computed: dict[RequestId, int] = {}
+
+    def note(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Prefill):
+            self._computed[outcome.request] = outcome.end_token
+        if isinstance(outcome, Prefill | Cached | Granted):
+            self._latest[outcome.request] = outcome
+        elif isinstance(outcome, Released | Restarted):
+            self._latest.pop(outcome.request, None)
+            self._computed.pop(outcome.request, None)
+
+    def decoded(self, event: Event) -> list[Access]:
+        """The accesses of the decode steps of the event's request since the last call.
+
+        They reach up to the token that the event declares computed. The core may free pages
+        afterwards.
+        """
+        if isinstance(event, PagesWanted):
+            computed = event.computed_tokens
+        elif isinstance(event, Finished):
+            computed = event.length
+        elif isinstance(event, Retracted):
+            computed = event.committed_tokens
+        else:
+            return []
+        request = event.request
+        latest, since = self._latest.get(request), self._computed.get(request, 0)
+        if latest is None or computed <= since:
+            return []
+        self._computed[request] = computed
+        why = f"decode of request {request}"
+        return self._accesses.decoded(latest.tables, latest.states, since, computed, why)
+
+
+class Playback:
+    """One recording on one device: its events go to a new core, whose transfers the device runs.
+    turn: lets the device go on while something, named by the text, is awaited."""
+
+    def __init__(self, recording: Recording, device: Device, turn: Callable[[str], None]) -> None:
+        self._recording = recording
+        self._device = device
+        self._turn = turn
+        # as on the device: every start issues all queued transfers as one batch
+        limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
+        self._controller = TransferController(device, limits)
+        self._follower = Follower(recording, self._controller)
+        self._stream = device.stream(COMPUTE)
+        self._replied: dict[FlightId, None] = {}
+        self._waiting: list[Prefill] = []
+        self._accesses = Accesses(recording.config, self._follower.driver.core.view.components)
+        self._holdings = Holdings(self._accesses)
+
+    def feed(self, step: Step) -> list[Outcome]:
+        """Feeds the event of a step, after the decode steps that it ends."""
+        assert step.event is not None
+        # all accesses at once, before the core commits the tokens
+        for access in self._holdings.decoded(step.event):
+            self._access(access, (0, self._device.layers), "decode")
+        outcomes = self._follower.feed(step)
+        for outcome in outcomes:
+            self._holdings.note(outcome)
+            if isinstance(outcome, Prefill):
+                self._waiting.append(outcome)
+        return outcomes
+
+    def until_replied(self, flight: FlightId) -> None:
+        while flight not in self._replied:
+            for reply in self._controller.poll():
+                self._replied[reply.flight] = None
+            if flight not in self._replied:
+                self._turn(f"a reply for flight {flight}")
+        del self._replied[flight]
+
+    def until_reached(self, mark: Mark) -> None:
+        while not self._device.query(mark):
+            self._turn("the end of a forward pass")
+
+    def launch(self, marks_of: Callable[[FlightId], tuple[Mark, ...]]) -> list[Prefill]:
+        """One pass over the prefills since the last pass; it reads and writes in no time. marks_of:
+        a load, by layer."""
+        prefills, self._waiting = self._waiting, []
+        loads = {
+            marks: None
+            for prefill in prefills
+            for flight in prefill.after
+            if (marks := marks_of(flight))
+        }
+        for layer in range(self._device.layers) if prefills else ():
+            for marks in loads:
+                self._device.wait(self._stream, marks[layer])
+            for prefill in prefills:
+                why = f"prefill of request {prefill.request}, flight {prefill.flight}"
+                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+                    self._access(access, (layer, layer + 1), why)
+        return prefills
+
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        self._device.touch(self._stream, access.touch(layers, why))
+
+
+class OnSimulator(Playback):
     """Replays one recording. seed: of the simulator's draws, which change no decision."""
 
     def __init__(
         self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
     ) -> None:
         config = recording.config
-        self._recording = recording
         options = WorldOptions(checks="every", seed=seed)
-        self._machine = machine = build(config, model, profile, model.layers, options)
+        machine = build(config, model, profile, model.layers, options)
         assert machine.memory is not None
         assert machine.hazards is not None
         self._memory, self._hazards = machine.memory, machine.hazards
         self._clock = machine.clock
         self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
-        self._device = HazardDevice(self._watch, machine.hazards)
-        # as on the device: every start issues all queued transfers as one batch
-        limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
-        self._controller = TransferController(self._device, limits)
-        self._follower = Follower(recording, self._controller)
-        self._stream = self._device.stream(COMPUTE)
-        self._replied: dict[FlightId, None] = {}
         self._passes: dict[FlightId, Mark] = {}
-        self._waiting: list[Prefill] = []
-        self._accesses = Accesses(config, self._follower.driver.core.view.components)
-        self._holdings = Holdings(self._accesses)
+        super().__init__(recording, HazardDevice(self._watch, machine.hazards), self._step)
 
     def run(self) -> SimulatedRecording:
         """Raises DivergedError at the first event whose decisions differ from the recording."""
@@ -80,20 +185,16 @@ class OnSimulator:
             event = step.event
             if event is None:
                 self._controller.start()
-                self._launch()
+                prefills = self.launch(self._controller.load_marks)
+                if prefills:
+                    mark = self._device.record(self._stream)
+                    self._passes |= {prefill.flight: mark for prefill in prefills}
                 continue
             if isinstance(event, LoadDone | BackupDone):
-                self._until_replied(event.flight)
+                self.until_replied(event.flight)
             elif isinstance(event, PrefillDone) and event.flight in self._passes:
-                self._until_reached(self._passes.pop(event.flight))
-            else:
-                # all accesses at once, before the core commits the tokens
-                for access in self._holdings.decoded(event):
-                    self._access(access, (0, self._device.layers), "decode")
-            for outcome in self._follower.feed(step):
-                self._holdings.note(outcome)
-                if isinstance(outcome, Prefill):
-                    self._waiting.append(outcome)
+                self.until_reached(self._passes.pop(event.flight))
+            self.feed(step)
         digest = self._follower.end()
         timings = self._watch.settle(self._clock.step)
         return SimulatedRecording(digest, timings, self._memory.checked, self._hazards.checked)
@@ -105,48 +206,7 @@ class OnSimulator:
         while 0 <= clock.next_ns() <= time_ns:
             clock.step()
 
-    def _until_replied(self, flight: FlightId) -> None:
-        while True:
-            for reply in self._controller.poll():
-                self._replied[reply.flight] = None
-            if flight in self._replied:
-                del self._replied[flight]
-                return
-            self._step(f"a reply for flight {flight}")
-
-    def _until_reached(self, mark: Mark) -> None:
-        while not self._device.query(mark):
-            self._step("the end of a forward pass")
-
     def _step(self, wanted: str) -> None:
         if self._clock.next_ns() < 0:
             raise StuckError(f"{self._recording.path}: expected {wanted}, and nothing is in flight")
         self._clock.step()
-
-    def _launch(self) -> None:
-        """One pass over the prefills since the last pass; it reads and writes in no time."""
-        prefills, self._waiting = self._waiting, []
-        if not prefills:
-            return
-        loads = {
-            marks: None
-            for prefill in prefills
-            for flight in prefill.after
-            if (marks := self._controller.load_marks(flight))
-        }
-        for layer in range(self._device.layers):
-            for marks in loads:
-                self._device.wait(self._stream, marks[layer])
-            for prefill in prefills:
-                self._touch(prefill, (layer, layer + 1))
-        mark = self._device.record(self._stream)
-        for prefill in prefills:
-            self._passes[prefill.flight] = mark
-
-    def _touch(self, prefill: Prefill, layers: tuple[int, int]) -> None:
-        why = f"prefill of request {prefill.request}, flight {prefill.flight}"
-        for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
-            self._access(access, layers, why)
-
-    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        self._device.touch(self._stream, access.touch(layers, why))

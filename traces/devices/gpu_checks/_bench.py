@@ -50,6 +50,13 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
     return device
 
 
+def small(backend: str, pages: int, batched: bool = True) -> CudaDevice:
+    """A device of few pages of 16 tokens, for checks that measure nothing."""
+    sizes = {"full": pages}
+    options = DeviceOptions(layout=LAYOUT, io_backend=backend)
+    return CudaDevice(MODEL, 16, sizes, sizes, options, batched=batched)
+
+
 def scattered(draw: np.random.Generator, count: int = MOVED_PAGES) -> tuple[Pages, Pages]:
     """`count` random pages of the device and of the host, in no order."""
     device, host = (draw.permutation(POOL_PAGES)[:count].astype(np.int64) for _ in range(2))

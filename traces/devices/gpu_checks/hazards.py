@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 import numpy as np
 
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, DeviceOptions, Front, Mark, Stream, Touch
-from hicache.devices.cuda import CudaDevice
-from hicache.models import ModelDescription, get
+from hicache.devices.base import Device, Front, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, TransferController
 from sim.device.hazards import HazardDevice, Hazards
 from sim.errors import HazardError
 
+from . import _bench
 from .base import Figure, Outcome, Settings
 
 SUMMARY = "the shadow detector catches the loss of any one stream wait"
 
 PAGES = 8
-_MODEL = get("llama-3.1-8b")
 
 
 class WithoutWait(Front[Device]):
@@ -45,7 +44,7 @@ class WithoutWait(Front[Device]):
 def run(settings: Settings) -> Outcome:
     figures, faults = [], []
     for backend in ("direct", "kernel"):
-        waits, missed = drop_each_wait(lambda backend=backend: _device(_MODEL, backend))  # type: ignore[misc]
+        waits, missed = drop_each_wait(partial(_bench.small, backend, PAGES))
         figures.append(Figure(f"{backend}: waits left out, one at a time", waits, "", 1))
         faults += [
             f"{backend}: the loss of wait {number} of {waits} was not noticed" for number in missed
@@ -90,13 +89,6 @@ def program(device: Device, without: int) -> int:
             compute, Touch("full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c")
         )
     return detector.waits
-
-
-def _device(model: ModelDescription, backend: str) -> CudaDevice:
-    sizes = {"full": PAGES}
-    return CudaDevice(
-        model, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)
-    )
 
 
 def _pages(*numbers: int) -> Pages:

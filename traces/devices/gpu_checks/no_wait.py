@@ -10,27 +10,23 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
+from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cuda import CudaDevice
-from hicache.models import get
 
+from . import _bench
+from ._bench import ALL_LAYERS as _ALL
 from .base import Figure, Outcome, Settings
 
 SUMMARY = "no call on the hot path waits for the device"
 
-_MODEL = get("llama-3.1-8b")
 _HELD_NS = 2_000_000_000
 _WARM = 4
-_ALL = (0, _MODEL.layers)
 
 
 def run(settings: Settings) -> Outcome:
     faults = []
     for backend in ("direct", "kernel"):
-        sizes = {"full": 16}
-        with CudaDevice(
-            _MODEL, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)
-        ) as device:
+        with _bench.small(backend, 16) as device:
             # the first use may wait: it compiles kernels and allocates pinned memory
             for _ in range(_WARM):
                 _calls(device)

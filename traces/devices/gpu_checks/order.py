@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, DeviceOptions, Direction
-from hicache.devices.cuda import CudaDevice
-from hicache.models import get
+from hicache.devices.base import CopyJob, Direction
 
+from . import _bench
+from ._bench import ALL_LAYERS as _ALL
 from .base import Figure, Outcome, Settings
 
 SUMMARY = "a held stream ends after the other, in both directions"
 
 _HELD_NS = 100_000_000
-_ALL = (0, get("llama-3.1-8b").layers)
 
 
 def run(settings: Settings) -> Outcome:
     faults = []
-    sizes = {"full": 8}
     for held, free in (("write", "load"), ("load", "write")):
-        with CudaDevice(
-            get("llama-3.1-8b"),
-            16,
-            sizes,
-            sizes,
-            DeviceOptions(layout="page_first_direct", io_backend="direct"),
-        ) as device:
+        with _bench.small("direct", 8) as device:
             pages = np.arange(4, dtype=np.int64)
             device.hold(device.stream(held), _HELD_NS)
             marks = {}
@@ -39,7 +31,8 @@ def run(settings: Settings) -> Outcome:
             ):
                 stream = device.stream(name)
                 device.copy(
-                    stream, CopyJob(direction, "full", pages + shift, pages + shift, _ALL, name)
+                    stream,
+                    CopyJob(direction, "full", pages + shift, pages + shift, _ALL, name),
                 )
                 marks[name] = device.record(stream)
             device.synchronize(marks[free])

@@ -14,16 +14,14 @@ import sys
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
-from hicache.devices.cuda import CudaDevice
-from hicache.models import get
+from hicache.devices.base import CopyJob, Direction, Touch
 
+from . import _bench
 from .base import Figure, Outcome, Settings
 
 SUMMARY = "PyTorch's stream sanitizer on a small case"
 
 ORDERED, UNORDERED = "ordered", "unordered"
-_MODEL = get("llama-3.1-8b")
 
 
 def run(settings: Settings) -> Outcome:
@@ -47,16 +45,8 @@ def run(settings: Settings) -> Outcome:
 
 def program(case: str) -> None:
     """Writes a page, backs it up and loads it, each on its own stream, one after another."""
-    sizes = {"full": 2}
-    page, all_layers = np.zeros(1, dtype=np.int64), (0, _MODEL.layers)
-    with CudaDevice(
-        _MODEL,
-        16,
-        sizes,
-        sizes,
-        DeviceOptions(layout="page_first_direct", io_backend="direct"),
-        batched=False,
-    ) as device:
+    page, all_layers = np.zeros(1, dtype=np.int64), _bench.ALL_LAYERS
+    with _bench.small("direct", 2, batched=False) as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
         device.touch(compute, Touch("full", page, "w", all_layers, "prefill"))
         if case == ORDERED:

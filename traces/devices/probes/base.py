@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from hicache import registry
+from hicache import models, registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import DeviceOptions, Direction
 from hicache.memory.host import check_node
@@ -22,6 +22,7 @@ from traces.devices.stopwatch import TimedInspectable
 
 PROBES = "traces.devices.probes"
 MEMORY_LIMIT = 4 << 30
+TINY = models.TINY.name  # small enough for any machine
 Timer = Callable[[], int]
 
 
@@ -78,6 +79,11 @@ def load(device: str) -> Probe:
             f"device {device}: expected the package {error.name}, found none; install it "
             "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu"
         ) from None
+
+
+def measurable() -> list[str]:
+    """The models that can be measured: the published ones, and a small one."""
+    return [TINY, *models.names()]
 
 
 def check_geometry(geometry: Geometry) -> None:
