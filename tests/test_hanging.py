@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HANGING = """
 import threading, time
 from multiprocessing import get_context
-from traces.terminal.alarm import alarm
+from traces.terminal.signals import alarm
 from traces.terminal.processes import results
 
 def test_before():

@@ -21,8 +21,7 @@ from hicache.version import VERSION
 
 from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
-from .terminal.parser import Formatter, Parser, option_names
-from .terminal.rows import add_rows, rows
+from .terminal.rows import Formatter, Parser, add_rows, option_names, rows
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,

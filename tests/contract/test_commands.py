@@ -42,7 +42,7 @@ LIGHT = {
     *("hicache.version", "traces.start"),
     *("hicache.compiled", "hicache.compiled.finder", "hicache.compiled.modules"),
     *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),
-    *(f"traces.terminal.{name}" for name in ("options", "parser", "rows", "signals")),
+    *(f"traces.terminal.{name}" for name in ("options", "rows", "signals")),
     *("traces.terminal.streams", "traces.terminal.text"),
 }
 

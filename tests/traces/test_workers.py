@@ -19,7 +19,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.executors import local
-from traces.terminal import leftovers, workers
+from traces.terminal import output, workers
 from traces.terminal.output import write_json
 
 from .rig import Capsys, Patch
@@ -194,10 +194,10 @@ def test_a_child_ends_when_its_parent_is_killed() -> None:
     with started("-c", code) as process:
         assert until(lambda: Path("child").exists() and Path("child").read_text().endswith("."))
         child = int(Path("child").read_text()[:-1])
-        assert leftovers._runs(child)
+        assert output._runs(child)
         process.kill()
         process.wait(PATIENCE_S)
-        assert until(lambda: not leftovers._runs(child))
+        assert until(lambda: not output._runs(child))
 
 
 def test_a_child_gets_its_arguments_and_its_input() -> None:
@@ -217,7 +217,7 @@ def dead() -> int:
 
 
 def test_drafts_of_dead_processes_are_removed_and_nothing_else() -> None:
-    host, gone = leftovers._HOST, dead()
+    host, gone = output._HOST, dead()
     left = [f".hicache-{host}-{gone}-0.tmp", f"hicache-{host}-{gone}-abcdefgh"]
     kept = [
         f".hicache-{host}-{os.getppid()}-0.tmp",  # it runs
@@ -240,8 +240,8 @@ def test_drafts_of_dead_processes_are_removed_and_nothing_else() -> None:
 def test_a_link_is_removed_and_not_followed() -> None:
     Path("precious").mkdir()
     Path("precious", "file").touch()
-    Path(f"hicache-{leftovers._HOST}-{dead()}-abcdefgh").symlink_to("precious")
-    leftovers.remove_leftovers(Path())
+    Path(f"hicache-{output._HOST}-{dead()}-abcdefgh").symlink_to("precious")
+    output.remove_leftovers(Path())
     assert [one.name for one in Path().iterdir()] == ["precious"]
     assert Path("precious", "file").exists()
 
@@ -251,7 +251,7 @@ def test_a_temporary_folder_removes_the_folders_of_killed_commands(monkeypatch: 
     code = """
 import os, tempfile
 tempfile.tempdir = os.getcwd()
-from traces.terminal.leftovers import temporary_folder
+from traces.terminal.output import temporary_folder
 with temporary_folder() as folder:
     (folder / "small.jsonl").touch()
     os.kill(os.getpid(), 9)
@@ -259,6 +259,6 @@ with temporary_folder() as folder:
     with started("-c", code) as process:
         process.wait(PATIENCE_S)
     assert len(list(Path().iterdir())) == 1
-    with leftovers.temporary_folder() as folder:
+    with output.temporary_folder() as folder:
         assert [one.name for one in Path().iterdir()] == [folder.name]
     assert list(Path().iterdir()) == []

@@ -22,9 +22,8 @@ from ..generators import base
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
-from ..terminal.parser import Formatter
 from ..terminal.progress import progress
-from ..terminal.rows import add_rows, rows
+from ..terminal.rows import Formatter, add_rows, rows
 
 _LARGE_BYTES = 1 << 30  # a trace above is announced
 _REPORT_EVERY = 1000

@@ -28,11 +28,11 @@ from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
-from ..terminal.leftovers import temporary_folder
 from ..terminal.output import (
     as_json,
     check_folder,
     check_outputs,
+    temporary_folder,
     write_all,
     write_json,
 )

@@ -9,8 +9,7 @@ from typing import Self
 from hicache import registry
 
 from ..terminal.options import OptionRecord
-from ..terminal.parser import Formatter
-from ..terminal.rows import add_rows, rows
+from ..terminal.rows import Formatter, add_rows, rows
 
 SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
 GROUP = "use"

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from hicache import registry
 
-from ..terminal.extras import not_installed
+from ..terminal.options import not_installed
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
 from ..terminal.workers import cores

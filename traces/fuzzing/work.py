@@ -32,7 +32,7 @@ from invariants.mutants import weak
 from invariants.watch import Level
 
 from ..outside import entries
-from ..terminal.alarm import alarm
+from ..terminal.signals import alarm
 from ..terminal.text import command_line
 from .canary import canary
 from .double_run import differs, hash_seed

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from invariants.mutants.sources import Endless
 
-from ..terminal.alarm import alarm
 from ..terminal.processes import results
+from ..terminal.signals import alarm
 from ..terminal.workers import ignore_signals
 
 SEQUENCE_S = 10.0  # far more than the longest sequence takes; a longer one counts as endless

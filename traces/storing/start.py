@@ -17,8 +17,8 @@ from hicache import registry
 from hicache.core.errors import CallerError
 
 from ..servers.base import SERVERS, Server
-from ..terminal.leftovers import folders, temporary_folder
 from ..terminal.options import OptionRecord, between, choice
+from ..terminal.output import folders, temporary_folder
 from ..terminal.rows import option
 
 SUMMARY = "start a store on this machine to try it out: mooncake, redis or s3"

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Literal, Self
 
 from hicache import registry
+from hicache.core.errors import CallerError
 
 Unbounded = Literal["unbounded"]
 UNBOUNDED: Unbounded = "unbounded"
@@ -247,3 +248,12 @@ def choice(known: Sequence[str]) -> Names:
         return name
 
     return Names(parse, lambda: known)
+
+
+def not_installed(option: str, extra: str, error: ModuleNotFoundError) -> CallerError:
+    """The error for a library that an option needs. extra: that of the project which brings it."""
+    missing = str(error.name).partition(".")[0]
+    return CallerError(
+        f"{option}: expected {missing} to be installed, and it is not; install it (in a clone: "
+        f".venv/bin/pip install -e '.[{extra}]')"
+    )

@@ -2,20 +2,25 @@
 
 The text goes to a temporary file in the same folder, which then replaces the target. The old file
 stays until then. Devices and pipes are written to and never replaced.
+
+Drafts and temporary folders have names that say which process made them, on which machine; what a
+killed command left is removed by a later one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import json
 import os
+import platform
 import re
+import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -23,12 +28,13 @@ import zstandard
 
 from hicache.core.errors import CallerError
 
-from .leftovers import draft_name, remove_leftovers
 from .streams import raw
 
 _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
 # Names of open streams. A file behind one is added to and never replaced.
 _OPEN_STREAM = re.compile(r"/dev/(std(in|out|err)$|fd/)|/proc/")
+_HOST = re.sub(r"[^A-Za-z0-9]", "", platform.node())[:40] or "here"
+_MADE = re.compile(rf"\.?hicache-{_HOST}-(\d{{1,9}})(-\d{{1,4}}\.tmp|-[a-z0-9_]{{8}})", re.ASCII)
 
 
 class _Target(NamedTuple):
@@ -78,7 +84,7 @@ def write_all(
                 raise unwritable(target.name, error.strerror) from None
     finally:
         for _, draft in drafts:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 draft.unlink(missing_ok=True)
         _remove_empty(missing)
     for path, pieces in files:
@@ -96,7 +102,7 @@ def _fill(name: str, path: Path, mode: str, pieces: Iterable[str], pack: bool = 
         raise unwritable(name, error.strerror) from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def _opened(name: str, path: Path, mode: str, pack: bool) -> Iterator[IO[str]]:
     """The file as text, packed if its name says so. The time is not written into it."""
     if pack and name.endswith(".gz"):
@@ -254,5 +260,64 @@ def _missing(folder: Path) -> list[Path]:
 
 def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             folder.rmdir()
+
+
+def draft_name(number: int = 0) -> str:
+    """The name of a draft of this process. number: of several at once, up to 9,999."""
+    return f".hicache-{_HOST}-{os.getpid()}-{number}.tmp"
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed after the block, or by a later command if this one is killed."""
+    remove_leftovers(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=f"hicache-{_HOST}-{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def folders() -> Iterator[tuple[int, Path]]:
+    """The folders that processes of this user have now, and whose each is."""
+    with suppress(OSError):
+        for one in list(os.scandir(tempfile.gettempdir())):
+            made = _MADE.fullmatch(one.name)
+            if (
+                made
+                and one.is_dir(follow_symlinks=False)
+                and one.stat(follow_symlinks=False).st_uid == os.getuid()
+                and _runs(int(made[1]))
+            ):
+                yield int(made[1]), Path(one.path)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes from the folder what dead processes of this user and machine left there."""
+    with suppress(OSError):
+        for one in list(os.scandir(folder)):
+            made = _MADE.fullmatch(one.name)
+            if (
+                made
+                and not _runs(int(made[1]))
+                and one.stat(follow_symlinks=False).st_uid == os.getuid()
+            ):
+                _remove(one)
+
+
+def _remove(one: os.DirEntry[str]) -> None:
+    with suppress(OSError):
+        if one.is_dir(follow_symlinks=False):
+            shutil.rmtree(one.path, ignore_errors=True)
+        else:
+            os.unlink(one.path)
+
+
+def _runs(process: int) -> bool:
+    """Whether there is a process of this number, anybody's."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,4 +1,4 @@
-"""Handles the signals that end a command.
+"""Handles the signals that end a command, and those of a limit of processor time.
 
 Ctrl-C, SIGTERM (a CI job that is cancelled or out of time) and SIGHUP have the same effect: the
 command reports and saves its results so far. Does not report or save them; each command does. Does
@@ -18,6 +18,7 @@ from types import FrameType
 INTERRUPTED = 130  # the exit code
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
+ASLEEP = 30  # a block that computes nothing is given this many times its limit, by the clock
 
 
 class _Deferral:
@@ -100,3 +101,32 @@ def interruptible() -> Iterator[None]:
         if not first:  # otherwise a second signal still kills the process while it exits
             for end in ENDS:
                 signal.signal(end, previous[end])
+
+
+@contextmanager
+def alarm(seconds: float, error: BaseException) -> Iterator[None]:
+    """Raises `error` in the block when the process has computed for longer than `seconds` in it. So
+    a busy machine changes nothing.
+
+    Only the main thread can receive the signals. In any other thread there is no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_alarm(number: int, frame: FrameType | None) -> None:
+        raise error
+
+    timers = (
+        (signal.SIGPROF, signal.ITIMER_PROF, seconds),
+        (signal.SIGALRM, signal.ITIMER_REAL, ASLEEP * seconds),
+    )
+    previous = [signal.signal(number, on_alarm) for number, _, _ in timers]
+    for _, timer, limit in timers:
+        signal.setitimer(timer, limit)
+    try:
+        yield
+    finally:
+        for (number, timer, _), handler in zip(timers, previous, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hicache import registry
 
-from ...terminal.extras import not_installed
+from ...terminal.options import not_installed
 from ...terminal.progress import progress
 from ..rows import Row
 

@@ -21,8 +21,7 @@ from ...formats.base import Lines, Record
 from ...formats.native import Request
 from ...generators import base
 from ...terminal.options import OptionRecord
-from ...terminal.parser import Parser
-from ...terminal.rows import add_rows, rows
+from ...terminal.rows import Parser, add_rows, rows
 from ..options import ReplayOptions
 
 GENERATE = "generate:"
