@@ -13,7 +13,7 @@ from hicache.memory.stored import StoredPool, stored_pools
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models import ModelDescription
 from tests.devices.cases import latent
-from tests.runtime.storage.models import PAGE, hybrid
+from tests.runtime.storage.rig import PAGE, hybrid
 
 MODELS = [hybrid(), latent()]
 

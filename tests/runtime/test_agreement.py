@@ -29,9 +29,7 @@ from hicache.core.events import (
     BackupDone,
     DeleteDone,
     FetchDone,
-    LoadDone,
     LookupDone,
-    PrefillDone,
     Reply,
     StoreDone,
 )
@@ -95,18 +93,6 @@ def told(
         assert all(one == replies[0] for one in replies)
         found.append(replies[0])
     return found
-
-
-def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:
-    fast = [[BackupDone(3), LoadDone(2)], [BackupDone(1)], [], []]
-    slow = [[BackupDone(1)], [], [LoadDone(2)], [BackupDone(3), PrefillDone(4)]]
-    assert told([fast, slow], 5) == [[], [BackupDone(1)], [LoadDone(2)], [BackupDone(3)], []]
-
-
-def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
-    for bad in range(3):
-        polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
-        assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
 
 
 STORAGE: tuple[Action, ...] = (

@@ -31,7 +31,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from .mediums import SUBJECTS, Fault, Subject, folder
+from .mediums import SUBJECTS, Fault, Subject
 
 STEPS = 24
 SIZES = (1, 700, 4096 - HEADER_BYTES, 4097, 9000, 20_000, 70_000)
@@ -370,7 +370,7 @@ def main() -> None:
     parser.add_argument("subject", choices=SUBJECTS)
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=folder, default=tempfile.gettempdir())
+    parser.add_argument("--folder", type=Path, default=tempfile.gettempdir())
     options = parser.parse_args()
     total: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.histories):

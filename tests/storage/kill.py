@@ -27,8 +27,6 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import Status, StorageOptions
 from hicache.storage.verified import Verified
 
-from .mediums import folder
-
 SIZES = (200, 5000, 40_000, 120_000)
 LINE = 1000  # bytes of a page that repeat
 KEYS = 60  # of each writer
@@ -181,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=folder, default=tempfile.gettempdir())
+    parser.add_argument("--folder", type=Path, default=tempfile.gettempdir())
     options = parser.parse_args()
     found = run(options.folder, options.points, options.seed, told=True)
     for name in ("kills", "done", "missing", *BAD):

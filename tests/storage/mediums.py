@@ -6,7 +6,6 @@ are refused at drawn moments) or real (a small file system is filled by others).
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import random
@@ -29,13 +28,6 @@ LIMITS = (6, 7, 16, 17, 40)  # slots
 CALLS = ("pwritev", "pwrite", "write", "posix_fallocate", "fdatasync", "open", "unlink", "rename")
 CHANGES = ("BEGIN", "COMMIT", "UPDATE", "INSERT", "DELETE", "PRAGMA wal")
 SQL_CODES = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
-
-
-def folder(text: str) -> Path:
-    """What --folder names. Raises ArgumentTypeError if it is not there."""
-    if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder that exists; make it first")
-    return Path(text)
 
 
 @contextmanager

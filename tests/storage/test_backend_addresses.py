@@ -1,4 +1,5 @@
-"""Addresses of stores that a person mistyped, or whose server is not there: one line each."""
+"""Addresses of stores that a person mistyped, or whose server is not there: one line each; and what
+the errors of an S3 server mean."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.storage.address import locate, open_storage, parse, shown
-from hicache.storage.base import StorageOptions
+from hicache.storage.base import Status, StorageOptions
 from tests.contract.rigs_stores import usable
 
 
@@ -95,3 +96,25 @@ def test_a_password_is_in_no_message(nobody: str) -> None:
     found = locate(parse("redis://u:p%40@h:7/2"), port=1, known=(), form="redis:")
     assert found[1:6] == ("h", 7, "u", "p@", "/2")
     assert found.server == "h:7"
+
+
+_SENT = "Generic S3 error: Error performing PUT http://127.0.0.1:{port}/kvcache/k in {time} - "
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        (_SENT + "HTTP error: error sending request", Status.FAILED),
+        (_SENT + "Server returned non-2xx status code: 507 Insufficient Storage", Status.FULL),
+        (_SENT + "status code: 400: <Error><Code>QuotaExceeded</Code></Error>", Status.FULL),
+        (_SENT + "Server returned non-2xx status code: 500 Internal Error", Status.FAILED),
+    ],
+)
+def test_a_full_store_is_told_by_its_answer_alone(message: str, status: Status) -> None:
+    """Not by a number in its port or in the time that it took."""
+    pytest.importorskip("obstore", exc_type=ImportError)
+    from hicache.storage.backends.s3 import _status
+
+    assert _status(OSError(message.format(port=50700, time="5.507ms"))) is status
+    assert _status(FileNotFoundError("507")) is Status.MISSING
+    assert _status(Status.DONE) is Status.DONE

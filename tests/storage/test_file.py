@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sqlite3
 import subprocess
@@ -29,22 +28,27 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def opened(folder: Path, size_bytes: int = 0) -> FileStore:
-    store = open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=size_bytes))
+OPEN: list[FileStore] = []
+
+
+def opened(folder: Path, slots: int = 0) -> FileStore:
+    """Closed at the end of the test, too."""
+    store = open_storage(parse(f"file:{folder}"), StorageOptions(size_bytes=slots * 4096))
     assert isinstance(store, FileStore)
+    OPEN.append(store)
     return store
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "store"
+    while OPEN:
+        OPEN.pop().close()
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[FileStore]:
-    store = opened(folder)
-    yield store
-    store.close()
+def store(folder: Path) -> FileStore:
+    return opened(folder)
 
 
 def page(name: str, size: int = 3000) -> bytes:
@@ -66,18 +70,6 @@ def get(store: FileStore, name: str, size: int = 3000) -> bytes | Status:
 def there(store: FileStore, names: str) -> str:
     found = store.lookup([f"c/kv/0of1/{name}" for name in names])
     return "".join(name for name, one in zip(names, found, strict=True) if one)
-
-
-def test_values_outlive_the_process(folder: Path) -> None:
-    first = opened(folder)
-    assert put(first, "a", "b") == [Status.DONE, Status.DONE]
-    first.close()
-    second = opened(folder)
-    assert (get(second, "a"), get(second, "b")) == (page("a"), page("b"))
-    assert get(second, "none") is Status.MISSING
-    assert get(second, "a", 2999) is Status.CORRUPT, "another length"
-    assert second.stats()["values"] == 2
-    second.close()
 
 
 @settings(max_examples=15, deadline=None)
@@ -134,7 +126,7 @@ def test_entries_are_found_by_their_beginning(store: FileStore) -> None:
 
 
 def test_the_least_recently_used_goes_first(folder: Path) -> None:
-    store = opened(folder, size_bytes=4 * 4096)
+    store = opened(folder, 4)
     assert put(store, "a", "b", "c", "d") == [Status.DONE] * 4
     get(store, "a")
     assert put(store, "e") == [Status.DONE]
@@ -143,34 +135,31 @@ def test_the_least_recently_used_goes_first(folder: Path) -> None:
     assert there(store, "abcdefg") == "aefg"
     assert store.stats()["disk_bytes"] == 4 * 4096
     assert store.stats()["evicted"] == 3
-    store.close()
 
 
 def test_only_the_last_use_of_a_value_counts(folder: Path) -> None:
-    store = opened(folder, size_bytes=4 * 4096)
+    store = opened(folder, 4)
     put(store, "a", "b", "c", "d")
     for name in "abcda":
         get(store, name)
     put(store, "e", "f")
     assert there(store, "abcdef") == "adef"
-    store.close()
 
 
 def test_a_batch_does_not_evict_itself(folder: Path) -> None:
-    store = opened(folder, size_bytes=3 * 4096)
+    store = opened(folder, 3)
     found = put(store, "a", "b", "c", "d", "e")
     assert found == [Status.DONE] * 3 + [Status.FULL] * 2
     assert there(store, "abcde") == "abc"
     assert put(store, "f", size=3 * 4096 + 1) == [Status.FULL], "larger than the store"
     assert there(store, "abc") == "abc"
-    store.close()
 
 
 def test_writes_at_the_same_time_make_room_for_each_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of two batches would fill the store. The second one waits for the slots of the first."""
-    store = opened(folder, size_bytes=3 * 4096)
+    store = opened(folder, 3)
     put(store, "old")
     assert store._opened is not None
     index, reserved = store._opened.index, threading.Semaphore(0)
@@ -197,12 +186,11 @@ def test_writes_at_the_same_time_make_room_for_each_other(
     other.join(PATIENCE_S)
     assert (first, second) == ([Status.DONE] * 3, [Status.DONE] * 3)
     assert there(store, "abcdef") == "def"
-    store.close()
 
 
 def test_all_values_of_a_page_go_together(folder: Path) -> None:
     """BUGS H12: half of a page's pools were evicted, and the page stayed useless."""
-    store = opened(folder, size_bytes=6 * 4096)
+    store = opened(folder, 6)
     pools = ("kv", "swa", "mamba")
     for digest in ("one", "two"):
         keys = [f"c/{pool}/0of1/{digest}" for pool in pools]
@@ -210,21 +198,19 @@ def test_all_values_of_a_page_go_together(folder: Path) -> None:
     put(store, "three")
     left = {entry.key for entry in store.entries("")}
     assert left == {f"c/{pool}/0of1/two" for pool in pools} | {"c/kv/0of1/three"}
-    store.close()
 
 
 def test_the_text_of_a_context_stays_while_its_pages_are_written(folder: Path) -> None:
-    store = opened(folder, size_bytes=4 * 4096)
+    store = opened(folder, 4)
     assert store.write(["c/context"], [(memoryview(b"{}"),)]) == [Status.DONE]
     for name in "abcdefgh":
         put(store, name)
     assert store.lookup(["c/context"]) == [True]
-    store.close()
 
 
 def test_room_moves_between_sizes_of_values(folder: Path) -> None:
     """The coldest segment is given up when values of another size need room."""
-    store = opened(folder, size_bytes=32 * 4096)
+    store = opened(folder, 32)
     put(store, *(f"s{number}" for number in range(32)))
     large = [f"l{number}" for number in range(4)]
     assert put(store, *large, size=4 * 4096) == [Status.DONE] * 4
@@ -232,7 +218,6 @@ def test_room_moves_between_sizes_of_values(folder: Path) -> None:
     assert int(store.stats()["disk_bytes"]) <= 32 * 4096
     files = sum(path.stat().st_size for path in (folder / "segments").iterdir())
     assert files == store.stats()["disk_bytes"]
-    store.close()
 
 
 def test_a_smaller_size_is_kept_to_when_the_store_is_opened(folder: Path) -> None:
@@ -240,9 +225,8 @@ def test_a_smaller_size_is_kept_to_when_the_store_is_opened(folder: Path) -> Non
     for first in range(0, 256, 16):
         put(store, *(f"{number:03}" for number in range(first, first + 16)))
     store.close()
-    store = opened(folder, size_bytes=64 * 4096)
+    store = opened(folder, 64)
     assert int(store.stats()["disk_bytes"]) <= 64 * 4096
-    store.close()
 
 
 def test_a_full_disk_is_full_and_then_evicts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +246,6 @@ def test_a_full_disk_is_full_and_then_evicts(folder: Path, monkeypatch: pytest.M
     assert put(store, "i", "j") == [Status.DONE] * 2
     assert there(store, "abcdefghij") == "cdefghij"
     made.append(0)
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -317,7 +300,6 @@ def test_files_deleted_under_an_open_store(store: FileStore, folder: Path) -> No
     assert get(store, "b") is Status.MISSING, "a new folder was begun"
     assert put(store, "c") == [Status.DONE]
     assert get(store, "c") == page("c")
-    store.close()
 
 
 def test_a_folder_that_turns_into_a_file_fails_without_an_error(folder: Path) -> None:
@@ -333,15 +315,6 @@ def test_a_folder_that_turns_into_a_file_fails_without_an_error(folder: Path) ->
     folder.unlink()
     folder.with_name("elsewhere").rename(folder)
     assert get(store, "a") == page("a")
-    store.close()
-
-
-def test_a_closed_store_fails(folder: Path) -> None:
-    store = opened(folder)
-    store.close()
-    store.close()
-    assert put(store, "a") == [Status.FAILED]
-    assert get(store, "a") is Status.FAILED
 
 
 def refused(folder: Path) -> str:
@@ -422,11 +395,10 @@ def test_segments_that_cannot_be_listed_are_not_forgotten(
         assert "Permission denied" in refused(folder)
     store = opened(folder)
     assert get(store, "a") == page("a")
-    store.close()
 
 
 def test_two_stores_on_one_folder_see_each_other(folder: Path) -> None:
-    one, two = opened(folder, 8 * 4096), opened(folder, 8 * 4096)
+    one, two = opened(folder, 8), opened(folder, 8)
     put(one, "a")
     assert get(two, "a") == page("a")
     put(two, "a", "b")
@@ -435,11 +407,10 @@ def test_two_stores_on_one_folder_see_each_other(folder: Path) -> None:
     assert get(one, "a") is Status.MISSING
     one.close()
     assert get(two, "b") == page("b")
-    two.close()
 
 
 def test_a_value_that_is_being_written_is_nobody_elses_room(folder: Path) -> None:
-    one, two = opened(folder, 4 * 4096), opened(folder, 4 * 4096)
+    one, two = opened(folder, 4), opened(folder, 4)
     writing, go_on = threading.Event(), threading.Event()
 
     def slow(index: int) -> None:
@@ -460,12 +431,10 @@ def test_a_value_that_is_being_written_is_nobody_elses_room(folder: Path) -> Non
     thread.join()
     assert result == [Status.DONE]
     assert get(two, "x") == page("x")
-    one.close()
-    two.close()
 
 
 def test_a_segment_with_a_value_that_is_being_written_is_not_given_up(folder: Path) -> None:
-    one, two = opened(folder, 32 * 4096), opened(folder, 32 * 4096)
+    one, two = opened(folder, 32), opened(folder, 32)
     put(one, *(f"s{number}" for number in range(32)))
 
     def room_for_large_ones(index: int) -> None:
@@ -475,12 +444,10 @@ def test_a_segment_with_a_value_that_is_being_written_is_not_given_up(folder: Pa
     one.delete(["c/kv/0of1/s0"])
     assert one.write_sealed(["c/kv/0of1/x"], [value], room_for_large_ones) == [Status.DONE]
     assert get(two, "x") == page("x")
-    one.close()
-    two.close()
 
 
 def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> None:
-    one, two = opened(folder, 2 * 4096), opened(folder, 2 * 4096)
+    one, two = opened(folder, 2), opened(folder, 2)
     put(one, "a")
     put(one, "b")
     get(one, "a")  # filed when this store writes next
@@ -490,11 +457,10 @@ def test_a_use_does_not_count_for_the_next_value_in_the_slot(folder: Path) -> No
     two.close()
     put(one, "d")
     assert there(one, "abcd") == "bd"
-    one.close()
 
 
 def test_a_value_whose_slot_is_given_away_during_a_read_is_missing(folder: Path) -> None:
-    store = opened(folder, 4096)
+    store = opened(folder, 1)
     put(store, "a")
 
     def evicted(index: int) -> bool:
@@ -503,7 +469,6 @@ def test_a_value_whose_slot_is_given_away_during_a_read_is_missing(folder: Path)
 
     into = (memoryview(bytearray(3000)),)
     assert store.read_checked(["c/kv/0of1/a"], [into], evicted) == [Status.MISSING]
-    store.close()
 
 
 KILLED = """
@@ -516,7 +481,7 @@ store.write_sealed(["c/kv/0of1/x"] * 3, [(memoryview(b"x"),)] * 3, lambda _: os.
 
 
 def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
-    living = opened(folder, 4 * 4096)
+    living = opened(folder, 4)
     child = subprocess.run([sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False)
     assert child.returncode == 9
     (folder / "segments" / "999.slots").write_bytes(b"of a transaction that never ended")
@@ -527,7 +492,7 @@ def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
         ).returncode
         == 9
     )
-    other = opened(folder, 4 * 4096)
+    other = opened(folder, 4)
     owners = {path.name for path in (folder / "owners").iterdir()}
     assert len(owners) == 2
     assert [path.name for path in (folder / "segments").iterdir()] == ["1.slots"]
@@ -539,7 +504,7 @@ def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
 
 def test_many_threads(folder: Path) -> None:
     """Verified values, threads that write, read and delete the same keys in too little room."""
-    store = Verified(opened(folder, 12 * 4096))
+    store = Verified(opened(folder, 12))
     wrong: list[object] = []
 
     def work(number: int) -> None:
@@ -564,7 +529,6 @@ def test_many_threads(folder: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    store.close()
 
 
 def test_open_files_are_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -613,8 +577,3 @@ def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
         (folder / name).rmdir()
     (folder / "index.sqlite").unlink()
     opened(folder).close()
-
-
-def test_the_manifest_says_what_the_folder_is(folder: Path, store: FileStore) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest == {"store": "hicache pages", "version": 1}

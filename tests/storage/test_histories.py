@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,17 +49,9 @@ def test_histories_on_a_disk_that_others_fill(name: str, disk: Path) -> None:
     assert found["full disk: write done"] > 0
 
 
-@pytest.mark.parametrize(("main", "subject"), [(histories.main, ["file"]), (kill.main, [])])
-def test_a_folder_that_is_missing_is_one_line(
-    main: Callable[[], None],
-    subject: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    missing = str(tmp_path / "not there")
-    monkeypatch.setattr("sys.argv", ["drawn", *subject, "--folder", missing])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert f"{missing!r} is not a folder that exists" in last
+def test_killed_writers(tmp_path: Path) -> None:
+    """Real processes that are killed while they write: nothing wrong, torn or lost."""
+    found = kill.run(tmp_path, points=48, seed=7)
+    assert {name: found[name] for name in kill.BAD} == dict.fromkeys(kill.BAD, 0)
+    assert found["kills"] == 48
+    assert found["done"] > 100

@@ -1,4 +1,5 @@
-"""A busy machine is no dead store: a call of a store may take as long as a test waits."""
+"""A busy machine is no dead store: a call of a store may take as long as a test waits. Models are
+small, so one thread is fastest."""
 
 from __future__ import annotations
 
@@ -16,3 +17,8 @@ def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = partial(StorageOptions, timeout_s=PATIENCE_S)
     building = import_module("hicache.transformers.building")
     monkeypatch.setattr(building, "StorageOptions", patient)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    import_module("torch").set_num_threads(1)

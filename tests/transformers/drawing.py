@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -32,7 +31,7 @@ from hicache.transformers import PrefixCache, Stats, UnsupportedModelError
 from hicache.transformers.ongoing import PAUSE_S
 from tests.patience import PATIENCE_S
 
-from .emptying import empty_device
+from .emptying import Streamer, empty_device
 from .worlds import World
 
 SIZES = {"page_size": 4, "interval_tokens": 8, "device_tokens": 128, "host_tokens": 256}
@@ -144,7 +143,8 @@ class Play:
             return
         name = self._draws.choice(_SETTINGS)
         before, value = world.state[name], self._draws.randrange(world.properties[name].values)
-        streamer = Told(self._draws.randrange(2), lambda: world.put(name, value))
+        at_call = 1 + self._draws.randrange(2)
+        streamer = Streamer(lambda call: world.put(name, value) if call == at_call else None)
         with world.types():
             cache.generate(self._draws.choice(self._prompts), max_new_tokens=1, streamer=streamer)
         world.put(name, before)
@@ -221,21 +221,6 @@ class Play:
             self.seen[f"tokens from {tier}"] += tokens
         self.seen["unkept"] += cache._stats.unkept
         self.seen["values found corrupt"] += cache._ongoing.losses.reads_corrupt
-
-
-class Told:
-    """A streamer that acts once, when it was given so many values."""
-
-    def __init__(self, spared: int, act: Callable[[], None]) -> None:
-        self._spared, self._act = spared, act
-
-    def put(self, _: torch.Tensor) -> None:
-        if not self._spared:
-            self._act()
-        self._spared -= 1
-
-    def end(self) -> None:
-        pass
 
 
 def rest(cache: PrefixCache) -> None:

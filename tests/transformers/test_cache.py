@@ -28,19 +28,14 @@ from hicache.transformers import PrefixCache
 from hicache.transformers.describing import DTYPES
 from hicache.transformers.engine import Engine
 from hicache.transformers.live import LiveCache
-from invariants.prove.families import base, llama
+from invariants.prove.families import base
 from invariants.watch import Watch
 from tests.patience import PATIENCE_S
 
-from .emptying import empty_device, empty_memory
+from .emptying import Streamer, empty_device, empty_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"device_tokens": 512, "host_tokens": 1024, "page_size": 8, "interval_tokens": 16}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def prompt(tokens: int, seed: int = 3) -> torch.Tensor:
@@ -125,20 +120,6 @@ def test_other_types_and_attentions(dtype: str, attention: str) -> None:
         assert cache.stats.saved_tokens == 56
 
 
-class Kept:
-    """A streamer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-        self.ended = False
-
-    def put(self, tokens: torch.Tensor) -> None:
-        self.seen += tokens.flatten().tolist()
-
-    def end(self) -> None:
-        self.ended = True
-
-
 def test_generate_takes_what_the_models_own_takes() -> None:
     model, ids = base.build("llama"), prompt(50)
     with PrefixCache(model, **SIZES) as cache:
@@ -164,10 +145,10 @@ def test_generate_takes_what_the_models_own_takes() -> None:
                     )
                 )
             assert torch.equal(*drawn)
-        streamer = Kept()
+        streamer = Streamer()
         both(model, cache, ids)
         found = cache.generate(ids, max_new_tokens=4, do_sample=False, streamer=streamer)
-        assert streamer.seen == found[0].tolist()
+        assert [token for one in streamer.given for token in one] == found[0].tolist()
         assert streamer.ended
 
 
@@ -280,34 +261,6 @@ def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
         cache.clear()
         both(model, cache, prompt(90))
         assert cache.stats.saved_tokens == 112
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [
-        {"rope_type": "dynamic", "factor": 4.0},
-        {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
-        | {"original_max_position_embeddings": 64, "factor": 4.0},
-    ],
-    ids=["dynamic", "longrope"],
-)
-def test_rows_that_depend_on_the_length_of_the_prompt_are_not_reused(rope: dict[str, Any]) -> None:
-    """A text of 64 tokens and more turns its first tokens by other angles."""
-    (config,) = llama.configurations()
-    config.max_position_embeddings = 64 if rope["rope_type"] == "dynamic" else 256
-    config.rope_parameters = {"rope_theta": 1e4, **rope}
-    model = base.built(config)
-    logits = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
-    with PrefixCache(model, **SIZES) as cache:
-        for tokens, hits, uncached in ((48, 0, 0), (60, 48, 0), (150, 48, 1), (60, 104, 1)):
-            wanted = model.generate(prompt(150)[:, :tokens], max_new_tokens=9, **logits)
-            model.generate(prompt(9), max_new_tokens=1)  # ends what the longer text changed
-            found = cache.generate(prompt(150)[:, :tokens], max_new_tokens=9, **logits)
-            assert (cache.stats.saved_tokens, cache.stats.uncached) == (hits, uncached)
-            for one, other in zip(found.logits, wanted.logits, strict=True):
-                assert torch.allclose(one, other, atol=1e-4)
-        assert cache.match(found.sequences[:, :63]) == 56
-        assert cache.match(found.sequences) == 0
 
 
 def test_what_is_kept_of_a_joint_projection_are_keys_and_values(

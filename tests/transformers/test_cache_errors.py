@@ -43,13 +43,12 @@ from hicache.transformers.describing import describe
 from hicache.transformers.layers import attention
 from invariants.prove.families import base
 
-from .emptying import empty_device
+from .emptying import Streamer, empty_device
 from .test_cache import SIZES, both, noted, prompt
 
 
 @pytest.fixture
 def cache() -> Iterator[PrefixCache]:
-    torch.set_num_threads(1)
     with PrefixCache(base.build("llama"), **SIZES) as made:
         yield made
 
@@ -297,32 +296,20 @@ def test_without_the_library_the_error_names_the_extra() -> None:
     assert "pip install 'hicache[transformers]'" in done.stdout
 
 
-class Raises:
-    """A streamer that raises at its n-th call."""
-
-    def __init__(self, error: BaseException, calls: int) -> None:
-        self.error, self.calls = error, calls
-
-    def put(self, _: torch.Tensor) -> None:
-        self.calls -= 1
-        if not self.calls:
-            raise self.error
-
-    def end(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("name", ["llama", "qwen3-next", "deepseek-v4"])
 @pytest.mark.parametrize("calls", [1, 2, 5])
 def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -> None:
     """What the prompt needed is kept, if it was computed: the first call of a streamer has the
     prompt, before the first pass."""
+
+    def cut_off(call: int) -> None:
+        if call == calls:
+            raise KeyboardInterrupt
+
     model = base.build(name)
     with PrefixCache(model, **SIZES) as cache:
         with pytest.raises(KeyboardInterrupt):
-            cache.generate(
-                prompt(60), max_new_tokens=9, streamer=Raises(KeyboardInterrupt(), calls)
-            )
+            cache.generate(prompt(60), max_new_tokens=9, streamer=Streamer(cut_off))
         both(model, cache, prompt(60))
         assert cache.stats.saved_tokens == (0 if calls == 1 else 48 if name == "qwen3-next" else 56)
         assert not cache._ongoing.driver.core.view.requests
@@ -360,19 +347,6 @@ def test_a_pass_that_raises_in_the_middle_keeps_nothing(monkeypatch: pytest.Monk
         assert cache.stats.saved_tokens == 0
 
 
-class Given:
-    """A streamer that notes how many tokens it is given at a time."""
-
-    def __init__(self) -> None:
-        self.lengths: list[int] = []
-
-    def put(self, value: torch.Tensor) -> None:
-        self.lengths.append(value.numel())
-
-    def end(self) -> None:
-        pass
-
-
 def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     broken: list[Callable[..., bool]] = []
     options = DeviceOptions(fault=lambda *asked: bool(broken) and broken[0](*asked))
@@ -382,9 +356,12 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         both(model, cache, prompt(60))
         empty_device(cache)
         broken.append(lambda direction, *_: direction.value == "h2d")
-        given = Given()
-        both(model, cache, prompt(60), streamer=given)
-        assert given.lengths == [60, *[1] * 9] * 2  # from the model, and from the cache
+        streamer = Streamer()
+        both(model, cache, prompt(60), streamer=streamer)
+        assert [len(one) for one in streamer.given] == [
+            60,
+            *[1] * 9,
+        ] * 2, "model and cache"
         stats = cache.stats
         assert (stats.requests, stats.uncached, stats.prompt_tokens) == (2, 0, 120)
         assert (stats.computed_tokens, stats.saved_tokens, stats.waited_s) == (120, 0, 0.0)
@@ -396,12 +373,9 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("call", ["match", "close"])
 def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> None:
-    class Calls(Raises):
-        def put(self, _: torch.Tensor) -> None:
-            cache.match(prompt(60)) if call == "match" else cache.close()
-
+    calls = {"match": lambda _: cache.match(prompt(60)), "close": lambda _: cache.close()}
     with refused(ClosedError, "from inside"):
-        cache.generate(prompt(60), max_new_tokens=3, streamer=Calls(ValueError(), 1))
+        cache.generate(prompt(60), max_new_tokens=3, streamer=Streamer(calls[call]))
     both(cache.model, cache, prompt(60))
 
 

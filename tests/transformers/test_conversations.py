@@ -24,11 +24,6 @@ TURNS = 8
 _APART = 1e-3  # in standard deviations of the logits; half of the steps may be farther
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def ways(model: Any, drafts: list[Any]) -> list[dict[str, Any]]:
     """Arguments of `generate`. Of some models the library cannot take tokens back."""
     found: list[dict[str, Any]] = [{}]

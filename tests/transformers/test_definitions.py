@@ -39,7 +39,6 @@ def worst(rig: Rig) -> float:
 
 @pytest.mark.parametrize(("name", "family"), CASES)
 def test_logits_show_it(name: str, family: str) -> None:
-    torch.set_num_threads(1)
     model, *draft = families.build_all(family)
     with definitions.planted(name):
         found = worst(Rig(model, 8, draft=draft[0] if draft else None))

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("transformers", exc_type=ImportError, reason="needs the extra transformers")
 
-import torch
 
 from tests.patience import PATIENCE_S
 
@@ -19,11 +18,6 @@ from .drawing import Play
 from .test_cache import ROOT
 
 CALLS = 500
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.one_in(8)

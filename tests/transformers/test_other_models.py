@@ -48,7 +48,6 @@ MODELS = (
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
-    torch.set_num_threads(1)
     logging.set_verbosity_error()
     made = CONFIG_MAPPING[name]()
     known = made.to_dict()

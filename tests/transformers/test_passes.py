@@ -29,11 +29,6 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return (one.float() - other.float()).abs().max().item()
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize("name", base.names())
 def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
     rig = rig_of(name)

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
-import torch
 
 from hicache.transformers import ClosedError, PrefixCache
 from hicache.transformers.cache import _open
@@ -76,7 +75,6 @@ def result(cache: PrefixCache, name: str) -> Any:
 
 @pytest.mark.parametrize(("first", "second"), [*product(FIRST, CALLS)])
 def test_a_call_that_has_waited_comes_after_the_one_before_it(first: str, second: str) -> None:
-    torch.set_num_threads(1)
     model, found = base.build("llama"), []
     for waits in (True, False):
         with PrefixCache(model, **SIZES) as cache:

@@ -48,7 +48,6 @@ class Passing:
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_num_threads(1)
     model, clock, draws = base.build("llama"), Passing(), Random(3)
     monkeypatch.setattr(cache, "Clock", lambda: Clock(lambda: clock.now_s, clock.sleep))
     monkeypatch.setattr(engine, "_PATIENCE_S", 0.0)
@@ -84,7 +83,6 @@ def test_what_a_store_has_refused_since_the_last_flush_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it was forgotten meanwhile; and each `close` returns what the first one has."""
-    torch.set_num_threads(1)
     model, draws, method = base.build("llama"), Random(5), file.FileStore.write_sealed
     refuses, told = False, {True: 0, False: 0}
 

@@ -1,6 +1,6 @@
 """What of a page is kept in storage: in which pools, under which keys, and by which rank.
 
-Does not read or write a store, see `tasks`, and does not make the text of a key, see
+Does not read or write a store, see `workers`, and does not make the text of a key, see
 `hicache/storage/keys`.
 """
 

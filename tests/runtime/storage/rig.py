@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,15 +16,40 @@ from hicache.core.types import Key, Pages, Tier
 from hicache.memory.arena import Arena
 from hicache.memory.stored import stored_pools
 from hicache.models import ModelDescription
+from hicache.models.base import PoolDescription
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
 from hicache.storage.base import Status, Storage, Value
 from hicache.storage.breaker import Breaker, BreakerOptions
+from hicache.storage.keys import Context
 from hicache.storage.verified import Verified
 from tests.patience import PATIENCE_S
 from tests.storage.memory_store import MemoryStore
+from tests.tiny import tiny
 
-from .models import PAGE, context_of, hybrid
+PAGE = 4
+LAYERS = 3
+WINDOW = 6  # tokens, so two pages
+
+
+def hybrid() -> ModelDescription:
+    """Full attention with an indexer, which all ranks have, and a pool without bytes; a window;
+    states."""
+    [kv] = tiny(LAYERS).pools
+    state = {"kind": "state", "parts": ("state",), "page_rows": 1, "window": 1}
+    pools = (
+        replace(kv, name="full", component="full", layers=(0, 2)),
+        PoolDescription("indexer", "full", "indexer", (0, 2), ("key",), 1, 5, anchor="full"),
+        PoolDescription("ghost", "full", "logical", (), (), 1, 0, anchor="full"),
+        replace(kv, name="swa", component="swa", layers=(1,), window=WINDOW),
+        replace(kv, name="mamba", component="mamba", layers=(1,), **state),  # type: ignore[arg-type]
+    )
+    return replace(tiny(LAYERS), name="small hybrid", pools=pools)
+
+
+def context_of(model: ModelDescription) -> Context:
+    return Context(model.name, "", PAGE, "tokens", model.pools)
+
 
 SMALL = WorkerOptions(readers=2, writers=2, batch_bytes=600, batch_keys=3)
 DIGESTS = tuple(Key.from_tokens(range(16 * PAGE), PAGE).page_digests())

@@ -50,7 +50,7 @@ from hicache.runtime.storage.workers import WorkerOptions
 from tests.configs import configured
 from tests.patience import PATIENCE_S
 
-from .models import PAGE, WINDOW, context_of, hybrid
+from .rig import PAGE, WINDOW, context_of, hybrid
 
 MODEL = hybrid()
 DEVICE = {"full": 48, "swa": 48, "mamba": 24}

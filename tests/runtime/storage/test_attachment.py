@@ -32,8 +32,7 @@ from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
 
-from .models import PAGE
-from .rig import SMALL, Clock, Gated, until
+from .rig import PAGE, SMALL, Clock, Gated, until
 from .server import Server, config_of, prompts_of
 
 PROMPTS = prompts_of(1)

@@ -14,8 +14,7 @@ from hicache.core.events import FetchDone, LookupDone, StoreDone
 from hicache.runtime.storage.pages import PagePool, Rank, StoredPages
 from hicache.storage.keys import context_key
 
-from .models import context_of, hybrid
-from .rig import DIGESTS, Gated, bench, piece
+from .rig import DIGESTS, Gated, bench, context_of, hybrid, piece
 
 POOLS = {"sharded": ["kv"], "replicated": ["latent"], "both": ["kv", "latent", "indexer"]}
 TOPOLOGIES = [
