@@ -113,16 +113,22 @@ def unlike(where: str, expected: str, found: str, do: str = "") -> CallerError:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value. says: what is expected. optional: its key may be missing."""
+    """One value. says: what is expected."""
 
     says: str
     fits: Callable[[Any], bool]
-    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
     """A value of this shape, null, or a key that is missing, which is then null."""
+
+    shape: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A value of this shape, whose key may be missing."""
 
     shape: Any
 
@@ -154,12 +160,12 @@ def _is_number(value: Any, least: float, most: float) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and least <= value <= most
 
 
-def whole(least: int = 0, most: int = _MOST, optional: bool = False) -> Value:
+def whole(least: int = 0, most: int = _MOST) -> Value:
     says = (
-        f"an integer from {least} to {most}" if most < _MOST else f"an integer of at least {least}"
+        f"an integer from {least} to {most}" if most != _MOST else f"an integer of at least {least}"
     )
     says = says if least < most else str(least)
-    return Value(says, lambda value: type(value) is int and least <= value <= most, optional)
+    return Value(says, lambda value: type(value) is int and least <= value <= most)
 
 
 def number(least: float, most: float) -> Value:
@@ -169,9 +175,9 @@ def number(least: float, most: float) -> Value:
     )
 
 
-def word(*options: str, optional: bool = False) -> Value:
+def word(*options: str) -> Value:
     says = f"one of {', '.join(options)}"
-    return Value(says, lambda value: type(value) is str and value in options, optional)
+    return Value(says, lambda value: type(value) is str and value in options)
 
 
 NUMBER = Value("a finite number", lambda value: _is_number(value, -1e18, 1e18))
@@ -201,6 +207,8 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
         raise misfit("", shape.says, show(value))
     if isinstance(shape, Maybe):
         return None if value is None else inside(value, shape.shape, "")
+    if isinstance(shape, Spare):
+        return inside(value, shape.shape, "")
     if isinstance(shape, list):
         if not isinstance(value, list):
             raise misfit("", "a list", show(value))
@@ -227,7 +235,7 @@ def fit(value: Any, shape: Any, where: str, do: str = "", at: str = "") -> Any:
             found[name] = inside(value[name], inner, f".{name}")
         elif isinstance(inner, Maybe):
             found[name] = None
-        elif name not in optional and not (isinstance(inner, Value) and inner.optional):
+        elif name not in optional and not isinstance(inner, Spare):
             says = inner.says if isinstance(inner, Value) else "this key"
             raise misfit(f".{name}", says, "nothing")
     if not isinstance(shape, Record):

@@ -36,7 +36,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.memory": ("hicache.core", "hicache.models"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory", "hicache.registry"),
     "hicache.storage": ("hicache.core", "hicache.models", "hicache.registry"),
-    "hicache.runtime": ("hicache.core", "hicache.devices", "hicache.registry", "hicache.storage"),
+    "hicache.runtime": (
+        *("hicache.core", "hicache.devices", "hicache.files", "hicache.registry"),
+        "hicache.storage",
+    ),
     "hicache.transformers": (
         *("hicache.core", "hicache.devices", "hicache.memory", "hicache.models"),
         *("hicache.registry", "hicache.runtime", "hicache.storage"),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
@@ -33,6 +33,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import MOST_PRIORITY, Key, Tier
+from hicache.files import ANY, FLAG, TEXT, Named, Only, Value, fit, parsed, show, unlike, whole
 
 from .config_document import MAY_LACK, config_of, types
 
@@ -45,7 +46,17 @@ _LEFT_OUT: dict[type, int] = {events.Arrived: 1, events.Flushed: 1}
 _ARGUMENTS: dict[str, tuple[type[Any], dict[str, type]]] = {
     kind.__name__: (kind, get_type_hints(kind)) for kind in get_args(Event)
 }
-_MOST = 1 << 62
+_AGAIN = "record it again"
+_KEY = "a key: [stride, namespace, base64 of whole rows]"
+# By the type of an argument, or its name.
+_SHAPES: dict[Any, Value] = {
+    int: whole(0, (1 << 62) - 1),
+    bool: FLAG,
+    str: TEXT,
+    Tier: Value("a tier", lambda value: type(value) is int and value in (Tier.DEVICE, Tier.HOST)),
+    Key: Value(_KEY, lambda value: _key(value) is not None),
+    "priority": whole(-MOST_PRIORITY, MOST_PRIORITY),
+}
 _FUZZ_TAPE = "hicache-fuzz"  # the format's name in the first line of a tape of the fuzzer
 
 
@@ -105,21 +116,17 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
     for record in source:
         op = record.get("op")
         if op in ("check", "end"):
-            _fields(source, record, ("op", "events", "digest"))
-            if record["events"] != counted:
-                raise source.wrong(
-                    f"events: {counted}, as many as came before", _shown(record["events"]), _AGAIN
-                )
-            digest = _hex(source, record, "digest", 32)
-            checks.append((counted, digest))
+            events_ = whole(counted, counted)  # as many as came before
+            shape = Only({"op": TEXT, "events": events_, "digest": _hex(32)})
+            checks.append((counted, source.fit(record, shape)["digest"]))
             if op == "end":
                 next_line = next(iter(source), None)
                 if next_line is not None:
                     raise source.wrong("nothing after the end", "another line", "cut it off")
                 return Recording(path, config, made, tuple(steps), tuple(checks))
         elif op == "start":
-            _fields(source, record, ("op", "t"))
-            steps.append(Step(None, _integer(source, record["t"], "t"), "", source.number))
+            time_ns = source.fit(record, Only({"op": TEXT, "t": _SHAPES[int]}))["t"]
+            steps.append(Step(None, time_ns, "", source.number))
         else:
             steps.append(_event(source, record))
             counted += 1
@@ -128,7 +135,6 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
 
 
 _MOST_PAGES = 1 << 24  # limits the memory for which one line of a file can ask
-_AGAIN = "record it again"
 
 
 class _Source:
@@ -147,15 +153,18 @@ class _Source:
             if not line.endswith(b"\n"):
                 raise self.wrong("a whole line", "one that was cut off", _AGAIN)
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                record = None
+                record = parsed(line)
+            except ValueError as error:
+                raise self.wrong("a JSON object", str(error), _AGAIN) from None
             if type(record) is not dict:
-                raise self.wrong("a JSON object", _shown(line.decode(errors="replace")), _AGAIN)
+                raise self.wrong("a JSON object", show(record), _AGAIN)
             yield record
 
     def wrong(self, expected: str, found: str, do: str) -> CallerError:
-        return CallerError(f"{self.path}:{self.number}: expected {expected}, found {found}; {do}")
+        return unlike(f"{self.path}:{self.number}", expected, found, do)
+
+    def fit(self, value: object, shape: Any, at: str = "") -> Any:
+        return fit(value, shape, f"{self.path}:{self.number}", _AGAIN, at)
 
 
 def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
@@ -170,15 +179,15 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
             advice = "give a file that hicache twin --recording wrote"
         raise source.wrong("a recording", found, advice)
     if record[HEADER] != VERSION or type(record[HEADER]) is not int:
-        found = f"version {_shown(record[HEADER])}"
+        found = f"version {show(record[HEADER])}"
         raise source.wrong(f"a recording of version {VERSION}", found, _AGAIN)
-    _fields(source, record, (HEADER, "config", "made"))
+    source.fit(record, Only({HEADER: ANY, "config": ANY, "made": Named(ANY)}))
     given, made = record["config"], record["made"]
     if type(given) is dict:
         given = {**MAY_LACK, **given}
     names = types(given.get("components")) if type(given) is dict else types(())
-    if type(given) is not dict or given.keys() != names.keys() or type(made) is not dict:
-        raise source.wrong(f"config: {', '.join(names)}", _shown(given), _AGAIN)
+    if type(given) is not dict or given.keys() != names.keys():
+        raise source.wrong(f"config: {', '.join(names)}", show(given), _AGAIN)
     values: dict[str, Any] = {
         name: tuple(value) if type(value) is list else value for name, value in given.items()
     }
@@ -186,7 +195,7 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
     if any(type(one) is float for one in values.values()) or sum(sizes) > _MOST_PAGES:
         raise source.wrong(
             f"config: whole numbers, and pools of {_MOST_PAGES} pages together at most",
-            _shown(given),
+            show(given),
             _AGAIN,
         )
     try:
@@ -206,15 +215,15 @@ def _event(source: _Source, record: dict[str, Any]) -> Step:
     op = record.get("op")
     if type(op) is not str or op not in _ARGUMENTS:
         known = ", ".join((*_ARGUMENTS, "start", "check", "end"))
-        raise source.wrong(f"op: one of {known}", _shown(op), _AGAIN)
-    _fields(source, record, ("op", "t", "args", "d"))
-    (kind, names), given = _ARGUMENTS[op], record["args"]
+        raise source.wrong(f"op: one of {known}", show(op), _AGAIN)
+    shape = {"op": TEXT, "t": _SHAPES[int], "args": ANY, "d": _hex(8)}
+    found = source.fit(record, Only(shape))
+    (kind, names), given = _ARGUMENTS[op], found["args"]
     least = len(names) - _LEFT_OUT.get(kind, 0)
     if type(given) is not list or not least <= len(given) <= len(names):
-        raise source.wrong(f"args: {least} values for {op}", _shown(given), _AGAIN)
+        raise source.wrong(f"args: {least} values for {op}", show(given), _AGAIN)
     values = [_value(source, *one) for one in zip(names, names.values(), given, strict=False)]
-    time_ns = _integer(source, record["t"], "t")
-    return Step(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
+    return Step(kind(*values), found["t"], found["d"], source.number)
 
 
 def arguments(event: Event) -> list[object]:
@@ -233,53 +242,29 @@ def as_json(value: object) -> object:
 
 
 def _value(source: _Source, name: str, kind: type, value: Any) -> object:
-    expected = {bool: "true or false", Tier: "a tier", str: "text"}.get(kind, "")
+    source.fit(value, _SHAPES.get(name) or _SHAPES[kind], f"args: {name}")
     if kind is Key:
-        return _key(source, value)
-    if name == "priority":
-        if type(value) is int and abs(value) <= MOST_PRIORITY:
-            return value
-        expected = f"an integer from {-MOST_PRIORITY} to {MOST_PRIORITY}"
-    elif kind is int:
-        return _integer(source, value, "args")
-    elif kind is Tier and type(value) is int and value in (Tier.DEVICE, Tier.HOST):
-        return Tier(value)
-    elif type(value) is kind:
-        return value
-    raise source.wrong(f"args: {name}, {expected}", _shown(value), _AGAIN)
+        return _key(value)
+    return Tier(value) if kind is Tier else value
 
 
-def _integer(source: _Source, value: Any, name: str) -> int:
-    if type(value) is not int or not 0 <= value < _MOST:
-        raise source.wrong(f"{name}: an integer from 0 to {_MOST - 1}", _shown(value), _AGAIN)
-    return int(value)
-
-
-def _key(source: _Source, value: Any) -> Key:
+def _key(value: Any) -> Key | None:
     kinds = [type(part) for part in value] if type(value) is list else []
-    if kinds == [int, str, str] and value[0] > 0:
-        try:
-            raw = base64.b64decode(value[2].encode("ascii"), validate=True)
-        except (binascii.Error, UnicodeEncodeError):
-            raise source.wrong("a key's rows in base64", _shown(value[2]), _AGAIN) from None
-        if not len(raw) % value[0]:
-            return Key(raw, value[0], value[1])
-    raise source.wrong("a key: [stride, namespace, base64 of whole rows]", _shown(value), _AGAIN)
+    if kinds != [int, str, str] or value[0] < 1:
+        return None
+    try:
+        raw = base64.b64decode(value[2].encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return None
+    return None if len(raw) % value[0] else Key(raw, value[0], value[1])
 
 
-def _hex(source: _Source, record: dict[str, Any], name: str, digits: int) -> str:
-    value = record[name]
-    if type(value) is not str or len(value) != digits or set(value) - set("0123456789abcdef"):
-        raise source.wrong(f"{name}: {digits} hexadecimal digits", _shown(value), _AGAIN)
-    return value
-
-
-def _fields(source: _Source, record: dict[str, Any], names: tuple[str, ...]) -> None:
-    if sorted(record) != sorted(names):
-        raise source.wrong(f"fields {', '.join(names)}", _shown(", ".join(record)), _AGAIN)
-
-
-def _shown(value: object) -> str:
-    text = value if type(value) is str else json.dumps(value)
-    clean = "".join(char if char.isprintable() else "?" for char in text[:40])
-    return repr(clean)
+def _hex(digits: int) -> Value:
+    return Value(
+        f"{digits} hexadecimal digits",
+        lambda value: (
+            re.fullmatch(f"[0-9a-f]{{{digits}}}", value) is not None
+            if isinstance(value, str)
+            else False
+        ),
+    )

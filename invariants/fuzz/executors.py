@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from hicache import registry
 from hicache.core.errors import CallerError
+from hicache.files import show
 
 from .draws import Draws
-from .tapes.lines import quoted
 
 REPLIES, DEVICE, MODEL = "replies", "device", "model"
 REAL = ("cpu", "cuda")  # devices with real bytes
@@ -72,7 +72,7 @@ def settings_of(executor: str) -> DeviceSettings | None:
         f"executor: expected {REPLIES}, or {DEVICE}, {', '.join(REAL)} with "
         "LAYERS:PAGE_NS:LATENCY_NS:DEPTH after a "
         f"colon (1 to {MOST_LAYERS} layers, a page time and a depth of at least 1), or "
-        f"{MODEL}:FAMILY:DTYPE:ATTENTION, found {quoted(executor)}"
+        f"{MODEL}:FAMILY:DTYPE:ATTENTION, found {show(executor)}"
     )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hicache.core.errors import CallerError
+from hicache.files import show
 
 from .draws import Draws
 from .records import Pending
-from .tapes.lines import quoted
 
 DIGITS = 18
 MOST = 4  # options of a script
@@ -170,6 +170,6 @@ def schedule_of(order: str) -> Schedule:
     if name not in _MAKE or not plain:
         raise CallerError(
             f"order: expected one of {', '.join(names())}, with numbers of at most {DIGITS} "
-            f"digits behind colons, found {quoted(order)}"
+            f"digits behind colons, found {show(order)}"
         )
     return _MAKE[name]([int(one) for one in numbers])

@@ -15,12 +15,12 @@ from typing import Protocol
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
+from hicache.files import show
 
 from ..books.kinds import kinds_of
 from .executors import REPLIES, USUAL, device_of, model_of, settings_of, spelled
 from .faults.ballast import FIRST as BALLAST
 from .swarm import ORDERS, POLICIES
-from .tapes.lines import quoted
 from .tapes.schema import MOST_TOKENS
 from .tapes.tape import Act, Tape, has_storage
 
@@ -97,7 +97,7 @@ def named(tape: Tape, name: str) -> Tape:
     found = next((twin.tape for twin in twins(tape) if twin.name == name), None)
     if found is None:
         raise CallerError(
-            f"notes: twin: expected the name of a twin of this tape, found {quoted(name)}; see "
+            f"notes: twin: expected the name of a twin of this tape, found {show(name)}; see "
             "docs/fuzzing.md"
         )
     return found

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
+from hicache.files import show
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.lines import quoted
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 ODD: list[Any] = [
@@ -80,13 +80,14 @@ def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("short", "'short'"),
-        ("a" * 99, "'" + "a" * 39 + "..."),
-        ("a\nb\x1b[31m", r"'a\nb\x1b[31m'"),
-        ("\ud800ü", r"'\ud800\xfc'"),
-        (True, "True"),
-        ([1] * 99, "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ..."),
+        ("short", '"short"'),
+        ("a" * 99, '"' + "a" * 56 + "..."),
+        ("a\nb\x1b[31m", r'"a\nb\u001b[31m"'),
+        ("\ud800ü", r'"\ud800\u00fc"'),
+        (True, "true"),
+        ([1] * 99, "a list of 99"),
+        (10**99, "an integer of 329 bits"),
     ],
 )
-def test_quoted_values_are_short_and_printable(value: object, said: str) -> None:
-    assert quoted(value) == said
+def test_shown_values_are_short_and_printable(value: object, said: str) -> None:
+    assert show(value) == said

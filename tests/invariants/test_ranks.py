@@ -295,7 +295,7 @@ def test_a_tape_names_ranks_only_if_there_are_several() -> None:
 def test_impossible_ranks_are_refused_in_one_line(found: object) -> None:
     lines = dumps(one_prompt(ranks=2)).splitlines()
     head = lines[0].replace('"ranks":2', f'"ranks":{_json(found)}')
-    with pytest.raises(CallerError, match="ranks: expected 1 to 8, found") as error:
+    with pytest.raises(CallerError, match="ranks: expected an integer from 1 to 8, found") as error:
         loads("\n".join([head, *lines[1:]]) + "\n", "a tape")
     assert "\n" not in str(error.value)
 

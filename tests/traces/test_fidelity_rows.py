@@ -52,8 +52,8 @@ def test_a_row_is_read_and_its_names_are_normalised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"grade": None}, "grade: expected a text, found null"),
-        ({"grade": "D"}, 'grade: expected A, B or C, found "D"'),
+        ({"grade": None}, "grade: expected one of A, B, C, found null"),
+        ({"grade": "D"}, 'grade: expected one of A, B, C, found "D"'),
         ({"metrics": {}}, "metrics: expected at least one figure, found none"),
         ({"metrics": None}, "metrics: expected an object, found null"),
         ({"metrics": {"mean_tpot_ms": -1}}, "metrics.mean_tpot_ms: expected a number of at least"),
@@ -68,7 +68,7 @@ def test_a_row_is_read_and_its_names_are_normalised(tmp_path: Path) -> None:
         ({"workload": {"shared_prefix": 7}}, "workload.shared_prefix: expected an object, found 7"),
         (
             {"workload": {"shared_prefix": {"prefixes": 9}}},
-            "workload.shared_prefix.users: expected an integer from 1 to 1000000, found null",
+            "workload.shared_prefix.users: expected an integer from 1 to 1000000, found nothing",
         ),
         (
             {"limits": {"max_num_seqs": -1}},
@@ -85,7 +85,7 @@ def test_a_row_is_read_and_its_names_are_normalised(tmp_path: Path) -> None:
         ({"gpu": 7}, "gpu: expected a text, found 7"),
         ({"workload": []}, "workload: expected an object, found []"),
         ({"prefix_cache": "no"}, 'prefix_cache: expected true or false, found "no"'),
-        ({"missing": "all"}, 'missing: expected a list of texts, found "all"'),
+        ({"missing": "all"}, 'missing: expected a list, found "all"'),
         (
             {"metrics": {"median_ttft_ms": 9, "p99_ttft_ms": 8}},
             "metrics.median_ttft_ms: expected at most p99_ttft_ms, found 9",

@@ -7,14 +7,27 @@ the rules of `leaving_out` decide about it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from hicache.core.errors import CallerError
-from hicache.files import once, show
+from hicache.files import (
+    FLAG,
+    TEXT,
+    Maybe,
+    Named,
+    Spare,
+    Value,
+    fit,
+    number,
+    parsed,
+    show,
+    unlike,
+    whole,
+    word,
+)
 
 from . import names
 
@@ -37,7 +50,6 @@ _TEXTS = (
     "quote",
 )
 _FLAGS = ("prefix_cache", "host_offload")
-_RECORDS = ("workload", "limits", "metrics")
 _LARGEST = 1e15  # of a figure
 _LENGTHS = ("isl", "osl")  # or words, such as "256 to 125k swept"
 _MOST_TOKENS = 10_000_000
@@ -47,13 +59,65 @@ _NUMBERS = (
 )
 _MOST = 1_000_000
 _MOST_LIMIT = 1_000_000_000
-_RATES = {"rate": 1e4, "total_input": 1e12, "total_output": 1e12}
+_MOST_RATE, _MOST_TOTAL = 1e4, 1e12
 _SHARED = ("prefixes", "users", "question", "output", "system")
 _PARTS = ("gpu_memory_utilization", "mem_fraction_static", "kv_fraction")
 _CAPS = (
     *("max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size", "kv_blocks_of_16"),
     *("max_total_tokens", "max_num_seqs", "max_batch_size", "max_batch", "max_running_requests"),
 )
+_MEND = "mend the row"
+
+
+def _or_text(shape: Value) -> Maybe:
+    """A value, a text (in which it is searched, or which says how it varies), or nothing."""
+    return Maybe(Value(shape.says, lambda value: isinstance(value, str) or shape.fits(value)))
+
+
+def _above_0(most: float, listed: bool = False) -> Maybe:
+    """A number above 0, or null; listed: or a list of these."""
+
+    def fits(value: Any) -> bool:
+        each = value if isinstance(value, list) and listed else [value]
+        return all(one is None or (one != 0 and bounded.fits(one)) for one in each)
+
+    bounded = number(0, most)
+    return Maybe(Value(f"a number above 0 and at most {most:g}", fits))
+
+
+_FIGURE = number(0, _LARGEST)
+_WORD = Value("a text", lambda value: isinstance(value, str) and value != "")
+_SHAPE = {
+    "id": _WORD,
+    "grade": word(*GRADES),
+    "kind": _WORD,
+    **dict.fromkeys(_TEXTS, Maybe(TEXT)),
+    **dict.fromkeys(_COUNTS, Maybe(whole(1))),
+    **dict.fromkeys(_FLAGS, Maybe(FLAG)),
+    "workload": Spare(
+        {
+            **dict.fromkeys(_LENGTHS, _or_text(whole(1, _MOST_TOKENS))),
+            **dict.fromkeys(_NUMBERS, Maybe(whole(1, _MOST))),
+            "rate": _above_0(_MOST_RATE, listed=True),
+            **dict.fromkeys(("total_input", "total_output"), _above_0(_MOST_TOTAL)),
+            "shared_prefix": Maybe(dict.fromkeys(_SHARED, whole(1, _MOST))),
+        }
+    ),
+    "limits": Spare(
+        {
+            **dict.fromkeys(_CAPS, _or_text(whole(1, _MOST_LIMIT))),
+            **{name: _or_text(_above_0(1).shape) for name in _PARTS},
+        }
+    ),
+    # A figure, or a list of them.
+    "metrics": Named(
+        Value(
+            _FIGURE.says,
+            lambda value: all(map(_FIGURE.fits, value if isinstance(value, list) else [value])),
+        )
+    ),
+    **dict.fromkeys(("missing", "assume"), Maybe([TEXT])),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +175,8 @@ def read(path: Path) -> list[Row]:
             for number, line in _lines(stream, file):
                 row = _row(line, f"{file}:{number}")
                 if row.id in lines:
-                    _wrong(f"{row.where}, row {row.id}", "id", "one row", f"also {lines[row.id]}")
+                    label = f"{row.where}, row {row.id}"
+                    raise unlike(f"{label}: id", "one row", f"also {lines[row.id]}", _MEND)
                 lines[row.id] = row.where
                 found.append(row)
     except OSError as error:
@@ -144,36 +209,17 @@ def _lines(stream: IO[bytes], file: Path) -> Iterator[tuple[int, bytes]]:
 def _row(line: bytes, where: str) -> Row:
     """The row of a line. Raises CallerError."""
     try:
-        given = json.loads(line, object_pairs_hook=once, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        text = str(error) or "nested too deeply"
+        given = parsed(line)
+    except ValueError as error:
         raise CallerError(
-            f"{where}: expected one JSON object, found: {text}; mend the line"
+            f"{where}: expected one JSON object, found: {error}; mend the line"
         ) from None
     if not isinstance(given, dict):
         raise CallerError(f"{where}: expected one JSON object, found {show(given)}; mend the line")
     label = f"{where}, row {given['id']}" if isinstance(given.get("id"), str) else where
-    for name in ("id", "grade", "kind"):
-        if not isinstance(given.get(name), str) or not given[name]:
-            _wrong(label, name, "a text", _found(given, name))
-    if given["grade"] not in GRADES:
-        _wrong(label, "grade", "A, B or C", show(given["grade"]))
-    for name in _TEXTS:
-        if not isinstance(given.get(name) or "", str):
-            _wrong(label, name, "a text", _found(given, name))
-    for name in _COUNTS:
-        _check_count(given, name, label)
-    for name in _FLAGS:
-        if not isinstance(given.get(name), bool | None):
-            _wrong(label, name, "true or false", _found(given, name))
-    for name in _RECORDS:
-        if not isinstance(given.get(name, {} if name != "metrics" else None), dict):
-            _wrong(label, name, "an object", _found(given, name))
+    fit(given, _SHAPE, label, _MEND)
     if not given["metrics"]:
-        _wrong(label, "metrics", "at least one figure", "none")
-    _check_figures(given["metrics"], label, "metrics.")
-    _check_workload(given.get("workload", {}), label)
-    _check_limits(given.get("limits", {}), label)
+        raise unlike(f"{label}: metrics", "at least one figure", "none", _MEND)
     _check_agreement(given, label)
     return _made(given, where)
 
@@ -208,8 +254,8 @@ def _made(given: dict[str, Any], where: str) -> Row:
         workload=given.get("workload", {}),
         limits=given.get("limits", {}),
         metrics=given["metrics"],
-        missing=_texts(given, "missing", where),
-        assume=_texts(given, "assume", where),
+        missing=tuple(given.get("missing") or ()),
+        assume=tuple(given.get("assume") or ()),
         note=text("note"),
         date=text("date"),
         quote=text("quote"),
@@ -217,100 +263,25 @@ def _made(given: dict[str, Any], where: str) -> Row:
     )
 
 
-def _check_count(given: dict[str, Any], name: str, label: str) -> None:
-    value = given.get(name)
-    if value is not None and (type(value) is not int or value < 1):
-        _wrong(label, name, "an integer of at least 1", show(value))
-
-
-def _check_figures(figures: Mapping[str, Any], label: str, prefix: str) -> None:
-    """Figures are numbers that are not negative, or lists of them."""
-    for name, value in figures.items():
-        for each in value if isinstance(value, list) else [value]:
-            if not _is_number(each) or not 0 <= each <= _LARGEST:
-                _wrong(
-                    label,
-                    prefix + name,
-                    f"a number of at least 0 and at most {_LARGEST:g}",
-                    show(value),
-                )
-
-
-def _check_workload(given: Mapping[str, Any], label: str) -> None:
-    """What requests are made of: whole numbers of a size that can be replayed, and rates."""
-    for names_, most in ((_LENGTHS, _MOST_TOKENS), (_NUMBERS, _MOST)):
-        for name in names_:
-            value = given.get(name)
-            if value is not None and not (name in _LENGTHS and isinstance(value, str)):
-                _check_whole(value, most, label, f"workload.{name}")
-    for name, largest in _RATES.items():
-        value = given.get(name)
-        for each in value if isinstance(value, list) and name == "rate" else [value]:
-            if each is not None and not (_is_number(each) and 0 < each <= largest):
-                expected = f"a number above 0 and at most {largest:g}"
-                _wrong(label, f"workload.{name}", expected, show(value))
-    shared = given.get("shared_prefix")
-    if shared is None:
-        return
-    if not isinstance(shared, dict):
-        _wrong(label, "workload.shared_prefix", "an object", show(shared))
-    for name in _SHARED:
-        _check_whole(shared.get(name), _MOST, label, f"workload.shared_prefix.{name}")
-
-
-def _check_limits(given: Mapping[str, Any], label: str) -> None:
-    """Limits are numbers, or texts in which one is searched."""
-    for name in _CAPS:
-        value = given.get(name)
-        if value is not None and not isinstance(value, str):
-            _check_whole(value, _MOST_LIMIT, label, f"limits.{name}")
-    for name in _PARTS:
-        value = given.get(name)
-        if value is None or isinstance(value, str):
-            continue
-        if not _is_number(value) or not 0 < value <= 1:
-            _wrong(label, f"limits.{name}", "a number above 0 and at most 1", show(value))
-
-
-def _check_whole(value: object, most: int, label: str, field: str) -> None:
-    if type(value) is not int or not 1 <= value <= most:
-        _wrong(label, field, f"an integer from 1 to {most}", show(value))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _check_agreement(given: dict[str, Any], label: str) -> None:
     """Fields that contradict each other: more ranks than GPUs, shortest above longest."""
     gpus, ranks = given.get("gpu_count"), (given.get("tp") or 1) * (given.get("pp") or 1)
     if gpus is not None and ranks > gpus:
-        _wrong(label, "tp", f"at most the {gpus} GPUs of gpu_count", f"{ranks} ranks (tp x pp)")
+        raise unlike(
+            f"{label}: tp",
+            f"at most the {gpus} GPUs of gpu_count",
+            f"{ranks} ranks (tp x pp)",
+            _MEND,
+        )
     attention = given.get("dp_attention") or 1
     if gpus is not None and attention > gpus:
-        _wrong(label, "dp_attention", f"at most the {gpus} GPUs of gpu_count", str(attention))
+        raise unlike(
+            f"{label}: dp_attention", f"at most the {gpus} GPUs of gpu_count", str(attention), _MEND
+        )
     metrics = given["metrics"]
     for low, high in (("median", "p99"), ("p50", "p90"), ("p90", "p99"), ("ttft", "e2e")):
         for name, value in metrics.items():
             other = metrics.get(name.replace(low, high)) if low in name else None
             if isinstance(value, int | float) and isinstance(other, int | float) and value > other:
-                _wrong(label, f"metrics.{name}", f"at most {name.replace(low, high)}", show(value))
-
-
-def _texts(given: dict[str, Any], name: str, where: str) -> tuple[str, ...]:
-    value = given.get(name) or []
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        _wrong(f"{where}, row {given['id']}", name, "a list of texts", show(value))
-    return tuple(value)
-
-
-def _found(given: dict[str, Any], name: str) -> str:
-    return show(given[name]) if name in given else "nothing"
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"the number {text}")
-
-
-def _wrong(label: str, field: str, expected: str, found: str) -> NoReturn:
-    raise CallerError(f"{label}: {field}: expected {expected}, found {found}; mend the row")
+                wanted = f"at most {name.replace(low, high)}"
+                raise unlike(f"{label}: metrics.{name}", wanted, show(value), _MEND)

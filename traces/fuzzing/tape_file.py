@@ -15,7 +15,6 @@ from hicache.core.components.base import known
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.files import text_of
-from invariants.fuzz.tapes import lines
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
 
@@ -27,7 +26,7 @@ def open_tape(path: str) -> Tape:
     """The tape in a file. Raises CallerError, one line, for a file without a complete tape."""
     if not path.endswith(".py"):
         return tapes.read(Path(path))
-    text = text_of(path, "test that shrink exported", lines.MOST_BYTES)
+    text = text_of(path, "test that shrink exported", tapes.MOST_BYTES)
     try:
         node = _assigned(ast.parse(text))
         value = None if node is None else _value(node)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
+from hicache.files import Value
 
 from ..draws import Draws
 from ..hand import Hand
-from ..tapes.schema import Field, Schema
+from ..tapes.schema import Schema
 from .base import Arguments
 
 WEIGHT = 3
 MOST_CUTS = 6
 ARGS: Schema = {
-    "cuts": Field(
+    "cuts": Value(
         f"a list of 1 to {MOST_CUTS} cuts, each of them [tier 0 or 1, component, pages]",
         lambda value: (
             isinstance(value, list) and 0 < len(value) <= MOST_CUTS and all(map(_is_cut, value))

@@ -1,58 +1,47 @@
 """Schemas of the arguments of operations. A tape is valid as a whole, or rejected.
 
-Each operation's file defines `ARGS`, name -> Field. A field describes the expected value and tests
-a value. The state of a run does not matter here: a valid entry that does not fit the state does
-nothing. Does not define what an operation does.
+Each operation's file defines `ARGS`: the shape of each argument, by its name (see hicache/files).
+The state of a run does not matter here: a valid entry that does not fit the state does nothing.
+Does not define what an operation does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from hicache import registry
+from hicache import files, registry
 from hicache.core import entries
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
+from hicache.files import Only, Spare, Value, fit, show, whole
 
 from ..faults.base import load as load_faults
 from ..records import LEAST_MADE_UP
-from .lines import quoted
 from .tape import Tape
 
 MOST = 1 << 30
 MOST_TOKENS = 1 << 20  # of one prompt
 
 
-@dataclass(frozen=True)
-class Field:
-    """says: description of the expected value. optional: whether it may be missing."""
-
-    says: str
-    fits: Callable[[Any], bool]
-    optional: bool = False
+Schema = dict[str, Any]  # shapes, see hicache/files
 
 
-Schema = dict[str, Field]
+def number(least: int = 0, most: int = MOST, optional: bool = False) -> Any:
+    return Spare(whole(least, most)) if optional else whole(least, most)
 
 
-def number(least: int = 0, most: int = MOST, optional: bool = False) -> Field:
-    return Field(
-        f"an integer from {least} to {most}",
-        lambda value: type(value) is int and least <= value <= most,
-        optional,
-    )
-
-
-def listed(one: Field, most: int) -> Field:
-    """A list of at most `most` values of one field; may be missing."""
-    return Field(
-        f"a list of at most {most}, each of them {one.says}",
-        lambda value: isinstance(value, list) and len(value) <= most and all(map(one.fits, value)),
-        optional=True,
+def listed(one: Value, most: int) -> Spare:
+    """A list of at most `most` values; may be missing."""
+    return Spare(
+        Value(
+            f"a list of at most {most}, each of them {one.says}",
+            lambda value: (
+                isinstance(value, list) and len(value) <= most and all(map(one.fits, value))
+            ),
+        )
     )
 
 
@@ -60,16 +49,15 @@ def is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
 
 
-def word(*options: str, optional: bool = False) -> Field:
+def word(*options: str, optional: bool = False) -> Any:
     """One of these words, or any printable word if none are given."""
-    if not options:
-        return Field("a word", is_word, optional)
-    return Field(f"one of {', '.join(options)}", lambda value: value in options, optional)
+    shape = files.word(*options) if options else Value("a word", is_word)
+    return Spare(shape) if optional else shape
 
 
-FLAG = Field("true or false", lambda value: isinstance(value, bool))
-OPTIONAL_FLAG = Field(FLAG.says, FLAG.fits, True)
-WORDS = Field(
+FLAG = files.FLAG
+OPTIONAL_FLAG = Spare(FLAG)
+WORDS = Value(
     "a list of words",
     lambda value: isinstance(value, list) and all(map(is_word, value)),
 )
@@ -92,25 +80,9 @@ def is_prompt(value: Any) -> bool:
     return bool(sum(run[1] for run in value) <= MOST_TOKENS)
 
 
-PROMPT = Field(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", is_prompt)
+PROMPT = Value(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", is_prompt)
 REQUEST = number()
 NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
-
-
-def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
-    """Returns the error of the arguments as "expected ..., found ...", or ""."""
-    for name, kind in schema.items():
-        if name not in args:
-            if kind.optional:
-                continue
-            return f"expected {name}, {kind.says}, found none"
-        if not kind.fits(args[name]):
-            return f"expected {name}: {kind.says}, found {quoted(str(args[name]))}"
-    strange = [name for name in args if name not in schema]
-    if strange:
-        known = f"only {', '.join(schema)}" if schema else "no argument"
-        return f"expected {known}, found {quoted(strange[0])}"
-    return ""
 
 
 def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
@@ -126,18 +98,15 @@ def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
         if entry.op not in schemas:
             raise CallerError(
                 f"{where}: expected an operation of this version ({', '.join(schemas)}), "
-                f"found {quoted(entry.op)}; record the tape again"
+                f"found {show(entry.op)}; record the tape again"
             )
-        said = wrong(schemas[entry.op], entry.args)
-        if said:
-            raise CallerError(
-                f"{where}: {entry.op}: {said}; mend the line or record the tape again"
-            )
+        again = "mend the line or record the tape again"
+        fit(entry.args, Only(schemas[entry.op]), f"{where}: {entry.op}", again)
         strange = [act.fault for act in entry.acts if act.fault not in faults]
         if strange:
             raise CallerError(
                 f"{where}: expected a fault of this version, one of {len(faults) - 1} in "
-                f"invariants/fuzz/faults, found {quoted(strange[0])}{_close(strange[0], faults)}; "
+                f"invariants/fuzz/faults, found {show(strange[0])}{_close(strange[0], faults)}; "
                 "mend the line or record the tape again"
             )
 

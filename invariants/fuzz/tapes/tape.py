@@ -15,81 +15,89 @@ Lives here: the records and the file format. Does not define operations (see ops
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.files import text_of
+from hicache.files import (
+    ANY,
+    FLAG,
+    TEXT,
+    Named,
+    Only,
+    Spare,
+    Value,
+    fit,
+    parsed,
+    show,
+    text_of,
+    whole,
+)
 from hicache.runtime import recording_format
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from ..executors import REPLIES, model_of, settings_of
 from ..schedules import schedule_of
-from . import lines
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_RANKS = 8
 ATTACH = "attach"  # the operation that attaches a storage, and the argument of others that do
+MOST_BYTES = 64 << 20
+MOST_LINE = 4 << 20  # characters; parsing a line takes many times its length
 MOST = 1 << 30  # of any number except the seed
 MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
 _WANTED = "expected a tape of hicache fuzz"
-_HEAD = ("tape", "version", "seed", "order", "notes", "config", "executor", "ranks", "pairs")
 
-Fits = tuple[str, Callable[[Any], bool]]
-
-
-def _listed(value: Any, fits: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(fits, value))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_name(value: Any) -> bool:
-    return _is_text(value) and len(value) <= 100
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST
+_NAME = Value("a name", lambda one: isinstance(one, str) and len(one) <= 100)
+_COUNT = whole(0, MOST)
+_HEAD = Only(
+    {
+        "tape": TEXT,
+        "version": whole(VERSION, VERSION),
+        "seed": Spare(whole(0, (1 << 64) - 1)),
+        "order": TEXT,
+        "notes": Spare(Named(TEXT)),
+        "config": Named(ANY),
+        "executor": Spare(TEXT),
+        "ranks": Spare(whole(1, MOST_RANKS)),
+        "pairs": Spare(FLAG),
+    }
+)
+# By the type of a setting. The core decides which numbers and names are legal.
+_SETTINGS: dict[str, Any] = {
+    "int": whole(-MOST, MOST),
+    "bool": FLAG,
+    "str": _NAME,
+    "tuple[str, ...]": [_NAME],
+    "tuple[int, ...]": [whole(-MOST_PAGES, MOST_PAGES)],
+}
+_AGAIN = "record the tape again"
+_MEND = f"mend the line or {_AGAIN}"
 
 
 def _is_act(act: Any) -> bool:
     return (
         isinstance(act, list)
         and len(act) == 3
-        and all(map(_is_count, act[:2]))
+        and all(map(_COUNT.fits, act[:2]))
         and isinstance(act[2], str)
     )
 
 
-_FIELDS: dict[str, Fits] = {
-    "op": ("a name", _is_text),
-    "args": ("an object", lambda one: isinstance(one, dict)),
-    "gap": (f"an integer from 0 to {MOST}", _is_count),
-    "poll": ("true or false", lambda one: isinstance(one, bool)),
-    "acts": (
-        f"a list of [delay, tie, fault], two integers from 0 to {MOST} and a text",
-        lambda one: _listed(one, _is_act),
-    ),
-}
-_LEFT_OUT: dict[str, Any] = {"gap": 1, "poll": True, "acts": []}
-# By the type of a setting: the expected value, and a test of a value. The core decides which
-# numbers and names are legal.
-_SETTINGS: dict[str, Fits] = {
-    "int": (f"an integer up to {MOST}", lambda one: type(one) is int and abs(one) <= MOST),
-    "bool": ("true or false", lambda one: isinstance(one, bool)),
-    "str": ("a name", _is_name),
-    "tuple[str, ...]": ("a list of names", lambda one: _listed(one, _is_name)),
-    "tuple[int, ...]": (
-        f"a list of integers up to {MOST_PAGES}",
-        lambda one: _listed(one, lambda size: type(size) is int and abs(size) <= MOST_PAGES),
-    ),
-}
+_ENTRY = Only(
+    {
+        "op": TEXT,
+        "args": Named(ANY),
+        "gap": Spare(_COUNT),
+        "poll": Spare(FLAG),
+        "acts": Spare([Value(f"[delay, tie, fault], two {_COUNT.says} and a text", _is_act)]),
+    }
+)
 
 
 class Act(NamedTuple):
@@ -158,7 +166,7 @@ def loads(text: str, name: str = "tape") -> Tape:
     """
     if not text:
         raise CallerError(f"{name}: {_WANTED}, found an empty file; name a tape")
-    rows = lines.rows(text, name)
+    rows = _rows(text, name)
     head = next(rows)
     _check_head(head, name)
     entries: list[Entry] = []
@@ -167,14 +175,14 @@ def loads(text: str, name: str = "tape") -> Tape:
         if end:
             raise CallerError(
                 f"{name}, line {number}: expected nothing behind the last line, found "
-                f"{lines.quoted(str(row))}; the file was edited"
+                f"{show(row)}; the file was edited"
             )
         if row.keys() == {"end"}:
             end = row
         else:
             entries.append(_entry(row, name, number))
     if type(end.get("end")) is not int or end["end"] != len(entries):
-        found = lines.quoted(end["end"]) if end else "the end of the file"
+        found = show(end["end"]) if end else "the end of the file"
         raise CallerError(
             f"{name}: expected the number of its entries, {len(entries)}, in the last line, found "
             f"{found}; it was cut off, copy it again"
@@ -190,58 +198,58 @@ def _check_head(head: dict[str, Any], name: str) -> None:
         )
     if head.get("tape") != FORMAT:
         names = ", ".join(list(head)[:4])
-        said = f"format {lines.quoted(head['format'])}" if "format" in head else names
-        raise CallerError(
-            f"{name}: {_WANTED}, found {lines.quoted(said)[1:-1] or 'no field'}; name a tape"
-        )
+        said = f"format {show(head['format'])}" if "format" in head else show(names)[1:-1]
+        raise CallerError(f"{name}: {_WANTED}, found {said or 'no field'}; name a tape")
     version = head.get("version")
     if type(version) is not int or version != VERSION:
         raise CallerError(
-            f"{name}: expected version {VERSION}, found {lines.quoted(version)}; record it again "
+            f"{name}: expected version {VERSION}, found {show(version)}; record it again "
             "with this version's `hicache fuzz`"
-        )
-    strange = lines.stranger(head, _HEAD)
-    if strange:
-        raise CallerError(
-            f"{name}, line 1: expected only {', '.join(_HEAD)}, found {strange}; record the tape "
-            "again"
         )
 
 
 def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
-    order = _name(head.get("order"), "order", name)
-    executor = _name(head.get("executor", REPLIES), "executor", name)
+    given = fit(head, _HEAD, name, _AGAIN)
+    order, executor = given["order"], given.get("executor", REPLIES)
     try:
         schedule_of(order)
         settings_of(executor)
     except CallerError as error:
-        raise CallerError(f"{name}: {error}; record the tape again") from error
-    config = _config(head.get("config"), name)
-    seed, notes = head.get("seed", 0), head.get("notes", {})
-    if type(seed) is not int or not 0 <= seed < 1 << 64:
-        raise CallerError(f"{name}: seed: expected 0 to 2**64 - 1, found {lines.quoted(seed)}")
-    if not isinstance(notes, dict) or not all(isinstance(one, str) for one in notes.values()):
-        raise CallerError(
-            f"{name}: notes: expected an object of texts, found {lines.quoted(str(notes))}"
-        )
-    ranks, pairs = _ranks(head.get("ranks", 1), name), head.get("pairs", False)
-    if not isinstance(pairs, bool):
-        raise CallerError(f"{name}: pairs: expected true or false, found {lines.quoted(pairs)}")
-    tape = Tape(config, entries, seed, order, notes, ranks, executor, pairs)
+        raise CallerError(f"{name}: {error}; {_AGAIN}") from error
+    optional = {key: given[key] for key in ("seed", "notes", "ranks", "pairs") if key in given}
+    tape = Tape(_config(given["config"], name), entries, order=order, executor=executor, **optional)
     stored = has_storage(tape) and model_of(executor) is None
-    if (ranks > 1 or pairs or stored) and executor != REPLIES:
+    if (tape.ranks > 1 or tape.pairs or stored) and executor != REPLIES:
         raise CallerError(
             f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
-            f"storage, found {executor!r}; record the tape again"
+            f"storage, found {executor!r}; {_AGAIN}"
         )
     return tape
 
 
+def _rows(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """The object of each line. Raises CallerError for the first line without one."""
+    for number, line in enumerate(io.StringIO(text), 1):
+        where = f"{name}, line {number}"
+        if len(line) > MOST_LINE:
+            raise CallerError(
+                f"{where}: expected at most {MOST_LINE} characters, found {len(line)}; the file "
+                "was edited, or is something else"
+            )
+        try:
+            row = parsed(line)
+        except ValueError as error:
+            reason = str(error).partition(": line ")[0]
+            raise CallerError(
+                f"{where}: expected JSON, found {show(line.strip())} ({reason}); the file was cut "
+                "off or edited"
+            ) from None
+        yield fit(row, Named(ANY), where, _MEND)
+
+
 def read(path: Path) -> Tape:
     """Reads a tape. Raises CallerError with one line if the file holds no complete tape."""
-    return loads(
-        text_of(str(path), "tape of hicache fuzz", lines.MOST_BYTES, "copy it anew"), str(path)
-    )
+    return loads(text_of(str(path), "tape of hicache fuzz", MOST_BYTES, "copy it anew"), str(path))
 
 
 def write(path: Path, tape: Tape) -> None:
@@ -255,12 +263,6 @@ def write(path: Path, tape: Tape) -> None:
         raise CallerError(
             f"{path}: expected to write a tape there, found: {error.strerror}; name another file"
         ) from error
-
-
-def _name(value: Any, setting: str, name: str) -> str:
-    if not isinstance(value, str):
-        raise CallerError(f"{name}: {setting}: expected a name, found {lines.quoted(value)}")
-    return value
 
 
 def _line(document: dict[str, Any]) -> str:
@@ -277,63 +279,32 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _config(found: Any, name: str) -> Config:
-    given = found if isinstance(found, dict) else {}
+def _config(given: dict[str, Any], name: str) -> Config:
     kinds = types(given.get("components"))
     if {*given, *MAY_LACK} != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
             f"{name}: config: expected the settings of this version, found a difference in "
-            f"{lines.quoted(', '.join(strange[:4]))}; record the tape again"
+            f"{show(', '.join(strange[:4]))}; {_AGAIN}"
         )
-    for key, value in (found if isinstance(found, dict) else {}).items():
-        says, fits = _SETTINGS[kinds[key]]
-        if not fits(value):
-            raise CallerError(
-                f"{name}: config: expected legal settings, {key}: {says}, found "
-                f"{lines.quoted(value)}; record the tape again"
-            )
-    plain: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
-    }
+    shapes = {key: Spare(_SETTINGS[kind]) for key, kind in kinds.items()}
+    found = fit(given, shapes, name, _AGAIN, "config")
     try:
-        return config_of(plain)
+        return config_of(
+            {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in found.items()
+            }
+        )
     except CallerError as error:
         raise CallerError(
-            f"{name}: config: expected legal settings, found: {error}; record the tape again"
+            f"{name}: config: expected legal settings, found: {error}; {_AGAIN}"
         ) from error
 
 
-def _ranks(found: Any, name: str) -> int:
-    if type(found) is not int or not 1 <= found <= MOST_RANKS:
-        raise CallerError(
-            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {lines.quoted(found)}; "
-            "record the tape again"
-        )
-    return found
-
-
 def _entry(row: dict[str, Any], name: str, number: int) -> Entry:
-    where = f"{name}, line {number}: expected an operation"
-    strange = lines.stranger(row, _FIELDS)
-    if strange:
-        raise CallerError(
-            f"{where} with only {', '.join(_FIELDS)}, found {strange}; mend the line or record "
-            "the tape again"
-        )
-    given = _LEFT_OUT | row
-    for field_, (says, fits) in _FIELDS.items():
-        if not fits(given.get(field_)):
-            found = lines.quoted(given[field_]) if field_ in given else "none"
-            raise CallerError(
-                f"{where} with {field_}, {says}, found {found}; mend the line or record the tape "
-                "again"
-            )
-    return Entry(given["op"], given["args"], given["gap"], given["poll"], _acts(given["acts"]))
-
-
-def _acts(acts: Iterable[list[Any]]) -> tuple[Act, ...]:
-    return tuple(Act(*act) for act in acts)
+    given = fit(row, _ENTRY, f"{name}, line {number}", _MEND)
+    return Entry(**given | {"acts": tuple(Act(*act) for act in given.get("acts", ()))})
 
 
 def spoken(entry: Entry) -> str:
