@@ -22,16 +22,14 @@ from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Executor, Observer
 from hicache.runtime.executors import TieredExecutor
 
-from .audit import audit
 from .clock import Clock
 from .content import prefix_tags
+from .device.memory import audit
 from .engine.accesses import Accesses
 from .engine.engine import Engine
-from .engine.forward import Forward
-from .engine.host_times import HostTimes
+from .engine.forward import Forward, HostTimes
 from .engine.prefetching import PrefetchLimit
-from .engine.relay import Relay
-from .engine.running import Platform
+from .engine.running import Platform, Relay
 from .engine.sequence import RequestResult, Sequence, final_length
 from .engine.token_gaps import TokenGaps
 from .errors import StuckError, too_small
@@ -42,8 +40,7 @@ from .recorder import Recorder
 from .storage.contents import Contents
 from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
-from .storage.pipe import Pipe
-from .storage.timed import TimedStore
+from .storage.timed import Pipe, TimedStore
 from .times.base import TimeModel, make
 from .workload import ReadOnce, Workload
 

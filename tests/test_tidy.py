@@ -134,8 +134,6 @@ REGISTRIES = {
     "hicache.storage.backends",
     "hicache.storage.engines",
     "hicache.transformers.layers",
-    "sim.engine.batching",
-    "sim.engine.reserves",
     "sim.engine_profiles",
     "sim.fleet.routers",
     "sim.schedulers",

@@ -1,4 +1,4 @@
-"""The simulated bytes of every pool, and the bytes that they must be by program order.
+"""The simulated bytes of every pool, the bytes that they must be by program order, and the audit.
 
 Lives here: the arrays, their comparison by SHA-256 at each write, at each end of a copy and at each
 read, and the message that names the wrong content. Does not know about time, streams, or the owners
@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.types import Pages, Tier
+from hicache.core.radix.node import Node
+from hicache.core.types import Key, Pages, Tier
+from hicache.core.view import CoreView
 
 from .. import content
-from ..content import ROW_WORDS, Words
+from ..content import ROW_WORDS, Words, prefix_tags
 from ..errors import WrongBytesError
 
 Place = tuple[Tier, str]
@@ -171,3 +173,44 @@ class Memory:
             "",
             About("page", int(pages[slot]), int(tier), component),
         )
+
+
+def audit(view: CoreView, memory: Memory) -> None:
+    """Compares all pages of both tiers. Call it when nothing is in flight.
+
+    Raises WrongBytesError for the first page that holds the content of another prefix.
+    """
+    seen: dict[int, None] = {}
+    for leaf in view.nodes():
+        if leaf.children:
+            continue
+        tags = _tags(leaf)
+        node = leaf
+        while node.parent is not None and node.id not in seen:
+            seen[node.id] = None
+            _compare(view, memory, node, tags)
+            node = node.parent
+
+
+def _tags(leaf: Node) -> Words:
+    """Tags of all pages on the path from the root to this leaf: uint64[leaf.end_page]."""
+    runs, node = [leaf.key], leaf
+    while node.parent is not None and node.parent.parent is not None:
+        node = node.parent
+        runs.append(node.key)
+    stride = len(leaf.key) // (leaf.end_page - (leaf.parent.end_page if leaf.parent else 0))
+    # The root labels a child by its namespace, a zero byte and its first row, or by the row alone.
+    namespace = node.label[: -stride - 1].decode()
+    return prefix_tags(Key(b"".join(reversed(runs)), stride, namespace))
+
+
+def _compare(view: CoreView, memory: Memory, node: Node, tags: Words) -> None:
+    assert node.parent is not None
+    first, last, layers = node.parent.end_page, node.end_page, (0, memory.layers)
+    for index, component in enumerate(view.components):
+        expected = tags[first:last] if component.positional else tags[last - 1 : last]
+        for tier in (Tier.DEVICE, Tier.HOST):
+            pages = node.pages[tier][index]
+            if pages is not None:
+                place = (tier, component.name)
+                memory.verify(place, pages, expected, layers, f"the end, node {node.id}")

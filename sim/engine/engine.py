@@ -25,11 +25,10 @@ from hicache.core.types import RequestId
 from ..options import EngineOptions
 from ..schedulers.base import Scheduler, make
 from ..workload import Job, Workload
-from .growth import Growth
+from .growth import Growth, growth_tokens
 from .prefill import Prefills
 from .reception import Reception
-from .reserves import base as reserves
-from .reuse import growth_tokens
+from .reserves import RULES
 from .running import Platform, Running
 from .sequence import Sequence
 
@@ -52,7 +51,7 @@ class Engine:
         self._fast_forward = options.fast_forward
         self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         profile = options.profile
-        reserve = reserves.make(profile.reserve, profile.reserve_permille)
+        reserve = RULES[profile.reserve](profile.reserve_permille)
         self._running = Running(platform, self._waiting, size, reserve, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)

@@ -21,11 +21,39 @@ from hicache.devices.base import Device, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from ..content import Words, partial_tag
+from ..engine_profiles.base import EngineProfile
 from ..engine_profiles.plain import PROFILE
 from ..times.base import LayerTimes
 from .accesses import Access, Accesses
-from .host_times import HostTimes
 from .sequence import Sequence
+
+
+class HostTimes:
+    """The time of the host in a pass: scheduling, inputs and outputs, beside the kernels.
+
+        pass = device + gap + host                  without overlap
+        pass = max(device, host) + gap              with overlap
+        host = step + per sequence x (decoding + chunks) + per chunk x chunks
+
+    Keeps no state between calls.
+    """
+
+    __slots__ = ("_chunk_ns", "_gap_ns", "_overlap", "_sequence_ns", "_step_ns")
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self._gap_ns = profile.step_gap_ns
+        self._step_ns = profile.step_host_ns
+        self._sequence_ns = profile.per_sequence_host_ns
+        self._chunk_ns = profile.prefill_host_ns
+        self._overlap = profile.overlap
+
+    def of(self, decoding: int, chunks: int) -> tuple[int, int]:
+        """(added, least) in ns: with `device_ns` of the device, a pass over so many decoding
+        sequences and chunks takes max(device_ns + added, least)."""
+        host_ns = self._step_ns + self._sequence_ns * (decoding + chunks) + self._chunk_ns * chunks
+        if self._overlap:
+            return self._gap_ns, host_ns + self._gap_ns
+        return host_ns + self._gap_ns, 0
 
 
 class Model(Protocol):

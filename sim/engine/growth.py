@@ -6,7 +6,10 @@ running).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hicache.core.actions import NO_REQUEST
+from hicache.core.components.base import UNBOUNDED, Component
 from hicache.core.errors import CoreBug
 from hicache.core.events import PagesWanted
 from hicache.core.types import RequestId
@@ -74,3 +77,18 @@ class Growth:
                 self._blocked[index] = running.blocked(refusal)
                 return
         raise CoreBug(f"request {index}: refused after every other was retracted")
+
+
+def growth_tokens(components: Iterable[Component], page_size: int, wanted: int) -> int:
+    """Returns the tokens to request at a time while decoding.
+
+    Pages requested in advance are held besides those of the window. With a window the stretch is at
+    most two pages, or an eighth of the window if that is more.
+    """
+    bounds = [
+        each.window_pages
+        for each in components
+        if each.positional and each.window_pages < UNBOUNDED
+    ]
+    ahead = [max(2, window // 8) * page_size for window in bounds]
+    return max(page_size, min(wanted, *ahead) if ahead else wanted)

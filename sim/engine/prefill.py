@@ -15,10 +15,9 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWante
 from ..content import prefix_tags
 from ..options import EngineOptions
 from ..workload import Workload
-from .batching.base import make
-from .reuse import note_reuse
+from .batching import WAYS
 from .running import Blocked, Platform, Running
-from .sequence import UNSET_NS, Sequence
+from .sequence import UNSET_NS, Sequence, note_reuse
 
 
 class Prefills:
@@ -54,8 +53,8 @@ class Prefills:
         self._budget = 0
         self._waited = 0  # passes for which prompts have waited
         self._chunked = options.profile.chunked
-        self._batching = make(options.profile.batching)
-        self.with_decoding = self._batching.WITH_DECODING
+        self._batching = WAYS[options.profile.batching]
+        self.with_decoding = self._batching.with_decoding
         self.unsettled = False
         self._refused: Blocked | None = None  # state of the last refused admission
         self._starved: Blocked | None = None  # state of the last refused chunk

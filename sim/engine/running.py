@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from hicache.core.actions import Cached, Granted, Outcome, Prefetched, Refused, Restarted
+from hicache.core.actions import Cached, Granted, Outcome, Prefetched, Prefill, Refused, Restarted
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, Retracted
 from hicache.core.types import FlightId, RequestId, Tier
@@ -25,10 +26,27 @@ from ..times.base import TimeModel
 from .decode import DecodeSet
 from .forward import Forward
 from .prefetching import Prefetching, PrefetchLimit
-from .relay import Relay
-from .reserves.base import Reserve
+from .reserves import Reserve
 from .sequence import UNSET_NS, Sequence
 from .token_gaps import TokenGaps
+
+
+class Relay(Protocol):
+    """The other end of an engine of a disaggregated fleet. Calls come at a step boundary.
+
+    A prefill engine gives away each request whose prompt it has computed, and keeps its pages until
+    they have been read. A decode engine gets requests whose prompt was computed elsewhere: it takes
+    pages for it as for any prompt, and a transfer fills them instead of a pass (see sim/fleet).
+    """
+
+    def gives(self, sequence: Sequence) -> bool:
+        """Whether a request whose last token was sampled decodes elsewhere. If so, its pages stay
+        until `Engine.release`."""
+
+    def fetch(self, sequence: Sequence, prefill: Prefill) -> None:
+        """Fill the pages of this prompt, from the first token that is not cached here; then call
+        `Engine.delivered`."""
+
 
 _MOST_ALONE = 64
 

@@ -1,13 +1,15 @@
-"""The engine's record of one request, and its result. Data only."""
+"""The engine's record of one request, what it reused, and its result. Does not ask the core."""
 
 from __future__ import annotations
 
+from collections import abc
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.actions import Cached, Granted, Prefill, StateSlots
+from hicache.core.actions import Admitted, Cached, Granted, Prefill, StateSlots
+from hicache.core.components.base import Component
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages
 
 from ..content import Words
@@ -86,7 +88,7 @@ class Sequence:
     token_ns   when its last token came, unless it decodes. range_*: the decode steps since it last
                waited: first and end, and the time that it waited before them (see token_gaps).
     prefetched: first page of its prefetch, and how many pages it brought.
-    incoming: its prompt was computed elsewhere and has not arrived yet (see relay).
+    incoming: its prompt was computed elsewhere and has not arrived yet (see `Relay`).
     """
 
     job: Job
@@ -164,3 +166,33 @@ class Sequence:
 def final_length(job: Job) -> int:
     """Tokens of a job whose KV exists when it ends."""
     return job.input_length + max(1, job.output_length) - 1
+
+
+def note_reuse(
+    sequence: Sequence, admitted: Admitted, components: abc.Sequence[Component], page_size: int
+) -> None:
+    """Stores on the sequence how much it reused, in tokens."""
+    stored = from_storage(admitted, *sequence.prefetched)
+    sequence.device_tokens = admitted.device_pages * page_size
+    sequence.host_tokens = (admitted.host_pages - stored) * page_size
+    sequence.storage_tokens = stored * page_size
+    sequence.computed_tokens = admitted.tokens_to_compute
+    sequence.depths = tuple(depth * page_size for depth in admitted.depths)
+    sequence.loaded = admitted.loaded_pages
+    sequence.capped = capped(admitted, components)
+
+
+def from_storage(admitted: Admitted, first_page: int, fetched_pages: int) -> int:
+    """Returns how many of the reused host pages the request's own prefetch had brought."""
+    begin = max(first_page, admitted.device_pages)
+    end = min(first_page + fetched_pages, admitted.device_pages + admitted.host_pages)
+    return max(0, end - begin)
+
+
+def capped(admitted: Admitted, components: abc.Sequence[Component]) -> str:
+    """See `RequestResult.capped`."""
+    depths, reused = admitted.depths, admitted.device_pages + admitted.host_pages
+    if not depths or reused >= depths[0]:
+        return ""
+    least = min(depths)
+    return components[depths.index(least)].name if least < depths[0] else "load"

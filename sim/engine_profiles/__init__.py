@@ -3,6 +3,9 @@
 A file defines `VERSIONS`: profiles from the oldest version to the newest. An engine without
 versions has one profile whose version is empty. Without a version, the lookup returns the newest;
 for one that is not in the table, the nearest, and the profile says so (`note`).
+
+A user's own engine is a JSON file with the fields of an `EngineProfile`. Every field is checked by
+name and type. What is left out has the value of the record.
 """
 
 from __future__ import annotations
@@ -11,11 +14,9 @@ from dataclasses import replace
 
 from hicache import registry
 from hicache.core.errors import CallerError
+from hicache.files import FLAG, INTEGER, TEXT, Record, Value, fit, parsed, text_of
 
-from . import _file
-from ._file import is_path
-from ._versions import nearest
-from .base import EngineProfile
+from .base import EngineProfile, nearest
 
 __all__ = ["DEFAULT", "EngineProfile", "get", "is_path", "names", "versions"]
 _ENGINES = "sim.engine_profiles"
@@ -36,7 +37,7 @@ def get(text: str) -> EngineProfile:
     """The profile of NAME, NAME@VERSION or a JSON file. Raises CallerError, which lists the known
     names."""
     if is_path(text):
-        return _file.read(text)
+        return _read(text)
     name, at, version = text.partition("@")
     found = _of(name)
     if at and not version:
@@ -54,3 +55,28 @@ def _of(name: str) -> tuple[EngineProfile, ...]:
         raise registry.unknown("engine", name, names())
     found: tuple[EngineProfile, ...] = registry.load(_ENGINES, name).VERSIONS
     return found
+
+
+MAX_BYTES = 1 << 16
+_SHAPES = {
+    "name": Value("a name", lambda value: type(value) is str and value != ""),
+    "asked": Value("none in a file", lambda value: False),
+    "str": TEXT,
+    "int": INTEGER,
+    "bool": FLAG,
+}
+
+
+def is_path(text: str) -> bool:
+    """Whether an engine is named by the path of a file."""
+    return "/" in text or text.endswith(".json")
+
+
+def _read(path: str) -> EngineProfile:
+    """Reads a profile. Raises CallerError with one line that names the field."""
+    try:
+        document = parsed(text_of(path, "engine profile", MAX_BYTES))
+    except ValueError as error:
+        raise CallerError(f"{path}: expected an engine profile in JSON, found {error}") from None
+    made: EngineProfile = fit(document, Record(EngineProfile, _SHAPES), path)
+    return made

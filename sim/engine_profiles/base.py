@@ -7,14 +7,16 @@ beside this one, one engine each. Does not schedule (see sim/engine) or compute 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, unknown
 
 ALL_REDUCES = ("custom", "nccl", "fused")
-# The folders whose files a profile names.
-BATCHING = "sim.engine.batching"
-RESERVES = "sim.engine.reserves"
+BATCHINGS = ("mixed", "separate")  # see sim/engine/batching
+RESERVES = ("estimated", "none", "whole")  # see sim/engine/reserves
 _MOST = 1 << 40
 _PERMILLE = 1000
 _PARTS = ("memory_permille", "reserve_permille")  # of something, so at most all of it
@@ -29,10 +31,10 @@ class EngineProfile:
 
     How passes are composed:
 
-    batching          name of a file in sim/engine/batching: what a pass has beside decoding.
+    batching          one of sim/engine/batching: what a pass has beside decoding.
     chunked           a prompt may be divided among passes. Otherwise a pass has whole prompts, and
                       a prompt above the budget has one to itself.
-    reserve           name of a file in sim/engine/reserves: which pages must be left for what
+    reserve           one of sim/engine/reserves: which pages must be left for what
                       running requests will still generate before another is admitted.
     reserve_permille  with "estimated": the part of the remaining tokens that is expected.
     token_budget      tokens of one pass; see EngineOptions.
@@ -109,11 +111,10 @@ class EngineProfile:
                 raise CallerError(
                     f"engine {self.name}: {one.name}: expected {least} to {most}, found {value}"
                 )
-        if self.all_reduce not in ALL_REDUCES:
-            raise CallerError(
-                f"engine {self.name}: all_reduce: expected one of {', '.join(ALL_REDUCES)}, "
-                f"found {self.all_reduce!r}"
-            )
+        named = {"all_reduce": ALL_REDUCES, "batching": BATCHINGS, "reserve": RESERVES}
+        for name, known in named.items():
+            if (found := getattr(self, name)) not in known:
+                raise CallerError(f"engine {self.name}: {unknown(name, found, known)}")
 
     @property
     def label(self) -> str:
@@ -126,3 +127,40 @@ class EngineProfile:
         if not self.asked:
             return ""
         return f"version {self.asked} is not known; {self.version} is the nearest one that is"
+
+
+_FINAL = 1 << 20
+_PATTERN = re.compile(r"v?(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?(?:[.-]?(rc)(\d{1,6}))?.*")
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version in an order: 1.0.0rc3 comes before 1.0.0, and 0.5.1.post1 counts as 0.5.1. A text
+    that does not begin with a number, such as nightly, comes after all others."""
+    found = _PATTERN.fullmatch(version)
+    if found is None:
+        return (_FINAL,)
+    major, minor, patch, candidate, count = found.groups()
+    return (
+        *(int(part or 0) for part in (major, minor, patch)),
+        int(count) if candidate else _FINAL,
+    )
+
+
+def nearest(version: str, known: Sequence[EngineProfile]) -> EngineProfile:
+    """The newest known version that is not newer than this one; the oldest one if all are."""
+    for profile in known:
+        if profile.version == version:
+            return profile
+    asked = number(version)
+    earlier = [profile for profile in known if number(profile.version) <= asked]
+    return earlier[-1] if earlier else known[0]
+
+
+def history(
+    first: EngineProfile, changes: Sequence[tuple[str, dict[str, Any]]]
+) -> tuple[EngineProfile, ...]:
+    """The profiles of all versions: each is the one before it with some fields changed."""
+    found = [first]
+    for version, changed in changes:
+        found.append(replace(found[-1], version=version, **changed))
+    return tuple(found)

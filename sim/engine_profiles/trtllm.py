@@ -13,8 +13,7 @@ estimates of this project where they are not fitted.
 
 from __future__ import annotations
 
-from ._versions import history
-from .base import EngineProfile
+from .base import EngineProfile, history
 
 _BUILT = EngineProfile(
     name="trtllm",

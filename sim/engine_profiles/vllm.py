@@ -15,8 +15,7 @@ Times of the host are estimates of this project where they are not fitted.
 
 from __future__ import annotations
 
-from ._versions import history
-from .base import EngineProfile
+from .base import EngineProfile, history
 
 _V0 = EngineProfile(
     name="vllm",

@@ -17,7 +17,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.driver import Observer
 
 from ..arrivals import Arrivals
-from ..clock import Clock
+from ..clock import Clock, SharedClock, earliest
 from ..engine.sequence import RequestResult
 from ..engine.sequence import Sequence as Served
 from ..engine.token_gaps import TokenGaps
@@ -29,13 +29,11 @@ from ..sender import Sender
 from ..sending import SenderOptions
 from ..workload import Job, Workload
 from .desk import Desk, Window
-from .handoff import Handoff, Trip
-from .kv_link import KvLink
+from .handoff import Handoff, KvLink, Trip
 from .ledger import Ledger
 from .member import Ends, Member
 from .options import FleetOptions
 from .routers.base import reads_events
-from .shared_clock import SharedClock, earliest
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from hicache.models import ModelDescription, PoolDescription
 from hicache.models.base import ROWS
 
 from ..hardware.profile import HardwareProfile
-from .batches import Chunks, met, share, twice_pairs
-from .kernels import Work
+from .kernels import Chunks, Work, met, share, twice_pairs
 from .products import NS
 
 _STATE_FLOPS = 6  # of a token and an element of the state: decay, update, output

@@ -1,17 +1,47 @@
-"""One kind of kernel: the work of its launches, and its time.
+"""One kind of kernel: the work of its launches, and its time; and what a pass holds, as counts.
 
     time = launches x fixed + ((operations / reached rate)^p + (bytes / reached bandwidth)^p)^(1/p)
 
 Between a sum (p = 1) and the longer of both (large p). Does not say how much work a pass has (see
-products, attention, experts, exchanges) or what a kind reaches (see constants).
+products, attention, exchanges) or what a kind reaches (see constants).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from hicache.core.errors import CallerError
+
+Chunks = Sequence[tuple[int, int]]
+
+
+def real(chunks: Chunks) -> list[tuple[int, int]]:
+    """The chunks that have tokens."""
+    return [chunk for chunk in chunks if chunk[1] > chunk[0]]
+
+
+def share(total: float, largest: float, parts: int) -> float:
+    """What the busiest of some parts has, if pieces go whole to one part and are spread well: the
+    average, or the largest piece where that is more."""
+    average = total / parts
+    return largest if largest > average else average
+
+
+def met(tokens: int, sequences: int, window: int) -> int:
+    """The tokens of context that are read if each sequence reads at most `window` of them; 0 means
+    all."""
+    return min(tokens, sequences * window) if window else tokens
+
+
+def twice_pairs(start: int, end: int, window: int) -> int:
+    """Twice the query-key pairs of a chunk: a query at i attends to min(i + 1, window) keys."""
+    pairs = (end - start) * (start + end + 1)
+    full = max(start, window - 1)  # the first query that the window limits
+    if window and full < end:
+        pairs -= (end - full) * (full + end + 1 - 2 * window)
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The matrix products of a pass, and the small kernels between them, as work for each token.
+"""The matrix products of a pass, its routed experts, and the small kernels between them, as work.
 
 A product of m tokens with a matrix of k inputs and n outputs on a rank has 2 m k n operations,
 reads the matrix once and moves m (k + n) elements. Its operations run at the peak of the units that
@@ -8,18 +8,26 @@ units needs its inputs quantized, which the small kernels do.
 Small kernels (norms, residuals, rotary embedding, activations, quantization) read and write each
 product's output once, and the residual stream beside every output that ranks sum.
 
-Does not contain routed experts (see experts) or attention itself (see attention).
+Tokens choose k of E experts each. If t tokens choose independently, they touch E (1 - (1 - k/E)^t)
+different experts on average, whose weights are read once. Ranks share every expert, or hold some
+whole; either way a rank reads its part of all touched weights. Where experts are whole, the rank
+with the most work is `ranks_imbalance` times as busy as the average.
+
+Does not contain attention itself (see attention) or the exchange of tokens between ranks (see
+exchanges). The router is a product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hicache.models import ModelDescription
 from hicache.models.base import Matrix
 
 from ..hardware.profile import HardwareProfile
-from .kernels import PerToken
+from .constants import RooflineConstants
+from .kernels import PerToken, Work
 
 NS = 1e9
 # Bytes of a weight with its scales: one for 16, 32 or 128 elements, or for a block of 128 x 128.
@@ -126,3 +134,68 @@ def head(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> PerT
     """The output head, for each token that is sampled."""
     matrix = Matrix("head", model.hidden_size, model.vocabulary, 1)
     return product(matrix, hardware, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of all layers on the busiest of `ranks`.
+
+    weights_ns: of one expert in all layers, at the peak bandwidth. compute_ns, moved_ns: of one
+    token and one expert.
+    """
+
+    kind: str
+    layers: int
+    count: int
+    chosen: int
+    weights_ns: float
+    compute_ns: float
+    moved_ns: float
+
+    def of(self, tokens: int, constants: RooflineConstants) -> Work:
+        drawn = tokens * self.chosen
+        touched = self.touched(tokens, constants.experts_choice)
+        return Work(
+            self.kind,
+            self.layers,
+            drawn * self.compute_ns,
+            touched * self.weights_ns + drawn * self.moved_ns,
+        )
+
+    def touched(self, tokens: int, choice: float = 1.0) -> float:
+        """Different experts of a layer that the tokens choose, on average."""
+        missed: float = (1 - self.chosen / self.count) ** (tokens * choice)
+        # one token chooses all its experts, however alike tokens choose
+        return max(self.count * (1 - missed), float(min(tokens, 1) * self.chosen))
+
+
+def experts(
+    model: ModelDescription,
+    matrices: list[Matrix],
+    hardware: HardwareProfile,
+    ranks: int,
+    whole_on: int,
+    constants: RooflineConstants,
+) -> Experts | None:
+    """None for a model without routed experts. whole_on: ranks over which whole experts are
+    spread."""
+    if not matrices:
+        return None
+    dtype, layers = matrices[0].dtype, matrices[0].layers
+    parameters = sum(matrix.layers * matrix.parameters for matrix in matrices)
+    width = input_bytes(hardware, dtype)
+    elements = sum(
+        matrix.layers * (matrix.inputs * width + matrix.outputs * 2) for matrix in matrices
+    )
+    imbalance = constants.ranks_imbalance if whole_on > 1 else 1.0
+    share = imbalance / ranks
+    bandwidth = hardware.hbm_bytes_per_s
+    return Experts(
+        f"experts.{dtype}",
+        layers,
+        model.experts,
+        model.experts_per_token,
+        parameters * WEIGHT_BYTES[dtype] * share * NS / bandwidth,
+        2 * parameters * share * NS / peak(hardware, dtype),
+        elements * (imbalance / whole_on) * NS / bandwidth,
+    )

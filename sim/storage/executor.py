@@ -2,7 +2,11 @@
 
 An executor answers each `Lookup`, `Fetch`, `Store` and `Delete` once. It asks `Contents` for
 the status of each value and moves the bytes of the simulated host. When that happens is decided by
-`immediate` (at once) and `timed` (in virtual time).
+`ImmediateStore` (at once) and `timed` (in virtual time). Answers are pages, counted from the front:
+
+    lookup   the largest n at which every component has what a boundary after n pages requires
+    fetch    the largest n such that every page less than n pages behind the first has arrived
+    store    how many leading pages are durable
 """
 
 from __future__ import annotations
@@ -11,14 +15,69 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
+from hicache.core.actions import Delete, Fetch, Lookup, Piece, StorageAction, Store
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.core.types import FlightId
 from hicache.storage.base import Losses, Status
 
-from .answers import arrived, durable, looked_up, pieces_within, values
 from .contents import Contents
 from .page_bytes import PageBytes
+
+
+def looked_up(contents: Contents, components: Sequence[str], action: Lookup) -> tuple[int, bool]:
+    """The answer to a lookup, and whether the store has answered. components: in the order of the
+    configuration."""
+    asked = len(action.digests)
+    there: list[tuple[int, list[bool | None]]] = []
+    for place, (name, trailing) in enumerate(zip(components, action.trailing_pages, strict=True)):
+        known = action.known_pages if place == 0 else 0
+        found: list[bool | None] = [True] * known
+        found += contents.lookup(name, action.digests[known:])
+        there.append((trailing, found))
+    answered = not any(one is None for _, found in there for one in found)
+    for pages in range(asked, 0, -1):
+        first = [max(0, pages - trailing) if trailing else 0 for trailing, _ in there]
+        if all(all(found[start:pages]) for start, (_, found) in zip(first, there, strict=True)):
+            return pages, answered
+    return 0, answered
+
+
+def arrived(action: Fetch, statuses: Sequence[Sequence[Status]]) -> int:
+    """The answer to a fetch. statuses: of the pages of each piece, fewer where it was cut short."""
+    missing = [
+        piece.first_page + place
+        for piece, found in zip(action.pieces, statuses, strict=True)
+        for place in range(len(piece.digests))
+        if place >= len(found) or found[place] is not Status.DONE
+    ]
+    if not missing:
+        return action.pages
+    return min(action.pages, max(0, min(missing) - action.first_page))
+
+
+def durable(statuses: Sequence[Status]) -> int:
+    """The answer to a store. statuses: of all pages of all pieces, in order."""
+    leading = 0
+    for status in statuses:
+        if status is not Status.DONE:
+            break
+        leading += 1
+    return leading
+
+
+def pieces_within(pieces: Sequence[Piece], values: int) -> list[tuple[Piece, int]]:
+    """Each piece, and how many of its pages are among the first `values` of all."""
+    found = []
+    for piece in pieces:
+        taken = min(values, len(piece.digests))
+        found.append((piece, taken))
+        values -= taken
+    return found
+
+
+def values(action: Fetch | Store) -> int:
+    """How many values the action moves."""
+    return sum(len(piece.digests) for piece in action.pieces)
 
 
 @dataclass(slots=True)
@@ -135,3 +194,22 @@ class StoreExecutor:
 
     def _deleted(self, action: Delete) -> None:
         self._answer(action.flight, DeleteDone(action.flight, self.contents.clear()))
+
+
+class ImmediateStore(StoreExecutor):
+    """An executor of storage without a clock: every action ends at the next poll.
+
+    For replays that count hits. Does not model time; see timed.
+    """
+
+    def poll(self) -> list[StorageReply]:
+        for action in list(self._open.values()):
+            if type(action) is Lookup:
+                self._looked_up(action)
+            elif type(action) is Fetch:
+                self._fetched(action, values(action))
+            elif type(action) is Store:
+                self._stored(action, values(action))
+            elif type(action) is Delete:
+                self._deleted(action)
+        return super().poll()

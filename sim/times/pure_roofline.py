@@ -33,7 +33,7 @@ from hicache.models import ModelDescription
 
 from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
-from ..physics.batches import met, real, twice_pairs
+from ..physics.kernels import met, real, twice_pairs
 from .base import Parallelism
 
 SUMMARY = "the longer of compute and memory time, with the same reached rates for every kernel"

@@ -19,11 +19,10 @@ from ..engine_profiles.base import EngineProfile
 from ..fitted import factors as fitted
 from ..hardware.profile import HardwareProfile
 from ..physics import attention, exchanges, products
-from ..physics.batches import real, share
 from ..physics.constants import RooflineConstants, defaults, family, of_reached
 from ..physics.exchanges import Exchange
-from ..physics.experts import experts
-from ..physics.kernels import PerToken, Work
+from ..physics.kernels import PerToken, Work, real, share
+from ..physics.products import experts
 from .base import Chunks, Parallelism
 
 SUMMARY = "durations by the shape of each product, with what the ranks exchange"

@@ -19,7 +19,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CoreBug
 from hicache.core.types import Key, Pages, Tier
 from sim import content
-from sim.audit import audit
+from sim.device.memory import audit
 from sim.device.shadow import FreedPages
 from sim.engine.accesses import Access, Accesses
 from sim.errors import WrongBytesError

@@ -15,8 +15,7 @@ from sim.device.simulated import SimDevice
 from sim.engine.engine import Engine
 from sim.errors import HazardError, SimError, StuckError, WrongBytesError
 from sim.fleet.fleet import FleetResult
-from sim.fleet.handoff import Handoff
-from sim.fleet.kv_link import KvLink
+from sim.fleet.handoff import Handoff, KvLink
 from sim.fleet.ledger import Ledger
 from sim.fleet.options import KvLinkOptions
 from sim.options import EngineOptions

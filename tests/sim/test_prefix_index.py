@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.types import Tier
-from sim.fleet.index import PrefixIndex
+from sim.fleet.routers.prefix_aware import PrefixIndex
 
 _HOT = (b"system", b"prompt", b"tail")
 

@@ -21,9 +21,8 @@ from sim.hardware.profile import HardwareProfile
 from sim.keyed_draw import draw
 from sim.physics import single
 from sim.physics.constants import RooflineConstants, defaults, family
-from sim.physics.experts import Experts
 from sim.physics.kernels import Kernel
-from sim.physics.products import matrices_of
+from sim.physics.products import Experts, matrices_of
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 

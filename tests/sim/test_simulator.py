@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from sim.engine.reserves.estimated import Estimated
+from sim.engine.reserves import Estimated
 from sim.engine_profiles.base import EngineProfile
 
 from .cases import crowded, drawn, profiled

@@ -14,8 +14,7 @@ from hicache.storage.base import Status
 from sim.engine.prefetching import PrefetchLimit
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import WorldStorage
-from sim.storage.contents import Medium
-from sim.storage.faults import Faulty
+from sim.storage.contents import Faulty, Medium
 from sim.storage.options import StoreOptions
 from sim.workload import Job
 from sim.world import World

@@ -14,9 +14,8 @@ from hicache.core.errors import CallerError
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
 from hicache.storage.base import Status
 from sim.clock import Clock
-from sim.storage.contents import Fate, Medium
-from sim.storage.faults import Faulty
-from sim.storage.immediate import ImmediateStore
+from sim.storage.contents import Fate, Faulty, Medium
+from sim.storage.executor import ImmediateStore
 from sim.storage.options import MILLION, StoreOptions
 from sim.storage.page_bytes import PageBytes
 from sim.storage.timed import TimedStore

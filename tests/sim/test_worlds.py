@@ -24,7 +24,7 @@ from hicache.core.actions import Refused
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
 from hicache.core.core import Core
-from sim.engine.reuse import growth_tokens
+from sim.engine.growth import growth_tokens
 from sim.engine.sequence import RequestResult, Sequence, final_length
 from sim.errors import StuckError
 from sim.hardware.profile import scaled_host_bandwidth

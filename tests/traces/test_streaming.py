@@ -16,7 +16,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.core.radix import lru
-from sim.device import marks
+from sim.device import simulated
 from tests.traces import rig
 from traces import cli
 from traces.formats import _streamed
@@ -140,7 +140,7 @@ def test_memory_does_not_grow_with_the_requests(monkeypatch: Patch, mode: str) -
     monkeypatch.setattr(lru, "LEAST_SWEPT", 32)
     monkeypatch.setattr(sketch, "EXACT", 64)
     monkeypatch.setattr(sums, "MOST", 64)
-    monkeypatch.setattr(marks, "KEPT", 32)
+    monkeypatch.setattr(simulated, "KEPT", 32)
     monkeypatch.setattr("sim.recorder._FLUSH_WORDS", 64)
     monkeypatch.setattr("traces.replaying.streaming.times._FOLD_EVERY", 64)
     memory(50, mode)  # what is made once

@@ -14,13 +14,13 @@ import pytest
 from hicache import models
 from sim.clock import Clock
 from sim.engine_profiles.base import EngineProfile
-from sim.fleet.kv_link import KvLink
+from sim.fleet.handoff import KvLink
 from sim.fleet.options import KvLinkOptions
 from sim.hardware import profile as hardware
 from sim.physics import single
 from sim.physics.constants import defaults
 from sim.physics.kernels import Kernel
-from sim.storage.pipe import Pipe
+from sim.storage.timed import Pipe
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 from traces.cli import main, parse

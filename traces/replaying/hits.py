@@ -27,10 +27,10 @@ from hicache.core.events import (
 )
 from hicache.runtime.driver import Driver, Executor, Observer
 from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
-from sim.engine.reuse import from_storage
+from sim.engine.sequence import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty
-from sim.storage.immediate import ImmediateStore
+from sim.storage.executor import ImmediateStore
 from sim.wants import WantOptions, Wants
 from sim.workload import Job
 

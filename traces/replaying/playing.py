@@ -23,7 +23,7 @@ from sim.recorder import Recorder
 from sim.replica import KV_EVENTS, LinkUse, TimedResult
 from sim.rounds import RoundOptions
 from sim.storage.contents import Contents
-from sim.storage.immediate import ImmediateStore
+from sim.storage.executor import ImmediateStore
 from sim.storage.page_bytes import PageBytes
 from sim.world import World
 

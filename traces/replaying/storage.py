@@ -20,8 +20,7 @@ from hicache.storage.address import open_store, parse, schemes, shown
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from sim.engine.prefetching import PrefetchLimit
-from sim.storage.contents import Contents, Medium
-from sim.storage.faults import Faulty
+from sim.storage.contents import Contents, Faulty, Medium
 from sim.storage.options import MILLION, StoreOptions
 from sim.storage.stored import StoredContents, context_of, scaled_size
 

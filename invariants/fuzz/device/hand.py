@@ -22,8 +22,8 @@ from hicache.core.types import Key
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.driver import Driver
 from invariants.watch import Watch
-from sim.audit import audit
 from sim.content import prefix_tags
+from sim.device.memory import audit
 from sim.engine.sequence import Sequence
 from sim.errors import StuckError
 from sim.workload import Job as Request

@@ -1,1 +1,0 @@
-"""Rules of what must stay free for running requests before another is admitted, one per file."""
