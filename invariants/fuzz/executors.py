@@ -13,9 +13,9 @@ the executors (see hand, device/hand, device/real and invariants/prove/hand).
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.files import show
 
@@ -24,7 +24,7 @@ from .draws import Draws
 REPLIES, DEVICE, MODEL = "replies", "device", "model"
 REAL = ("cpu", "cuda")  # devices with real bytes
 MOST_LAYERS = 8
-_HANDS = "invariants.prove.hands"  # those that need a library
+_MODEL_HAND = "invariants.prove.model"  # which needs a library
 
 
 class DeviceSettings(NamedTuple):
@@ -106,10 +106,10 @@ def draw_device(draws: Draws) -> str:
 
 
 def models() -> Any:
-    """What plays tapes with a model (see invariants/prove/hands/model). Raises CallerError if a
+    """What plays tapes with a model (see invariants/prove/model). Raises CallerError if a
     library that it needs is not installed."""
     try:
-        return registry.load(_HANDS, MODEL)
+        return import_module(_MODEL_HAND)
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         if missing in ("hicache", "invariants"):

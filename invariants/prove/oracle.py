@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 from hicache.core.errors import CallerError
 
 from .cold import at_once, difference, in_chunks, stirred
-from .families.base import VOCABULARY
+from .families import VOCABULARY
 
 ACCEPTED = 10.0  # a difference of at most so many bounds is rounding
 JUMP = (

@@ -17,7 +17,7 @@ from hicache.core.errors import CallerError
 from hicache.transformers.describing import DTYPES, Described, describe
 from invariants.fuzz.executors import ModelSettings
 
-from .families import base as families
+from . import building
 from .oracle import Oracle
 
 PAGE_SIZES = (1, 2, 3, 4, 5, 8, 16)
@@ -40,7 +40,7 @@ class Subject:
 
     @property
     def vocabulary(self) -> int:
-        return families.VOCABULARY
+        return building.VOCABULARY
 
     def described(self, page_size: int) -> Described:
         """The pools with pages of this size. Raises CallerError if a pool cannot have them."""
@@ -74,7 +74,7 @@ def subject(settings: ModelSettings) -> Subject:
     Raises CallerError for an unknown family, type of elements or attention."""
     check(settings)
     torch.set_num_threads(1)
-    models = families.build_all(
+    models = building.build_all(
         settings.family, dtype=DTYPES[settings.dtype], attention=settings.attention
     )
     draft = models[1] if len(models) > 1 else None
@@ -84,14 +84,14 @@ def subject(settings: ModelSettings) -> Subject:
 
 def check(settings: ModelSettings) -> None:
     """Raises CallerError for an unknown family, type of elements or attention."""
-    known = families.names()
+    known = building.names()
     if settings.family not in known:
         raise CallerError(
             f"family: expected one of {', '.join(known)}, found {settings.family[:40]!a}"
         )
     for name, value, legal in (
         ("dtype", settings.dtype, tuple(DTYPES)),
-        ("attention", settings.attention, families.attentions(settings.family)),
+        ("attention", settings.attention, building.attentions(settings.family)),
     ):
         if value not in legal:
             raise CallerError(

@@ -41,7 +41,7 @@ from hicache.transformers import (
 )
 from hicache.transformers.describing import describe
 from hicache.transformers.layers import attention
-from invariants.prove.families import base
+from invariants.prove import building as base
 
 from .emptying import Streamer, empty_device
 from .test_cache import SIZES, both, noted, prompt

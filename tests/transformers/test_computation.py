@@ -20,7 +20,7 @@ from transformers.models.llama import modeling_llama
 
 from hicache.transformers.identity import contents
 from hicache.transformers.identity.computation import Identity
-from invariants.prove.families import base
+from invariants.prove import building as base
 
 from .drawing import FAMILIES
 from .test_cache import prompt

@@ -15,7 +15,7 @@ import torch
 
 from hicache.transformers import PrefixCache, building
 from hicache.transformers.describing import argument_of
-from invariants.prove.families import base
+from invariants.prove import building as base
 
 from .emptying import empty_device
 from .test_cache import SIZES, both, prompt

@@ -8,15 +8,12 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 
 import torch
 
-from invariants.prove.definitions import base as definitions
-from invariants.prove.families import base as families
+from invariants.prove import building, wrong
 
 from .rig import Rig
 from .test_passes import ROUNDING, apart
 
-CASES = [
-    (name, family) for name in definitions.names() for family in definitions.load(name).families
-]
+CASES = [(name, family) for name in wrong.names() for family in wrong.load(name).families]
 # A rig has a table with every page, copies nothing between the tiers, and uses a state once, and
 # none that its steps store. Sequences show these: see tests/invariants/prove/test_planted.py.
 ONLY_IN_SEQUENCES = {
@@ -39,8 +36,8 @@ def worst(rig: Rig) -> float:
 
 @pytest.mark.parametrize(("name", "family"), CASES)
 def test_logits_show_it(name: str, family: str) -> None:
-    model, *draft = families.build_all(family)
-    with definitions.planted(name):
+    model, *draft = building.build_all(family)
+    with wrong.planted(name):
         found = worst(Rig(model, 8, draft=draft[0] if draft else None))
     if name in ONLY_IN_SEQUENCES:
         assert found < ROUNDING

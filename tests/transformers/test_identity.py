@@ -15,7 +15,7 @@ import torch
 
 from hicache.transformers import PrefixCache, UnsupportedModelError
 from hicache.transformers.identity.computation import Identity
-from invariants.prove.families import base
+from invariants.prove import building as base
 
 from .emptying import Streamer
 from .test_cache import SIZES, both, prompt

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
-from invariants.prove.families import base, llama
+from invariants.prove import building as base
 
 from .test_cache import SIZES, prompt
 
@@ -30,7 +30,7 @@ ROPES = {
 @pytest.mark.parametrize("kind", ROPES)
 def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: str) -> None:
     """Also after a text that was longer, which leaves other angles in the model."""
-    (config,) = llama.configurations()
+    (config,) = base.configurations("llama")
     config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
     config.rope_parameters = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
     model, draws, whole = base.built(config), Random(1), prompt(2 * LIMIT)

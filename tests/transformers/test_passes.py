@@ -12,7 +12,7 @@ from hicache.core.types import Tier
 from hicache.transformers.describing import DTYPES, describe
 from hicache.transformers.layers.base import WINDOW
 from hicache.transformers.rows import PagedRows
-from invariants.prove.families import base, gemma3
+from invariants.prove import building as base
 
 from .rig import FIRST_CHECKPOINT, PAGES, Rig
 
@@ -85,7 +85,7 @@ def test_other_attention(name: str) -> None:
 
 def test_the_widest_window_may_be_the_drafts() -> None:
     """The core keeps one window for both models, so it is the wider one."""
-    (narrow,), (wide,) = gemma3.configurations(), gemma3.configurations()
+    (narrow,), (wide,) = base.configurations("gemma3"), base.configurations("gemma3")
     wide.sliding_window = 24
     model, draft = base.built(narrow), base.built(wide)
     assert describe(model, 8, draft).window_tokens == 24

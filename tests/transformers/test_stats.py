@@ -14,7 +14,7 @@ from hicache.storage.base import StorageOptions
 from hicache.transformers import PrefixCache
 from hicache.transformers.clock import uninterrupted
 from hicache.transformers.stats import Stats
-from invariants.prove.families import base
+from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
 from .test_cache import prompt

@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 
 from hicache.transformers import ClosedError, PrefixCache
 from hicache.transformers.cache import _open
-from invariants.prove.families import base
+from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
 from .test_cache import SIZES, prompt

@@ -19,7 +19,7 @@ from hicache.storage.backends import file
 from hicache.storage.base import Status
 from hicache.transformers import PrefixCache, cache, engine
 from hicache.transformers.clock import Clock
-from invariants.prove.families import base
+from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
 from .test_cache import SIZES, both, prompt

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hicache import registry
-from invariants.prove.families import base
+from invariants.prove import building as base
 
 
 class Property(NamedTuple):
@@ -198,7 +197,7 @@ _PROJECTION = "model.layers.0.self_attn.v_proj"
 
 def _model(family: str, dtype: torch.dtype) -> Any:
     """A small model of a family, with one layer or two."""
-    (config,) = registry.load(base.FAMILIES, family).configurations()
+    (config,) = base.configurations(family)
     config.num_hidden_layers = 1
     if family == "gemma3":
         config.num_hidden_layers, config.layer_types = 2, ["sliding_attention", "full_attention"]

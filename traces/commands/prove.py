@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz.executors import ModelSettings, models
+from invariants.prove import families
 from invariants.watch import Level
 
 from ..executors import base as executors
@@ -34,7 +34,6 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 
 SUMMARY = "compare the logits of real models with this cache and without, in random conversations"
 GROUP = "trust"
-FAMILIES = "invariants.prove.families"
 FOLDER = "prove-failures"
 REQUESTS, PLANTED_REQUESTS = 200, 60
 DTYPES = ("fp32", "bf16", "fp16")
@@ -42,7 +41,7 @@ ATTENTIONS = ("eager", "sdpa")
 
 
 def _families(text: str) -> tuple[str, ...]:
-    known = registry.names(FAMILIES)
+    known = families.names()
     found = tuple(text.split(","))
     for name in found:
         if name not in known:
@@ -57,7 +56,7 @@ class Options(OptionRecord):
     """requests, passes, seconds: None if not given."""
 
     family: tuple[str, ...] = option(
-        f"families of models: {', '.join(registry.names(FAMILIES))} (default: all "
+        f"families of models: {', '.join(families.names())} (default: all "
         "that have this attention)",
         _families,
         "LIST",

@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.executors import REPLIES, models
 from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
-from invariants.prove.definitions import base as definitions
+from invariants.prove import wrong
 
 from ..terminal.rows import option
 
@@ -38,7 +38,7 @@ def planted(name: str) -> Iterator[None]:
 
 def is_definition(name: str) -> bool:
     """Whether it is a wrong definition, which needs a model."""
-    return name.replace("_", "-") in definitions.names()
+    return name.replace("_", "-") in wrong.names()
 
 
 def check(name: str) -> str:

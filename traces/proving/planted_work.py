@@ -24,7 +24,7 @@ from invariants.fuzz.swarm import Swarm
 from invariants.planted import _kill as kill
 from invariants.planted import base as bugs
 from invariants.planted.base import Bug
-from invariants.prove.definitions import base as definitions
+from invariants.prove import wrong
 from invariants.watch import Level
 
 from ..fuzzing.planting import is_definition, planted
@@ -119,7 +119,7 @@ class Found:
 
 def names() -> list[str]:
     """All wrong definitions, and the planted bugs of one core that concern what passes read."""
-    return [*definitions.names(), *(name for name in bugs.names() if _fits(name))]
+    return [*wrong.names(), *(name for name in bugs.names() if _fits(name))]
 
 
 def _fits(name: str) -> bool:
@@ -252,7 +252,7 @@ def _work(family: str, level: Level, name: str, faults: bool = False) -> Planted
 
 
 def _mistake(name: str) -> Bug:
-    return definitions.load(name) if is_definition(name) else bugs.load(name)
+    return wrong.load(name) if is_definition(name) else bugs.load(name)
 
 
 def _families(job: PlantedJob) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import torch
 
-from invariants.prove.families import base
+from invariants.prove import building as base
 from invariants.prove.oracle import Oracle
 
 PROMPTS = 3

@@ -7,8 +7,8 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Outcome, generate, replay
 from invariants.fuzz.tapes.tape import Tape
+from invariants.prove import model
 from invariants.prove.hand import ModelHand
-from invariants.prove.hands import model
 
 OPS = base.load()
 LLAMA, STATES = ModelSettings("llama"), ModelSettings("qwen3-next")

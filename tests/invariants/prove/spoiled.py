@@ -12,7 +12,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from invariants.prove import cold
-from invariants.prove.families.base import VOCABULARY
+from invariants.prove.families import VOCABULARY
 from invariants.prove.oracle import Oracle
 
 PAGE_TOKENS = 8

@@ -7,8 +7,8 @@ import torch
 from transformers import PreTrainedModel
 
 from hicache.core.errors import CallerError
+from invariants.prove import building as base
 from invariants.prove import cold
-from invariants.prove.families import base, deepseek_v32
 from invariants.prove.oracle import ACCEPTED, Oracle, measure
 
 from . import spoiled
@@ -103,6 +103,6 @@ def test_a_model_that_always_jumps_is_refused() -> None:
 
 
 def _with_heads(heads: int) -> PreTrainedModel:
-    (configuration,) = deepseek_v32.configurations()
+    (configuration,) = base.configurations("deepseek-v32")
     configuration.index_n_heads = heads
     return base.built(configuration)

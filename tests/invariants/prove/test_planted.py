@@ -6,8 +6,8 @@ import pytest
 
 from invariants.fuzz.executors import ModelSettings
 from invariants.fuzz.play import Outcome, generate
-from invariants.prove.definitions.base import planted
-from invariants.prove.hands import model
+from invariants.prove import model
+from invariants.prove.wrong import planted
 from tests.invariants.prove.played import OPS, base_weights, hand_of
 
 MOST = 12  # sequences

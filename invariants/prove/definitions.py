@@ -13,8 +13,8 @@ from hicache.transformers import passes, rows
 from hicache.transformers.describing import Described, kinds
 from hicache.transformers.layers import attention, compressed, states
 
-from ...planted.base import Patch
-from .base import wrong
+from ..planted.base import Patch
+from .wrong import wrong
 
 kinds()  # a file that is first imported while something is planted would keep it
 

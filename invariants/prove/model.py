@@ -1,4 +1,5 @@
-"""The hand of a tape whose passes are those of a real model."""
+"""The hand of a tape whose passes are those of a real model: what the fuzzer imports when it needs
+it, as it needs a library."""
 
 from __future__ import annotations
 
@@ -9,15 +10,13 @@ from invariants.fuzz.swarm import Swarm
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
-from ..definitions.base import planted
-from ..families.base import attentions, names
-from ..hand import Figures, ModelHand
-from ..subjects import check, subject
-from ..swarm import draw
+from .building import attentions, names
+from .hand import Figures, ModelHand
+from .subjects import check, subject
+from .swarm import draw
+from .wrong import planted
 
 __all__ = ["attentions", "check", "drawn", "figures", "hand_of", "names", "planted"]
-
-SUMMARY = "passes of a real model of the transformers library"
 
 
 def hand_of(tape: Tape, watch: Watch | None = None) -> ModelHand:

@@ -2,7 +2,7 @@
 
 The core, its books and the fingerprints of pages take a definition as it is: a window that is too
 short, or a state of the wrong token, is a wrong answer that they call right. Each is declared in
-`catalogue` as a planted bug is (see invariants/planted). The catalogue needs a library, so it is
+`definitions` as a planted bug is (see invariants/planted). That file needs a library, so it is
 imported when one is loaded; its names are read from its source.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from hicache import registry
 
-from ...planted.base import Bug, Function, declared, planting
+from ..planted.base import Bug, Function, declared, planting
 
-_CATALOGUE = Path(__file__).with_name("catalogue.py")
+_DEFINITIONS = Path(__file__).with_name("definitions.py")
 _WRONG: dict[str, Bug] = {}
 
 
@@ -33,8 +33,8 @@ def wrong(
 
 @cache
 def names() -> list[str]:
-    """Names of all: of the functions of the catalogue, with hyphens for underscores."""
-    functions = ast.parse(_CATALOGUE.read_text(encoding="utf-8")).body
+    """Names of all: of the functions of that file, with hyphens for underscores."""
+    functions = ast.parse(_DEFINITIONS.read_text(encoding="utf-8")).body
     found = [one.name for one in functions if isinstance(one, ast.FunctionDef)]
     return sorted(name.replace("_", "-") for name in found)
 
@@ -44,7 +44,7 @@ def load(name: str) -> Bug:
     wanted = name.replace("_", "-")
     if wanted not in names():
         raise registry.unknown("definitions", name, names())
-    import_module(f"{__package__}.{_CATALOGUE.stem}")
+    import_module(f"{__package__}.{_DEFINITIONS.stem}")
     return _WRONG[wanted]
 
 

@@ -1,1 +1,0 @@
-"""Mistakes in what this project says of models, one per file: only logits show them."""
