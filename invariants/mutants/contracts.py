@@ -372,7 +372,6 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
     ("FREE-LIST", ("ledger",), _free_list),
     ("POLICIES", _POLICIES, entries.policies),
-    ("FOLDERS", ("registry", "components.base"), entries.folders),
     ("WORDS", ("radix.node",), _says),
     ("REFUSALS", ("admission", "core", "flights", "transfers", "validation"), refusals),
 )

@@ -1,18 +1,13 @@
-"""Properties of the folders of entries: each policy's declarations and ranks, the known names, and
-the errors for unknown names.
+"""Each policy's declarations and ranks, against independent tables of the expected values.
 
-Lives here: independent tables of the expected values. Does not test configurations (see contracts)
-or policies in a core (see the checks).
+Does not test configurations (see contracts) or policies in a core (see the checks).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from hicache import registry
-from hicache.core.components.base import known, residency
-from hicache.core.errors import CallerError
 from hicache.core.eviction_policies.base import (
     EvictionPolicy,
     Facts,
@@ -47,7 +42,6 @@ _WRITES = {
     "write_through": (1, False, True),
     "write_through_selective": (2, False, True),
 }
-_COMPONENTS = {"full": "path", "swa": "window", "mamba": "state"}
 _FACTS = [
     Facts(last_use, inserted, hits, priority, depth=depth)
     for last_use in (0, 3, 1 << 40)
@@ -98,50 +92,3 @@ def policies() -> bool:
         if (write.name, write.threshold, write.on_evict, write.contiguous) != (name, *told):
             return False
     return before(-1, 5) < before(0, 0) < before(0, 1 << 47) < before(1, 0)
-
-
-def folders() -> bool:
-    """The names in a folder, added entries, and the errors for wrong names."""
-    package = registry.EVICTION_POLICIES
-    ours = [name for name in known() if name in _COMPONENTS]
-    if ours != list(_COMPONENTS) or any(residency(name) != _COMPONENTS[name] for name in ours):
-        return False
-    names = registry.stems(package)
-    hyphened = [name.replace("_", "-") for name in names]
-    if not {*_ORDERS, *_QUEUES} <= {*names} or sorted(names) != names:
-        return False
-    if registry.spellings(package) != names or registry.names(package) != hyphened:
-        return False
-    if registry.spellings(registry.COMPONENTS) != registry.names(registry.COMPONENTS):
-        return False
-    one = registry.load(package, "lru-path")
-    mine = SimpleNamespace(policy=None)
-    registry.add(package, "mine-own", mine)
-    found = registry.load(package, "mine_own") is mine and "mine-own" in registry.names(package)
-    registry.remove(package, "mine-own")
-    gone = registry.spellings(package) == names
-    return one is registry.load(package, "lru_path") and found and gone and _refuses(package)
-
-
-def _refuses(package: str) -> bool:
-    for name, hint in (
-        ("lur", "; did you mean lru?; for your own: --eviction path.py:Name"),
-        ("base", "; for your own: --eviction path.py:Name"),
-        ("../lru", "; for your own: --eviction path.py:Name"),
-    ):
-        try:
-            registry.load(package, name)
-        except CallerError as error:
-            ours = ", ".join(sorted({*_ORDERS, *_QUEUES}))
-            text = f"eviction policies: expected one of {ours}, found {name!r}"
-            if not str(error).startswith(text) or not str(error).endswith(hint):
-                return False
-        else:
-            return False
-    for name in ("lru", "lru-path", "Mine", ""):
-        try:
-            registry.add(package, name, None)
-        except CallerError:
-            continue
-        return False
-    return True

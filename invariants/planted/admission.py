@@ -1,4 +1,6 @@
-"""Bugs in `admission` and `validation`: requests arrive, are admitted, grow and end."""
+"""Bugs in `admission`, `validation` and `refusals`: requests arrive, are admitted, grow and
+end, and what a refused one is told.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from hicache.core import admission, refusals, validation
-from hicache.core.actions import Cached, Prefill
+from hicache.core.actions import NO_REQUEST, Cached
 from hicache.core.radix import locks
 from hicache.core.requests import windows
-from hicache.core.storage.flights import let_go
+from hicache.core.storage.flights import let_go, oldest
 from hicache.core.types import Tier, frozen
 
 from .base import Patch, bug
@@ -25,6 +27,9 @@ _prefill_done = admission.prefill_done
 _retract = admission.retract
 _want_pages = admission.want_pages
 _waiting = validation.waiting
+_reply_that_frees = refusals._reply_that_frees
+_refuse = refusals.refuse
+_refuse_room = refusals.refuse_room
 
 
 def _blind_to_its_pass(
@@ -163,15 +168,6 @@ def arrival_is_not_answered(state: Any, request: Any) -> None:
     """Nobody is told what an arriving prompt would hit."""
 
 
-@bug(admission, "_begin_prefill", kills="read-after-arrive")
-def passes_do_not_wait_for_their_load(state: Any, request: Any, end: int) -> None:
-    """A pass does not wait for the load that it reads."""
-    _begin_prefill(state, request, end)
-    item = state.out[-1]
-    if type(item) is Prefill:
-        state.out[-1] = item._replace(after=())
-
-
 @bug(admission, "_begin_prefill", kills="spec", components=("full", "swa"))
 def passes_end_before_their_pages(state: Any, request: Any, end: int) -> None:
     """A pass that takes the last page of a window pool ends a page before it."""
@@ -263,3 +259,60 @@ def waiting_request_releases_a_lock(state: Any, request: Any) -> None:
 def admitted_request_can_be_admitted_again(state: Any, request_id: int) -> Any:
     """A request that is admitted may be admitted again."""
     return state.requests.get(request_id) or _waiting(state, request_id)
+
+
+@bug(faults=("abort while writing back",))
+def abort_of_waiter_ends_write_back(patch: Patch) -> None:
+    """Aborting a request that waits for a write-back makes the write-back count as done."""
+    waiting: set[tuple[int, int]] = set()
+
+    def noted(state: Any, request: int, reason: str, *rest: Any, **more: Any) -> None:
+        _refuse(state, request, reason, *rest, **more)  # type: ignore[arg-type]
+        if reason == "writing_back":
+            waiting.add((id(state), request))
+
+    def called_off(state: Any, event: Any) -> None:
+        _abort(state, event)
+        if (id(state), event.request) in waiting:
+            state.writing_back = [0] * len(state.writing_back)
+
+    patch(refusals, "refuse", noted)
+    patch(admission, "abort", called_off)
+
+
+@bug(refusals, "refuse")
+def refusal_names_nobody_to_retract(
+    state: Any,
+    request: int,
+    reason: Any,
+    needed: int,
+    available: int,
+    preempt: int = NO_REQUEST,
+    component: int = 0,
+) -> None:
+    """A refusal of a running request names nobody to retract, so all requests wait for ever."""
+    _refuse(state, request, reason, needed, available, NO_REQUEST, component)
+
+
+@bug(refusals, "refuse_room", kills="spec")
+def full_pool_is_reported_as_writing_back(
+    state: Any, request: int, component: int, needed: int, preempt: bool = False
+) -> None:
+    """A refusal says that pages are being written back, although none are."""
+    room = state.pools[Tier.DEVICE][component].available
+    refusals.refuse(state, request, "writing_back", needed, room, NO_REQUEST, component)
+
+
+@bug(refusals, "refuse_room", kills="spec")
+def oldest_request_is_retracted_first(state: Any, *rest: Any, **more: Any) -> None:
+    """Where pages are short, the oldest request is named to be retracted, not the latest."""
+    _refuse_room(state, *rest, **more)
+    item = state.out[-1]
+    if item.preempt != NO_REQUEST:
+        state.out[-1] = item._replace(preempt=next(iter(state.running)))
+
+
+@bug(refusals, "_reply_that_frees", kills="spec")
+def refusals_wait_for_a_store(state: Any, component: int, needed: int) -> int:
+    """A request that lacks device pages is told to wait for a store."""
+    return _reply_that_frees(state, component, needed) or oldest(state)

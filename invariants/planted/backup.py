@@ -45,16 +45,6 @@ def one_backup_fewer_than_allowed(state: Any, path: list[Any]) -> None:
         _consider(state, path)
 
 
-@bug(backup, "consider", kills="spec")
-def selective_write_through_copies_at_first_use(state: Any, path: Any) -> None:
-    """Under write_through_selective the first use begins the copy to host already."""
-    for node in path:
-        node.hits += 1
-    _consider(state, path)
-    for node in path:
-        node.hits -= 1
-
-
 @bug(backup, "consider", rows=("G2",), kills="spec")
 def split_nodes_are_never_backed_up(state: Any, path: list[Any]) -> None:
     """A node that is split before its backup is due is never backed up, nor what is below."""

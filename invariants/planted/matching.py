@@ -1,18 +1,27 @@
-"""Bugs in `matching` and `boundaries`: how far a prefix can be reused."""
+"""Bugs in `matching`, `boundaries` and `components`, and in the digests of pages: how far a prefix
+can be reused.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
+from hicache.core import types
+from hicache.core.components import swa
+from hicache.core.components.full import Full
+from hicache.core.components.swa import SlidingWindow
 from hicache.core.radix import boundaries, matching
 
-from .base import bug
+from .base import Patch, bug
 
 _changed = boundaries.changed
 _deepest = matching._deepest
 _anchors = matching.anchors
 _probe = matching.probe
 _walk = matching.walk
+_component = swa.component
+_root_digest = types.root_digest
 
 
 @bug(matching, "walk", rows=("E3",), kills="spec")
@@ -89,3 +98,39 @@ def boundaries_ignore_the_last_component(state: Any, node: Any) -> bool:
                 return False
             above = above.parent
     return True
+
+
+@bug(kills="rss-bound")
+def split_halves_are_views_of_one_array(patch: Patch) -> None:
+    """The halves of a split node are views, so a small half keeps the whole array in memory."""
+
+    def views(self: Any, pages: Any, at: int) -> tuple[Any, Any]:
+        return pages[:at], pages[at:]
+
+    patch(Full, "split", views)
+    patch(SlidingWindow, "split", views)
+
+
+@bug(swa, "component", rows=("F6",), kills="spec")
+def window_is_rounded_down(config: Any) -> swa.SlidingWindow:
+    """A window that is no multiple of the page size counts as fewer whole pages."""
+    made = _component(config)
+    made.window_pages = made.window_tokens // config.page_size
+    made.least_pages = made.window_pages + 1
+    return made
+
+
+@bug(types, "root_digest", rows=("H8",), kills="spec")
+def digests_ignore_the_namespace(namespace: str) -> bytes:
+    """Pages of two namespaces have the same digests."""
+    return _root_digest("")
+
+
+@bug(types, "chain_digests", kills="key-rt")
+def digest_covers_half_of_the_one_before(parent: bytes, raw: bytes, stride: int) -> list[bytes]:
+    """The digest of a page covers only half of the digest of the page before it."""
+    digests = []
+    for start in range(0, len(raw), stride):
+        parent = hashlib.sha256(parent[:16] + raw[start : start + stride]).digest()
+        digests.append(parent)
+    return digests

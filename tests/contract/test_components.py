@@ -105,10 +105,6 @@ def matched(config: Config, path: list[tuple[int, bool]]) -> int:
     return ends.index(found.device_pages)
 
 
-def test_the_three_components_are_there() -> None:
-    assert {"full", "swa", "mamba"} <= set(NAMES)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @given(path=PATHS, setting=st.sampled_from(SETTINGS))
 def test_a_match_is_the_deepest_node_that_has_all_it_requires(

@@ -38,10 +38,6 @@ def policy(name: str) -> EvictionPolicy:
     return made
 
 
-def test_the_built_in_entries_exist() -> None:
-    assert {"fifo", "lfu", "lru", "lru_path", "priority", "slru"} <= {*NAMES}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
     assert wrong(policy(name)) == ""

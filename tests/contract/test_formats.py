@@ -31,10 +31,6 @@ def read(tokenizer: str) -> Reader:
     return read
 
 
-def test_the_built_in_entries_exist() -> None:
-    assert {"mooncake", "native"} <= {*registry.names(FORMATS)}
-
-
 @pytest.mark.parametrize("name", registry.names(FORMATS))
 def test_every_format_keeps_the_contract(name: str, read: Reader) -> None:
     """SAMPLE of a format: two requests that begin alike, as they stand in a file."""

@@ -28,10 +28,6 @@ def another(request: pytest.FixtureRequest) -> Iterator[str]:
     registry.remove(registry.PREFETCH_POLICIES, "another")
 
 
-def test_the_built_in_entries_exist() -> None:
-    assert {"best_effort", "wait_complete", "timeout"} <= {*NAMES}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
     policy = registry.load(registry.PREFETCH_POLICIES, name).policy()

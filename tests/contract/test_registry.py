@@ -10,6 +10,7 @@ import pytest
 
 from hicache import registry
 from hicache.core.errors import CallerError
+from traces.formats._open import FORMATS
 
 
 @pytest.fixture
@@ -50,3 +51,31 @@ def test_unknown_entries_are_refused_with_those_that_exist(folder: str, name: st
 def test_a_misspelt_name_is_answered_with_the_closest_one(folder: str) -> None:
     with pytest.raises(CallerError, match="did you mean two-words"):
         registry.load(folder, "two-word")
+
+
+def test_the_built_in_entries_exist() -> None:
+    for package, names in (
+        (registry.COMPONENTS, "full mamba swa"),
+        (registry.EVICTION_POLICIES, "fifo lfu lru lru-path priority slru"),
+        (registry.WRITE_POLICIES, "write-back write-through write-through-selective"),
+        (registry.PREFETCH_POLICIES, "best-effort timeout wait-complete"),
+        (registry.SCHEDULERS, "fcfs longest-prefix priority round-robin"),
+        (registry.ROUTERS, "least-loaded prefix-aware round-robin session-sticky"),
+        (FORMATS, "mooncake native"),
+    ):
+        assert {*names.split()} <= {*registry.names(package)}, package
+
+
+def test_an_entry_of_the_user_is_found_until_it_is_removed() -> None:
+    package, mine = registry.EVICTION_POLICIES, object()
+    before = registry.names(package)
+    registry.add(package, "mine-own", mine)
+    assert registry.load(package, "mine_own") is mine
+    assert "mine-own" in registry.names(package)
+    registry.remove(package, "mine-own")
+    assert registry.names(package) == before
+    with pytest.raises(CallerError, match=r"; did you mean lru\?; for your own: --eviction path"):
+        registry.load(package, "lur")
+    for taken in ("lru", "lru-path", "Mine", ""):
+        with pytest.raises(CallerError, match="expected a name in lower case that none of"):
+            registry.add(package, taken, None)

@@ -36,10 +36,6 @@ def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -
     return Request(Job(index, 0, length, 1, -1, session, priority), length)
 
 
-def test_the_built_in_entries_exist() -> None:
-    assert {"fcfs", "longest-prefix", "priority", "round-robin"} <= {*NAMES}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_an_order_keeps_the_contract(name: str) -> None:
     assert wrong(registry.load(registry.SCHEDULERS, name).scheduler) == ""

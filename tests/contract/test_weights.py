@@ -1,4 +1,5 @@
-"""The bytes of stored weights, and the types of weights and cached rows that a user may name."""
+"""The matrices of every described model are all of its parameters and bytes; the types of weights
+and cached rows that a user may name."""
 
 from __future__ import annotations
 
@@ -10,14 +11,156 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
-from hicache.models import ModelDescription
+from hicache.models import Matrix, ModelDescription, mamba
 
+ALL = [*models.names(), models.TINY.name]
+# Norms, biases, convolutions and other vectors: what is not a matrix product of a layer.
+REST_PERMILLE = 1
 GIB = 1 << 30
 
 
-@pytest.fixture(params=models.names())
+@pytest.fixture(params=ALL)
 def model(request: pytest.FixtureRequest) -> ModelDescription:
     return models.get(request.param)
+
+
+def parameters(model: ModelDescription, *, routed: bool) -> int:
+    mine = [one for one in model.matrices if one.routed == routed]
+    return sum(one.layers * one.parameters for one in mine)
+
+
+def held_bytes(model: ModelDescription, *, routed: bool) -> Fraction:
+    mine = [one for one in model.matrices if one.routed == routed]
+    return sum(
+        (one.layers * one.parameters * models.WEIGHT_BITS[one.dtype] / 8 for one in mine),
+        Fraction(0),
+    )
+
+
+def test_matrices_and_a_small_rest_are_the_parameters_of_the_layers(
+    model: ModelDescription,
+) -> None:
+    used = parameters(model, routed=False)
+    used += model.experts_per_token * parameters(model, routed=True)
+    rest = model.layer_parameters - used
+    assert 0 <= 1000 * rest <= REST_PERMILLE * model.layer_parameters
+    biases = model.expert_parameters - parameters(model, routed=True)
+    assert biases == (36 * 3 * 2880 if model.name == "gpt-oss-120b" else 0)
+
+
+def test_matrices_and_the_rest_in_bf16_are_the_bytes_of_the_layers(
+    model: ModelDescription,
+) -> None:
+    always = model.layer_parameters - model.experts_per_token * model.expert_parameters
+    for stored, count, routed in (
+        (model.layer_bytes, always, False),
+        (model.expert_bytes, model.expert_parameters, True),
+    ):
+        rest = 2 * (count - parameters(model, routed=routed))
+        assert stored == pytest.approx(float(held_bytes(model, routed=routed)) + rest, abs=1)
+
+
+def test_what_attention_needs_agrees_with_the_matrices(model: ModelDescription) -> None:
+    by_name = {one.name: one for one in model.matrices}
+    assert len(by_name) == len(model.matrices)
+    assert all(one.layers <= model.layers for one in model.matrices)
+    heads, out = model.attention_heads, model.attention_heads * model.value_elements
+    if "kv_b" in by_name:
+        latent = model.decode_value_elements
+        rope = model.decode_score_elements - latent
+        expanded = heads * (model.score_elements - rope + model.value_elements)
+        assert (by_name["kv_b"].inputs, by_name["kv_b"].outputs) == (latent, expanded)
+        assert [one.name for one in model.matrices if one.expands] == ["kv_b"]
+        assert model.kv_heads == 1
+    elif "qkv" in by_name:
+        keys = 2 * model.kv_heads * model.score_elements
+        gated = "linear_qkvz" in by_name
+        assert by_name["qkv"].outputs == (1 + gated) * heads * model.score_elements + keys
+    if "o" in by_name:
+        assert (by_name["o"].inputs, by_name["o"].outputs) == (out, model.hidden_size)
+    assert bool(model.selected_tokens) == ("index_q" in by_name)
+    assert bool(model.experts) == ("expert_down" in by_name)
+
+
+def test_a_hybrid_without_experts_has_an_mlp() -> None:
+    made = mamba.describe(
+        "dense", "made up", layers=4, full_every=4, hidden_size=64, vocabulary=100,
+        attention_heads=4, kv_heads=2, head_elements=16, key_heads=2, value_heads=4,
+        key_elements=16, value_elements=16, conv_width=4, inner=128, parameters=200_000,
+        active_parameters=200_000,
+    )  # fmt: skip
+    names = ["qkv", "o", "linear_qkvz", "linear_ba", "linear_o", "gate_up", "down"]
+    assert [one.name for one in made.matrices] == names
+
+
+def test_types_of_attention_and_experts_may_differ_and_routers_stay_in_bf16() -> None:
+    plain = models.get("deepseek-v3")
+    found = models.stored(plain, "nvfp4", attention_dtype="bf16")
+    assert found.weight_dtype == "nvfp4, attention bf16"
+    types = {one.name: one.dtype for one in found.matrices}
+    assert types["expert_down"] == types["shared_down"] == types["down"] == "nvfp4"
+    assert types["q_b"] == types["o"] == types["router"] == "bf16"
+    assert models.stored(found, "fp8-block") == plain
+    assert {one.dtype for one in models.get("gpt-oss-120b").matrices if one.routed} == {"mxfp4"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"name": ""}, "matrix : name: expected a name"),
+        ({"inputs": 0}, "matrix o: inputs: expected at least 1, found 0"),
+        ({"outputs": 0}, "matrix o: outputs: expected at least 1"),
+        ({"layers": 0}, "matrix o: layers: expected at least 1"),
+        ({"split": "rows"}, "matrix o: split: expected one of outputs, inputs, whole"),
+        ({"part": "head"}, "matrix o: part: expected one of attention, mlp, experts, router"),
+        ({"dtype": "fp4"}, "matrix o: dtype: expected one of bf16, fp8, fp8-block, nvfp4"),
+        ({"count": 0}, "matrix o: count: expected at least 1"),
+    ],
+)
+def test_an_impossible_matrix_is_refused(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(CallerError, match=said):
+        Matrix(**{"name": "o", "inputs": 8, "outputs": 8, "layers": 1, **changed})  # type: ignore[arg-type]
+
+
+def types(name: str, precision: str) -> dict[str, str]:
+    """The type of each part of the model's checkpoint of a precision."""
+    found = models.checkpoint(models.get(name), precision)
+    return {one.part: one.dtype for one in found.matrices}
+
+
+def test_a_checkpoint_has_the_types_that_its_publisher_chose() -> None:
+    kept = {"router": "bf16", "other": "bf16"}
+    fp4, block = "nvfp4", "fp8-block"
+    for name, precision, said in (
+        ("llama-3.1-70b", "bf16", {"attention": "bf16", "mlp": "bf16"}),
+        ("llama-3.1-70b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
+        ("llama-3.1-70b", "fp4", {"attention": fp4, "mlp": fp4}),
+        ("qwen3-32b", "fp8", {"attention": "fp8", "mlp": "fp8"}),
+        ("qwen3-8b", "int4", {"attention": "int4", "mlp": "int4"}),
+        ("deepseek-v3", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("deepseek-v3", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("deepseek-v3-mtp", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("deepseek-v3-mtp", "fp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("deepseek-v3.2", "nvfp4", {"attention": "bf16", "mlp": fp4, "experts": fp4}),
+        ("qwen3.5-397b-a17b", "fp8", {"attention": block, "mlp": block, "experts": block}),
+        ("qwen3.5-397b-a17b", "fp4", {"attention": "bf16", "mlp": "bf16", "experts": fp4}),
+        ("qwen3-235b-a22b", "fp8", {"attention": block, "experts": block}),
+        ("gpt-oss-120b", "fp4", {"attention": "bf16", "experts": "mxfp4"}),
+        ("gpt-oss-120b", "fp8", {"attention": "bf16", "experts": "mxfp4"}),
+        ("gpt-oss-120b", "nvfp4", {"attention": "bf16", "experts": fp4}),
+        ("deepseek-v4-pro", "fp8", {"attention": block, "mlp": block, "experts": "mxfp4"}),
+        ("deepseek-v4-pro", "nvfp4", {"attention": block, "mlp": block, "experts": fp4}),
+    ):
+        found = types(name, precision)
+        said |= {part: dtype for part, dtype in kept.items() if part in found}
+        assert found == said, (name, precision)
+    published = models.get("deepseek-v3")
+    assert models.checkpoint(published, "fp8") == published
+    with pytest.raises(CallerError, match="precision: expected one of bf16, fp8, fp4, nvfp4"):
+        models.checkpoint(published, "fp6")
+
+
+# -- the bytes of stored weights
 
 
 def test_weights_have_the_bytes_of_their_published_checkpoint() -> None:

@@ -45,10 +45,6 @@ def another(request: pytest.FixtureRequest) -> Iterator[str]:
     registry.remove(registry.WRITE_POLICIES, "another")
 
 
-def test_the_built_in_entries_exist() -> None:
-    assert {"write_back", "write_through", "write_through_selective"} <= {*NAMES}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
     policy = registry.load(registry.WRITE_POLICIES, name).policy()

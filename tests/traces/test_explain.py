@@ -177,7 +177,7 @@ def test_without_a_named_subject_the_last_request_is_explained() -> None:
 
 BUGS = (
     ("backup-reply-releases-a-lock-not-taken", "backup"),
-    ("empty-slot-sentinel-is-freed", "tables"),
+    ("empty-slot-sentinel-is-freed", "requests"),
     ("split-upper-half-has-no-locks", "tree"),
     ("release-frees-the-shared-prefix", "admission"),
 )
