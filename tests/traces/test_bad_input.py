@@ -223,9 +223,3 @@ def test_gzip_faults_name_the_line(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_a_line_without_end_is_not_read_to_its_end(capsys: Capsys) -> None:
     assert "at most 8388608 bytes" in fails(capsys, "inspect", "/dev/zero")
-
-
-def test_terminal_escapes_are_not_echoed(tmp_path: Path, capsys: Capsys) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text(json.dumps(GOOD) + "\n\x1b[2J\n")
-    assert "\x1b" not in fails(capsys, "inspect", str(path))

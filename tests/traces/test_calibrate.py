@@ -116,65 +116,49 @@ def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -
         assert "\n" not in str(caught.value)
 
 
-FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "no curves": (
-        lambda document: document.pop("curves"),
-        "curves: expected this key, found nothing",
-    ),
-    "one way": (lambda document: document["curves"].pop("h2d"), "h2d"),
-    "one point": (lambda document: document["curves"]["d2h"].__delitem__(slice(1, None)), "points"),
-    "backwards": (lambda document: document["curves"]["d2h"].reverse(), "ascending"),
-    "half a byte": (
-        lambda document: document["curves"]["d2h"][0].__setitem__(0, 0.5),
-        "an integer",
-    ),
-    "a rate of 0": (lambda document: document["hardware"].update(flops_per_s=0), "flops_per_s"),
-    "a rate in text": (lambda document: document["hardware"].update(flops_per_s="1"), "flops"),
-    "a field more": (lambda document: document["hardware"].update(vram=1), "vram"),
-    "twice the link": (
-        lambda document: document["hardware"].update(link_shared_permille=2**61),
-        "link_shared_permille",
-    ),
-    "no page size": (lambda document: document["geometry"].pop("page_size"), "geometry.page_size"),
-    "model a number": (lambda document: document["geometry"].update(model=5), "geometry.model"),
-    "no shapes": (lambda document: document["geometry"].pop("shapes"), "geometry.shapes"),
-    "a shape in text": (
-        lambda document: document["geometry"]["shapes"][0].update(layers="4"),
-        "geometry.shapes",
-    ),
-    "a shape that is a number": (
-        lambda document: document["geometry"].update(shapes=[7]),
-        "fault in it",
-    ),
-    "a layout that is unknown": (
-        lambda document: document["geometry"].update(layout="diagonal"),
-        "layout: expected one of",
-    ),
-    "a name that moves the cursor": (
-        lambda document: document["geometry"]["shapes"][0].update(pool="\x1b[2J"),
-        '"\\u001b[2J"',
-    ),
-    "a name without end": (
-        lambda document: document["geometry"].update(model="m" * 101),
-        "geometry.model: expected a printable name",
-    ),
-    "a node in text": (
-        lambda document: document["geometry"].update(numa_node="0"),
-        "geometry.numa_node",
-    ),
-    "machine a list": (lambda document: document.update(machine=[]), "machine"),
-}
+GONE = object()
+SHAPE = {"pool": "kv", "layers": 4, "pieces": 2, "piece_bytes": 256}
+FAULTS: list[tuple[str, object, str]] = [
+    # the place in the document, what stands there, and what is said
+    ("curves", GONE, "curves: expected this key, found nothing"),
+    ("curves.h2d", GONE, "h2d"),
+    ("curves.d2h", [[64, 5]], "points"),
+    ("curves.d2h", [[64, 5], [32, 4]], "ascending"),
+    ("curves.d2h", [[0.5, 4], [64, 5]], "an integer"),
+    ("hardware.flops_per_s", 0, "flops_per_s"),
+    ("hardware.flops_per_s", "1", "flops"),
+    ("hardware.vram", 1, "vram"),
+    ("hardware.link_shared_permille", 2**61, "link_shared_permille"),
+    ("geometry.page_size", GONE, "geometry.page_size"),
+    ("geometry.model", 5, "geometry.model"),
+    ("geometry.shapes", GONE, "geometry.shapes"),
+    ("geometry.shapes", [{**SHAPE, "layers": "4"}], "geometry.shapes"),
+    ("geometry.shapes", [7], "fault in it"),
+    ("geometry.shapes", [{**SHAPE, "pool": "\x1b[2J"}], '"\\u001b[2J"'),
+    ("geometry.layout", "diagonal", "layout: expected one of"),
+    ("geometry.model", "m" * 101, "geometry.model: expected a printable name"),
+    ("geometry.numa_node", "0", "geometry.numa_node"),
+    ("machine", [], "machine"),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("place", "value", "said"), FAULTS)
 def test_an_incomplete_profile_with_a_valid_hash_is_refused(
-    fault: str, profile: Path, tmp_path: Path
+    place: str, value: object, said: str, profile: Path, tmp_path: Path
 ) -> None:
-    change, expected = FAULTS[fault]
+    *above, last = place.split(".")
+
+    def change(document: dict[str, Any]) -> None:
+        for name in above:
+            document = document[name]
+        document[last] = value
+        if value is GONE:
+            del document[last]
+
     path = resealed(profile, tmp_path, change)
     with pytest.raises(CallerError, match="expected a whole profile") as caught:
         hardware.get(str(path))
-    assert expected in str(caught.value)
+    assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -89,22 +88,6 @@ def test_sessions_are_named_or_follow_from_the_request_before() -> None:
     )
     assert [job.session for job in trace.jobs] == [0, 1, 1, 0, 4]
     assert [job.priority for job in trace.jobs] == [0, 0, 0, 7, -1]
-
-
-def test_closed_loop_fields() -> None:
-    trace = read(*SAMPLES["native"])
-    assert trace.jobs[1].after == 0
-    assert trace.jobs[1].arrival_ns == 3_000_000
-    assert read(*SAMPLES["mooncake"]).jobs[1].arrival_ns == 1_500_000
-
-
-def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    text = b"\n".join(as_lines(SAMPLES["mooncake"]))
-    path.write_bytes(gzip.compress(text))
-    trace = open_trace(str(path))
-    assert [job.input_length for job in trace.jobs] == [600, 1000]
-    assert list(trace.line_numbers) == [1, 3]
 
 
 def test_a_limit_stops_reading(tmp_path: Path) -> None:

@@ -320,10 +320,6 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
 }  # fmt: skip
 
 
-def test_every_format_has_its_faults() -> None:
-    assert {*FAULTS} == {*registry.names(FORMATS)}
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None:
     for old, new, said in FAULTS[name]:
