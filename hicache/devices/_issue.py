@@ -12,7 +12,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
-from hicache.memory.stamp import Words
+from hicache.memory.layouts import Words
 from hicache.memory.table import PoolTable
 
 from .base import Area, Content, CopyJob, Touch

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from hicache.core.errors import CallerError
-from hicache.memory.closing import try_all
-from hicache.memory.stamp import Words
+from hicache.memory.layouts import Words
+from hicache.memory.segments import try_all
 from hicache.memory.table import PoolTable
 
 from ._issue import Issue, check_hold
-from ._recent import Recent
+from ._marks import Recent
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Touch
 
 L = TypeVar("L")
@@ -63,7 +63,7 @@ class Streamed(ABC, Generic[L]):
         """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
 
         Raises CallerError without a timer, for a mark that was not reached, and for one whose time
-        was read or forgotten (see `_recent`)."""
+        was read or forgotten (see `Recent`)."""
         if not self._timed or not self.query(mark):
             raise CallerError(
                 f"reached_ns: expected a device with a timer and a mark reached, found {mark}"

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
+from hicache.memory.layouts import Words
 from hicache.memory.runs import Offsets
-from hicache.memory.stamp import Words
 from hicache.memory.torch_arena import (
     TorchArena,
     TorchPool,

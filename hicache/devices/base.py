@@ -22,9 +22,8 @@ from enum import Enum
 from typing import Generic, Literal, NewType, Protocol, TypeAlias, TypeVar
 
 from hicache.core.types import Pages, Tier
-from hicache.memory.layouts import Bytes
+from hicache.memory.layouts import Bytes, Words
 from hicache.memory.segments import DEFAULT_BYTES
-from hicache.memory.stamp import Words
 
 __all__ = [
     "Area",

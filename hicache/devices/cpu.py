@@ -21,12 +21,11 @@ from queue import SimpleQueue
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.memory.arena import Arena
-from hicache.memory.closing import try_all
-from hicache.memory.segments import Registrar
-from hicache.memory.stamp import Words
+from hicache.memory.layouts import Words
+from hicache.memory.segments import Registrar, try_all
 from hicache.models.base import ModelDescription
 
-from ._recent import Recent
+from ._marks import Recent
 from ._streamed import Streamed
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, TransferFailed
 

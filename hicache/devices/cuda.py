@@ -15,9 +15,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hicache.core.types import Tier
-from hicache.memory.closing import try_all
-from hicache.memory.layouts import check
-from hicache.memory.stamp import Words
+from hicache.memory.layouts import Words, check
+from hicache.memory.segments import try_all
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 

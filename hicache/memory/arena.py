@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .closing import try_all
 from .host import check_room
 from .layouts import Bytes, copy_direct, copy_kernel
 from .pools import DevicePool, HostPool, Pool
-from .segments import DEFAULT_BYTES, Registrar
+from .segments import DEFAULT_BYTES, Registrar, try_all
 from .table import PoolTable, plans_of, room_of
 
 

@@ -15,9 +15,8 @@ from hicache.core.errors import CallerError
 from hicache.models.base import ModelDescription, PoolDescription, heads_per_rank
 
 from .host import allocate
-from .layouts import Bytes, Sizes, canonical, run_bytes, shape
+from .layouts import Bytes, Sizes, Words, canonical, run_bytes, shape, stamp
 from .segments import DEFAULT_BYTES, Registrar, Registration, cut
-from .stamp import Words, stamp
 
 DEVICE_LAYOUT = "layer_first"
 

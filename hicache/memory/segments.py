@@ -9,14 +9,36 @@ inside a contiguous run of a page, or inside a page of the operating system.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from hicache.core.errors import CallerError
 
-from .closing import try_all
 from .host import GRANULE
 from .layouts import Bytes
 from .runs import segment_bytes
+
+
+def try_all(*steps: Callable[[], object], first: BaseException | None = None) -> None:
+    """Takes every step that ends something, then raises the first error, which explains the others.
+    Later ones are noted on it.
+
+    first: an error that came before. It is noted on, not raised.
+    """
+    error = first
+    for step in steps:
+        try:
+            step()
+        except Exception as failed:
+            if error is None:
+                error = failed
+            else:
+                error.add_note(f"then also {type(failed).__name__}: {failed}")
+                for note in getattr(failed, "__notes__", ()):
+                    error.add_note(note)
+    if error is not None and first is None:
+        raise error
+
 
 DEFAULT_BYTES = 4 << 30
 

@@ -20,12 +20,10 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .closing import try_all
 from .host import check_room
-from .layouts import Bytes, axes
+from .layouts import Bytes, Words, axes
 from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
-from .segments import DEFAULT_BYTES, Registrar
-from .stamp import Words
+from .segments import DEFAULT_BYTES, Registrar, try_all
 from .table import PoolTable, plans_of, room_of
 
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -11,10 +11,9 @@ from functools import cache
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ._checkpoints import PRECISIONS, checkpoint
 from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid
-from ._weights import KV_DTYPES, WEIGHT_BITS, cached_as, stored
+from ._weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, cached_as, checkpoint, stored
 from .base import Matrix, ModelDescription, PoolDescription
 from .mha import TINY
 

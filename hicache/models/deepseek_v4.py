@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
-from ._matrix import Matrix
-from ._products import experts
+from ._matrix import Matrix, experts
 from .base import ModelDescription, PoolDescription
 
 _FEW, _MANY = 4, 128

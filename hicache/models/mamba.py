@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
-from ._matrix import Matrix
-from ._products import attention, experts
+from ._matrix import Matrix, attention, experts
 from .base import ModelDescription, PoolDescription
 
 # SGLang's default distance between tracked states (server_args.py, mamba_track_interval).

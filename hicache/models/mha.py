@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Dense, heads_of, model
-from ._products import attention, mlp
+from ._matrix import attention, mlp
 from .base import ModelDescription, PoolDescription
 
 

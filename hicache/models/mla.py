@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Elements, Figures, model
-from ._matrix import Matrix
-from ._products import experts, mlp
+from ._matrix import Matrix, experts, mlp
 from .base import ModelDescription, PoolDescription
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
-from ._products import attention, experts
+from ._matrix import attention, experts
 from .base import ModelDescription
 from .mha import rows
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
-from ._products import attention, experts
+from ._matrix import attention, experts
 from .base import ModelDescription, PoolDescription
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.memory.arena import Arena
-from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs
+from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs, stamp
 from hicache.memory.pools import HostPool, Pool
-from hicache.memory.stamp import stamp
 from hicache.models import ModelDescription, mla
 from tests.tiny import tiny
 

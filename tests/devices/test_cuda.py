@@ -17,8 +17,8 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices import _traffic
 from hicache.devices._accelerator import Accelerator, unusable
+from hicache.devices._marks import MOST
 from hicache.devices._movers import direct
-from hicache.devices._recent import MOST
 from hicache.devices.base import Area, CopyJob, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
-from hicache.devices._marks import Event, Line, Marks
-from hicache.devices._recent import MOST, Recent
+from hicache.devices._marks import MOST, Event, Line, Marks, Recent
 from hicache.devices.base import Mark
 
 

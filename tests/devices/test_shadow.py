@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
+from hicache.devices.base import DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import arena
 from hicache.memory.layouts import Bytes, copy_direct
 from sim.device.hazards import Hazards
-from sim.device.shadow import ShadowOptions
-from sim.errors import HazardError, SimError, WrongBytesError
+from sim.errors import SimError, WrongBytesError
 from traces.devices.shadow_run import Sizes, drop_each_wait
 
 from .overlapped import LAYERS, MODEL, PAGE, Overlapped
@@ -96,22 +95,6 @@ def test_a_load_that_misses_a_page_reads_bytes_of_no_request(
     assert "differs from its source" in report.first[0]
 
 
-def test_without_the_scribble_the_same_fault_can_hide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that still holds its old bytes looks loaded: why targets are spoiled at all."""
-    run = Overlapped(8, 14, rate=0, options=ShadowOptions(scribble=False, poison=False))
-    run.serve("ab")
-    run.finish()
-    device = run.shadow
-    load = device.stream("load")
-    monkeypatch.setattr(arena, "copy_direct", lambda *_: None)
-    before = run.cpu.digest(Tier.DEVICE, "full", 0)
-    device.wait(load, device.record(run.compute))
-    device.copy(load, CopyJob(H2D, "full", pages(0), pages(0), ALL, "a load that does nothing"))
-    run.cpu.synchronize(device.record(load))
-    assert run.cpu.digest(Tier.DEVICE, "full", 0) == before
-    run.close()
-
-
 def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
     run.serve_random(30)
     for tier in (Tier.DEVICE, Tier.HOST):
@@ -127,18 +110,3 @@ def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
             run.shadow.check()
         run.shadow._compared.clear()
         pool.view[1, 3, 0, 1, 0, 2] ^= 1
-
-
-def test_reading_or_copying_a_free_page_is_a_hazard(run: Overlapped) -> None:
-    run.shadow.freed(Tier.DEVICE, "full", pages(5))
-    with pytest.raises(HazardError, match=r"found free device pages \[5\] of full"):
-        run.shadow.touch(run.compute, Touch("full", pages(4, 5), "r", ALL, "prefill"))
-    with pytest.raises(HazardError, match="expected pages that somebody has"):
-        run.shadow.copy(run.compute, CopyJob(D2H, "full", pages(5), pages(0), ALL, "backup"))
-
-
-def test_a_page_that_is_freed_while_a_load_writes_it_is_a_hazard(run: Overlapped) -> None:
-    load = run.shadow.stream("load")
-    run.shadow.copy(load, CopyJob(H2D, "full", pages(0), pages(6), ALL, "load 1"))
-    with pytest.raises(HazardError, match=r"poison of freed pages.*'load 1' on stream load"):
-        run.shadow.freed(Tier.DEVICE, "full", pages(6))

@@ -15,7 +15,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
-from hicache.memory import host, sizes
+from hicache.memory import host, plan
 from hicache.memory.arena import Arena
 from hicache.models import get
 from tests.tiny import tiny
@@ -96,10 +96,10 @@ def test_an_unavailable_numa_node_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_host_ratio_gives_at_least_one_page_more() -> None:
-    assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
-    assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
+    assert plan.by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
+    assert plan.by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
     with pytest.raises(CallerError, match="more than 0"):
-        sizes.by_ratio({"full": 1}, Fraction(0))
+        plan.by_ratio({"full": 1}, Fraction(0))
 
 
 @given(
@@ -113,9 +113,9 @@ def test_total_host_bytes_count_all_ranks(device: int, total: int, tp: int, stag
     if total < one:
         ranks = "1 rank" if tp * stages == 1 else f"{tp * stages} ranks"
         with pytest.raises(CallerError, match=rf"on {ranks} \({one:,} bytes\)"):
-            sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+            plan.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
         return
-    pages = sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+    pages = plan.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
     assert pages["full"] * one <= total < (pages["full"] + 1) * one
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -237,11 +236,3 @@ def test_after_every_crash_the_store_has_what_it_acknowledged_and_nothing_torn()
             assert whole(left) == served, "what was torn is gone"
             assert left.fate("full", D[9]) is Fate.NEVER
     assert states > 100
-
-
-def test_times_are_whole_and_in_order() -> None:
-    clock, store, _ = timed()
-    for flight in range(5):
-        store.submit(Store(flight, (piece(flight, flight + 1),)))
-    times = [at for at, _ in ended(clock, store)]
-    assert all(late - early == 2 for early, late in pairwise(times))

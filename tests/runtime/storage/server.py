@@ -35,8 +35,8 @@ from hicache.core.events import (
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Content, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
+from hicache.memory.layouts import Words
 from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
-from hicache.memory.stamp import Words
 from hicache.memory.stored import stored_pools
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.controller import COMPUTE, TransferController

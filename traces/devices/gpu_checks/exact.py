@@ -15,8 +15,7 @@ import hicache.models as models
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Area, CopyJob, DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
-from hicache.memory.layouts import Bytes, legal
-from hicache.memory.stamp import Words
+from hicache.memory.layouts import Bytes, Words, legal
 
 from .base import Figure, Outcome, Settings
 
