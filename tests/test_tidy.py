@@ -68,7 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.curves", "traces.formats", "traces.generators"),
         *("traces.outside", "traces.results", "traces.terminal"),
     ),
-    "traces.results": ("hicache.core.errors", "hicache.storage"),
+    "traces.results": ("hicache.files", "hicache.storage"),
     "traces.expected": ("hicache", "sim"),
     "traces.reporting": (
         *("hicache", "sim", "invariants.accounts", "traces.expected"),
@@ -91,7 +91,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
     "traces.plots": ("traces.html", "traces.terminal"),
-    "traces.deciding": ("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
+    "traces.deciding": (
+        *("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
+        "traces.results",
+    ),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.chatting": ("hicache.core.errors", "hicache.transformers", "traces.terminal"),

@@ -14,35 +14,8 @@ from typing import Any
 from ..html.numbers import NONE, count, percent, seconds, short
 from ..html.words import reason_name
 from ..terminal.text import name as shown
-from .sides import Side
+from .sides import FIGURES, Side
 
-# (name, in words, unit), in the order of the table.
-FIGURES = (
-    ("hit_rate", "hit rate", "rate"),
-    ("device_rate", "  device", "rate"),
-    ("host_rate", "  host", "rate"),
-    ("storage_rate", "  storage", "rate"),
-    ("lost_rate", "lost", "rate"),
-    ("ceiling_rate", "ceiling", "rate"),
-    ("ttft_mean_s", "TTFT, mean", "s"),
-    ("queue_mean_s", "  queue", "s"),
-    ("load_mean_s", "  load", "s"),
-    ("compute_mean_s", "  compute", "s"),
-    ("ttft_p50_s", "TTFT, p50", "s"),
-    ("ttft_p90_s", "TTFT, p90", "s"),
-    ("ttft_p99_s", "TTFT, p99", "s"),
-    ("tpot_p50_s", "TPOT, p50", "s"),
-    ("tokens_per_s", "output tokens/s", "count"),
-    ("attained_rate", "attained SLO", "rate"),
-    ("goodput_requests_per_s", "goodput, requests/s", "count"),
-    ("d2h_bytes", "device to host", "bytes"),
-    ("h2d_bytes", "host to device", "bytes"),
-    ("storage_read_bytes", "storage to host", "bytes"),
-    ("storage_written_bytes", "host to storage", "bytes"),
-    ("evicted_device_pages", "evicted from device, pages", "count"),
-    ("evicted_host_pages", "evicted from host, pages", "count"),
-    ("preempted", "preempted", "count"),
-)
 # Settings that follow from another one: they are shown, and not counted as differences.
 _FOLLOWS = {
     "device_tokens": "device_pages",
@@ -252,7 +225,7 @@ def _slower(before: float | None, after: float | None) -> bool:
 def figures(sides: Sequence[Side]) -> list[tuple[str, str, str, list[float | None]]]:
     """(name, words, unit, values) of each figure that any side has."""
     found: list[tuple[str, str, str, list[float | None]]] = []
-    for name, words, unit in FIGURES:
+    for name, words, unit, _ in FIGURES:
         values = [side.figures.get(name) for side in sides]
         if any(values):
             found.append((name, words, unit, values))

@@ -11,60 +11,78 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import ANY, FLAG, NUMBER, TEXT, Maybe, Named, fit, show
+from hicache.files import ANY, Named, fit, show
 
 from ..html.document import KIND as REPORT
-from ..html.document import TIERS
-from ..html.reading import AGAIN, EXPECTED, SWEEP, checked, document_text, objects
+from ..html.document import Variant
+from ..html.reading import AGAIN, SWEEP, checked, document_text, objects
+from ..results.reading import record_of, shape_of
+from ..results.record import Expected, Figures, Needed, Result, Spread, TraceFigures
 
 SCHEMA = 1
 WHAT = "document of hicache replay, size or sweep, or a report"
 
-_SPREAD = {"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}
-_LATENCY = dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)
-_TRACE = {"path": TEXT, "requests": NUMBER, "input_tokens": Maybe(NUMBER)}
-_POINT = {
-    "label": Maybe(TEXT),
-    "digest": TEXT,
-    "complete": Maybe(FLAG),
-    "trace": Maybe(_TRACE),
-    "config": Named(ANY),
-    "whole": {
-        "input_tokens": NUMBER,
-        "hit_rate": NUMBER,
-        "ceiling_rate": NUMBER,
-        "lost_tokens": NUMBER,
-        "hit_tokens": dict.fromkeys(TIERS, NUMBER),
-    },
-    "latency_s": Maybe(_LATENCY),
-    "expected_error": Maybe(EXPECTED),
-    "output": Maybe({"tokens_per_s": NUMBER}),
-    "slo": Maybe({"attained_rate": Maybe(NUMBER), "goodput_requests_per_s": Maybe(NUMBER)}),
-    "preempted": Maybe(NUMBER),
-    "transfers": Named({"bytes_total": NUMBER}),
-    "evicted_pages": {"device": NUMBER, "host": NUMBER},
-    "variant": Maybe({"lost_by_reason": Named(NUMBER)}),
-    "storage": Maybe(
-        {
-            "read": {"bytes_total": NUMBER},
-            "written": {"bytes_total": NUMBER},
-            "lost_tokens": Named({"tokens": NUMBER}),
-        }
-    ),
-}
-_HOST_POINT = {
-    "host_bytes": NUMBER,
-    **dict.fromkeys(("device_hit_rate", "host_hit_rate", "hit_rate", "ceiling_rate"), NUMBER),
-    "ttft_s": Maybe({"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}),
-    "digest": TEXT,
-    "expected_error": Maybe(EXPECTED),
-}
+# (name, in words, unit, place in the record of a replay), in the order of the table.
+FIGURES = (
+    ("hit_rate", "hit rate", "rate", "whole.hit_rate"),
+    ("device_rate", "  device", "rate", "whole.hit_tokens.device"),
+    ("host_rate", "  host", "rate", "whole.hit_tokens.host"),
+    ("storage_rate", "  storage", "rate", "whole.hit_tokens.storage"),
+    ("lost_rate", "lost", "rate", "whole.lost_tokens"),
+    ("ceiling_rate", "ceiling", "rate", "whole.ceiling_rate"),
+    ("ttft_mean_s", "TTFT, mean", "s", "latency_s.ttft.mean"),
+    ("queue_mean_s", "  queue", "s", "latency_s.queue.mean"),
+    ("load_mean_s", "  load", "s", "latency_s.load.mean"),
+    ("compute_mean_s", "  compute", "s", "latency_s.compute.mean"),
+    ("ttft_p50_s", "TTFT, p50", "s", "latency_s.ttft.p50"),
+    ("ttft_p90_s", "TTFT, p90", "s", "latency_s.ttft.p90"),
+    ("ttft_p99_s", "TTFT, p99", "s", "latency_s.ttft.p99"),
+    ("tpot_p50_s", "TPOT, p50", "s", "latency_s.tpot.p50"),
+    ("tokens_per_s", "output tokens/s", "count", "output.tokens_per_s"),
+    ("attained_rate", "attained SLO", "rate", "slo.attained_rate"),
+    ("goodput_requests_per_s", "goodput, requests/s", "count", "slo.goodput_requests_per_s"),
+    ("d2h_bytes", "device to host", "bytes", "transfers.d2h.bytes_total"),
+    ("h2d_bytes", "host to device", "bytes", "transfers.h2d.bytes_total"),
+    ("storage_read_bytes", "storage to host", "bytes", "storage.read.bytes_total"),
+    ("storage_written_bytes", "host to storage", "bytes", "storage.written.bytes_total"),
+    ("evicted_device_pages", "evicted from device, pages", "count", "evicted_pages.device"),
+    ("evicted_host_pages", "evicted from host, pages", "count", "evicted_pages.host"),
+    ("preempted", "preempted", "count", "preempted"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    lost_by_reason: Needed[Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point(Result):
+    """A replay in a document, or in a line of a sweep."""
+
+    label: str | None
+    complete: bool | None
+    variant: Reasons | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPoint:
+    """What is read of a size of `hicache size --host-only`."""
+
+    host_bytes: Needed[int]
+    device_hit_rate: Needed[float]
+    host_hit_rate: Needed[float]
+    hit_rate: Needed[float]
+    ceiling_rate: Needed[float]
+    ttft_s: Spread | None
+    digest: Needed[str]
+    expected_error: Expected | None
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One replay. input_tokens: of the requests that were served; None where it is not known.
-    figures: by name, see changes. lost_by_reason: as rates of the prompt tokens; None where the
+    figures: by name, see FIGURES. lost_by_reason: as rates of the prompt tokens; None where the
     document has no reasons. expected_error: as in the document."""
 
     path: str
@@ -120,58 +138,55 @@ def _check_complete(path: str, label: str, complete: object) -> None:
 
 def _of_report(path: str, report: Mapping[str, Any]) -> list[Side]:
     sides = []
-    for variant in report["variants"]:
-        _check_complete(path, variant["label"], variant["complete"])
-        figures = _figures(variant)
+    for document in report["variants"]:
+        found = record_of(Variant, document)
+        _check_complete(path, found.label, found.complete)
+        figures = _figures(found)
         for way in ("read", "written"):
-            moved = variant["moved"]
-            found = sum(moved[f"storage_{way}_bytes"]) if moved else 0
-            figures[f"storage_{way}_bytes"] = found or None
-        total = variant["whole"]["input_tokens"] or 1
-        lost = {reason: tokens / total for reason, tokens in variant["lost_by_reason"].items()}
-        sides.append(
-            Side(
-                path,
-                variant["label"],
-                str(report["hicache_version"]),
-                variant["digest"],
-                report["trace"],
-                variant["whole"]["input_tokens"],
-                variant["config"],
-                figures,
-                lost,
-                variant.get("expected_error"),
-            )
-        )
+            moved = sum(getattr(found.moved, f"storage_{way}_bytes")) if found.moved else 0
+            figures[f"storage_{way}_bytes"] = moved or None
+        version, trace = str(report["hicache_version"]), report["trace"]
+        sides.append(_side(path, found.label, version, trace, found, figures, found.lost_by_reason))
     return sides
 
 
 def _of_replay(path: str, head: Mapping[str, Any], point: object) -> Side:
-    found = fit(point, _POINT, path, AGAIN)
-    label = found["label"] or path
-    _check_complete(path, label, found["complete"])
-    trace = found["trace"] or fit(head.get("trace"), _TRACE, path, AGAIN, ".trace")
-    total = found["whole"]["input_tokens"] or 1
-    figures, lost = _figures(found), None
-    if found["variant"]:
-        known = found["variant"]["lost_by_reason"]
-        lost = {reason: tokens / total for reason, tokens in known.items()}
-    figures["preempted"] = found["preempted"]
-    if storage := found["storage"]:
-        for way in ("read", "written"):
-            figures[f"storage_{way}_bytes"] = storage[way]["bytes_total"]
-        lost = {reason: one["tokens"] / total for reason, one in storage["lost_tokens"].items()}
+    document = fit(point, shape_of(Point), path, AGAIN)
+    found = record_of(Point, document)
+    label = found.label or path
+    _check_complete(path, label, found.complete)
+    trace = document["trace"] or fit(
+        head.get("trace"), shape_of(TraceFigures), path, AGAIN, ".trace"
+    )
+    lost = found.variant.lost_by_reason if found.variant else None
+    if found.storage:
+        lost = {reason: one.tokens for reason, one in found.storage.lost_tokens.items()}
+    version = str(head["hicache_version"])
+    return _side(path, label, version, trace, found, _figures(found), lost)
+
+
+def _side(
+    path: str,
+    label: str,
+    version: str,
+    trace: Mapping[str, Any],
+    found: Figures,
+    figures: Mapping[str, float | None],
+    lost: Mapping[str, int] | None,
+) -> Side:
+    total = found.whole.input_tokens or 1
+    rates = None if lost is None else {name: tokens / total for name, tokens in lost.items()}
     return Side(
         path,
         label,
-        str(head["hicache_version"]),
-        found["digest"],
+        version,
+        found.digest,
         trace,
-        found["whole"]["input_tokens"],
-        found["config"],
+        found.whole.input_tokens,
+        found.config,
         figures,
-        lost,
-        found["expected_error"],
+        rates,
+        found.expected_error,
     )
 
 
@@ -182,58 +197,49 @@ def _of_points(path: str, head: Mapping[str, Any]) -> list[Side]:
         return [_of_replay(path, head, point) for point in points]
     _check_complete(path, "its last sizes", head.get("complete"))
     config = fit(head.get("config"), Named(ANY), path, AGAIN, ".config")
-    trace = fit(head.get("trace"), _TRACE, path, AGAIN, ".trace")
+    trace = fit(head.get("trace"), shape_of(TraceFigures), path, AGAIN, ".trace")
     sides = []
     for place, one in enumerate(points):
-        found = fit(one, _HOST_POINT, path, AGAIN, f".points[{place}]")
-        size = found["host_bytes"]
+        fitted = fit(one, shape_of(HostPoint), path, AGAIN, f".points[{place}]")
+        found = record_of(HostPoint, fitted)
         figures: dict[str, float | None] = {
-            "hit_rate": found["hit_rate"],
-            "device_rate": found["device_hit_rate"],
-            "host_rate": found["host_hit_rate"],
-            "lost_rate": found["ceiling_rate"] - found["hit_rate"],
-            "ceiling_rate": found["ceiling_rate"],
+            "hit_rate": found.hit_rate,
+            "device_rate": found.device_hit_rate,
+            "host_rate": found.host_hit_rate,
+            "lost_rate": found.ceiling_rate - found.hit_rate,
+            "ceiling_rate": found.ceiling_rate,
         }
-        for name, value in (found["ttft_s"] or {}).items():
-            figures[f"ttft_{name}_s"] = value
+        for name in ("mean", "p50", "p90", "p99") if found.ttft_s else ():
+            figures[f"ttft_{name}_s"] = getattr(found.ttft_s, name)
+        size = found.host_bytes
         own = {key: value for key, value in config.items() if not key.startswith("host_")}
         sides.append(
             Side(
                 path,
                 f"host {size / 1e9:g} GB",
                 str(head["hicache_version"]),
-                found["digest"],
+                found.digest,
                 trace,
                 None,
-                own | {"host_bytes": size, "host_bandwidth": config.get("host_bandwidth")},
+                own
+                | {"host_bytes": found.host_bytes, "host_bandwidth": config.get("host_bandwidth")},
                 figures,
                 None,
-                found["expected_error"],
+                found.expected_error,
             )
         )
     return sides
 
 
-def _figures(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a replay's document, or of a variant's."""
-    whole, latency = found["whole"], found["latency_s"]
-    total, output, slo = whole["input_tokens"] or 1, found["output"] or {}, found["slo"] or {}
-    figures: dict[str, float | None] = {"hit_rate": whole["hit_rate"]}
-    for tier in TIERS:
-        figures[f"{tier}_rate"] = whole["hit_tokens"][tier] / total
-    figures["lost_rate"] = whole["lost_tokens"] / total
-    figures["ceiling_rate"] = whole["ceiling_rate"]
-    if latency:
-        for name in ("mean", "p50", "p90", "p99"):
-            figures[f"ttft_{name}_s"] = latency["ttft"][name]
-        for part in ("queue", "load", "compute"):
-            figures[f"{part}_mean_s"] = latency[part]["mean"]
-        figures["tpot_p50_s"] = latency["tpot"]["p50"]
-    figures["tokens_per_s"] = output.get("tokens_per_s")
-    figures["attained_rate"] = slo.get("attained_rate")
-    figures["goodput_requests_per_s"] = slo.get("goodput_requests_per_s")
-    for way in ("d2h", "h2d"):
-        figures[f"{way}_bytes"] = found["transfers"].get(way, {}).get("bytes_total")
-    for tier in ("device", "host"):
-        figures[f"evicted_{tier}_pages"] = found["evicted_pages"][tier]
-    return figures
+def _figures(found: Figures) -> dict[str, float | None]:
+    return {name: _at(found, place) for name, _, _, place in FIGURES}
+
+
+def _at(found: Figures, place: str) -> float | None:
+    """A figure of the record; None for one that it has not. Tokens are rates of the prompts."""
+    value: Any = found
+    for name in place.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if value is not None and place.startswith("whole.") and not place.endswith("_rate"):
+        return found.whole.rate(value)
+    return value  # type: ignore[no-any-return]

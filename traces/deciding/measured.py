@@ -12,6 +12,9 @@ from typing import Any
 
 import sim.hardware.profile as hardware
 
+from ..results.reading import record_of
+from ..results.record import Goodput, Result
+from ..results.record import Times as LatencyFigures
 from .chance import median
 
 Document = Mapping[str, Any]
@@ -105,38 +108,35 @@ class Measured:
 
 def measured(document: Document) -> Measured:
     """The figures of a point, or of any replay's document."""
-    config, whole = document["config"], document["whole"]
-    replicas = _replicas(config)
-    pools = document.get("components", {}).values()
-    host = sum((one.get("pool_bytes_total") or {}).get("host", 0) for one in pools) * replicas
-    latency, slo = document.get("latency_s"), document.get("slo") or {}
-    makespan = (latency or {}).get("makespan") or 0.0
-    replays = document.get("replays") or {}
+    found, config = record_of(Result, document), document["config"]
+    replicas, latency, replays = _replicas(config), found.latency_s, document.get("replays") or {}
+    pools = [use.pool_bytes_total for use in (found.components or {}).values()]
+    hosts: list[int] = [pool.host for pool in pools if pool]
     return Measured(
         label=document.get("label") or "",
         config=config,
-        host_gb=host / 1e9,
+        host_gb=sum(hosts) * replicas / 1e9,
         gpus=config.get("tp", 1) * replicas,
         link_gb_per_s=_link(config, replicas),
         storage_gb_per_s=_gb(config.get("storage_bandwidth_read")),
         cache_tokens=_cache_tokens(config, replicas),
-        input_tokens=whole["input_tokens"],
-        hit_tokens=sum(whole["hit_tokens"].values()),
-        ceiling_tokens=whole["ceiling_tokens"],
+        input_tokens=found.whole.input_tokens,
+        hit_tokens=found.whole.hit_tokens.all,
+        ceiling_tokens=found.whole.ceiling_tokens,
         times=None if latency is None else _times(latency),
-        busy=_busy(document, makespan * replicas),
-        offered=(document.get("load") or {}).get("offered"),
-        goodput=_middle(replays, slo, "goodput_requests_per_s"),
-        attained=_middle(replays, slo, "attained_rate"),
-        tokens_per_s=(document.get("output") or {}).get("tokens_per_s"),
+        busy=_busy(found, (latency.makespan or 0.0) * replicas if latency else 0.0),
+        offered=found.load.offered if found.load else None,
+        goodput=_middle(replays, found.slo, "goodput_requests_per_s"),
+        attained=_middle(replays, found.slo, "attained_rate"),
+        tokens_per_s=found.output.tokens_per_s if found.output else None,
         replays=replays,
     )
 
 
-def _middle(replays: Document, slo: Document, name: str) -> float | None:
+def _middle(replays: Document, slo: Goodput | None, name: str) -> float | None:
     """The median of the replays; the figure of the document where there is one."""
     values = replays.get(name)
-    return median(values) if values else slo.get(name)
+    return median(values) if values else getattr(slo, name, None)
 
 
 def _replicas(config: Mapping[str, Any]) -> int:
@@ -169,18 +169,19 @@ def _cache_tokens(config: Mapping[str, Any], replicas: int) -> int | None:
     return int(both) * replicas
 
 
-def _times(latency: Document) -> Times:
-    ttft = latency["ttft"]
-    parts = (float(latency[name]["mean"]) for name in ("queue", "load", "compute"))
-    return Times(float(ttft["mean"]), ttft.get("p50"), float(ttft["p90"]), *parts)
+def _times(latency: LatencyFigures) -> Times:
+    ttft = latency.ttft
+    parts = (latency.queue.mean, latency.load.mean, latency.compute.mean)
+    return Times(ttft.mean, ttft.p50, ttft.p90, *parts)
 
 
-def _busy(document: Document, total_s: float) -> dict[str, float]:
+def _busy(found: Result, total_s: float) -> dict[str, float]:
+    links, storage = found.transfers or {}, found.storage
     ways = {
-        "host link, to the device": document.get("transfers", {}).get("h2d", {}),
-        "host link, to the host": document.get("transfers", {}).get("d2h", {}),
-        "storage, reading": (document.get("storage") or {}).get("read", {}),
-        "storage, writing": (document.get("storage") or {}).get("written", {}),
+        "host link, to the device": links.get("h2d"),
+        "host link, to the host": links.get("d2h"),
+        "storage, reading": storage.read if storage else None,
+        "storage, writing": storage.written if storage else None,
     }
-    busy = {name: one.get("busy_s") for name, one in ways.items()}
-    return {name: one / total_s for name, one in busy.items() if one is not None and total_s}
+    busy = {name: one.busy_s for name, one in ways.items() if one is not None}
+    return {name: time / total_s for name, time in busy.items() if time is not None and total_s}

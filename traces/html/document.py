@@ -35,20 +35,20 @@ class Timeline:
     """Tokens of prompts by bucket. axis: `time_s`, when a request was admitted; or `requests`, its
     place in the trace, where there is no clock. bucket: the width of one, in the axis's unit."""
 
-    axis: str
-    bucket: float
-    series: Mapping[str, Sequence[int]]
+    axis: Needed[str]
+    bucket: Needed[float]
+    series: Needed[Mapping[str, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
     """Bytes of all ranks that arrived in each bucket of time."""
 
-    bucket_s: float
-    d2h_bytes: Sequence[int]
-    h2d_bytes: Sequence[int]
-    storage_read_bytes: Sequence[int]
-    storage_written_bytes: Sequence[int]
+    bucket_s: Needed[float]
+    d2h_bytes: Needed[Sequence[int]]
+    h2d_bytes: Needed[Sequence[int]]
+    storage_read_bytes: Needed[Sequence[int]]
+    storage_written_bytes: Needed[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +75,14 @@ class Prefix:
     replay. first_request: who brought it.
     """
 
-    id: int
-    parent: int
-    end_tokens: int
-    tokens: int
-    requests: int
-    reusable_tokens: int
+    id: Needed[int]
+    parent: Needed[int]
+    end_tokens: Needed[int]
+    tokens: Needed[int]
+    requests: Needed[int]
+    reusable_tokens: Needed[int]
     hit_tokens: int | None
-    first_request: int
+    first_request: Needed[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Prefixes:
     """The edges that save most, each after its parent. left_out, left_out_tokens: other shared
     edges and what is reusable of them."""
 
-    page_size: int
-    edges: Sequence[Prefix]
-    left_out: int
-    left_out_tokens: int
+    page_size: Needed[int]
+    edges: Needed[Sequence[Prefix]]
+    left_out: Needed[int]
+    left_out_tokens: Needed[int]
 
 
 def report(

@@ -15,7 +15,8 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import ANY, FLAG, NUMBER, TEXT, Maybe, Named, fit, parsed, show, text_of, unlike
 
-from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, TIERS, report
+from ..results.reading import shape_of
+from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, Prefixes, Variant, report
 from .render import DOCUMENT_ID
 
 _MOST_BYTES = 256 << 20
@@ -29,52 +30,7 @@ WHAT = "report of hicache (JSON or HTML) or a sweep"
 
 
 # An object has at least these keys; a list has elements of its one shape.
-_SPREAD = {"mean": NUMBER, "p50": NUMBER, "p90": NUMBER, "p99": NUMBER}
 _SERIES = [NUMBER]
-_ERROR = {"runs": NUMBER, "median": Maybe(NUMBER)}
-EXPECTED = {
-    "sentence": TEXT,
-    "validated": FLAG,
-    **dict.fromkeys(("ttft", "tpot", "throughput"), _ERROR),
-}
-VARIANT = {
-    "label": TEXT,
-    "digest": TEXT,
-    "complete": FLAG,
-    "config": Named(ANY),
-    "whole": {
-        "input_tokens": NUMBER,
-        "hit_rate": NUMBER,
-        "lost_tokens": NUMBER,
-        "ceiling_rate": NUMBER,
-        "hit_tokens": dict.fromkeys(TIERS, NUMBER),
-    },
-    "lost_by_reason": Named(NUMBER),
-    "latency_s": Maybe(dict.fromkeys(("ttft", "queue", "load", "compute", "tpot"), _SPREAD)),
-    "expected_error": Maybe(EXPECTED),
-    "ttft_quantiles_s": Maybe(_SERIES),
-    "tpot_quantiles_s": Maybe(_SERIES),
-    "slo": Maybe({"attained_rate": Maybe(NUMBER), "goodput_requests_per_s": Maybe(NUMBER)}),
-    "output": Maybe({"tokens_per_s": NUMBER}),
-    "load": Maybe(Named(ANY)),
-    "transfers": Named({"bytes_total": NUMBER}),
-    "evicted_pages": {"device": NUMBER, "host": NUMBER},
-    "checks": {"level": TEXT, "violations": NUMBER},
-    "timeline": {
-        "axis": TEXT,
-        "bucket": NUMBER,
-        "series": Named(_SERIES),
-    },
-    "moved": Maybe(
-        {
-            "bucket_s": NUMBER,
-            "d2h_bytes": _SERIES,
-            "h2d_bytes": _SERIES,
-            "storage_read_bytes": _SERIES,
-            "storage_written_bytes": _SERIES,
-        }
-    ),
-}
 _CURVE = {
     "capacities_tokens": _SERIES,
     "capacities_bytes": Maybe(_SERIES),
@@ -89,11 +45,6 @@ _VERDICT = {
     "buys": [_BUY],
     "best": Maybe(TEXT),
     "break_even": Maybe({"sentence": TEXT}),
-}
-_EDGE = {
-    **dict.fromkeys(("id", "parent", "end_tokens", "tokens", "requests"), NUMBER),
-    **dict.fromkeys(("reusable_tokens", "first_request"), NUMBER),
-    "hit_tokens": Maybe(NUMBER),
 }
 _TRACE = {"path": TEXT, "format": TEXT, "requests": NUMBER, "input_tokens": NUMBER}
 _CANDIDATE = {
@@ -118,10 +69,8 @@ _REPORT = {
     "verdict": Maybe(_VERDICT),
     "decision": Maybe(_DECISION),
     "curve": Maybe(_CURVE),
-    "variants": [VARIANT],
-    "prefixes": Maybe(
-        {"page_size": NUMBER, "edges": [_EDGE], "left_out": NUMBER, "left_out_tokens": NUMBER}
-    ),
+    "variants": [shape_of(Variant)],
+    "prefixes": Maybe(shape_of(Prefixes)),
     "warnings": [TEXT],
     "estimates": [TEXT],
 }

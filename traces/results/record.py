@@ -17,9 +17,10 @@ PERCENTS = (50, 90, 95, 99)
 
 
 T = TypeVar("T")
+NEEDED = "needed"
 # A key without which no document is read. Documents of before may lack any other; the field is then
 # None.
-Needed: TypeAlias = Annotated[T, "needed"]
+Needed: TypeAlias = Annotated[T, NEEDED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,9 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class TraceFigures:
-    path: str
+    path: Needed[str]
     format: str
-    requests: int
+    requests: Needed[int]
     input_tokens: int
     block_size: int | None
     identity: bool
@@ -397,6 +398,26 @@ class Fleet:
     handoff_s: Mapping[str, Spread] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorOf:
+    runs: Needed[int]
+    median: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """What is read of the error to expect, which traces/expected words."""
+
+    sentence: Needed[str]
+    validated: Needed[bool]
+    ttft: Needed[ErrorOf]
+    tpot: Needed[ErrorOf]
+    throughput: Needed[ErrorOf]
+
+
+Expected: TypeAlias = Annotated[Mapping[str, Any], ExpectedError]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What every document of a replay has, that of a report's variant too."""
@@ -405,13 +426,13 @@ class Figures:
     config: Needed[Mapping[str, Any]]
     whole: Needed[Share]
     latency_s: Times | None
-    expected_error: Mapping[str, Any] | None
+    expected_error: Expected | None
     slo: Goodput | None
     output: Output | None
     load: LoadFigures | None
     transfers: Needed[Mapping[str, Transfer]]
     evicted_pages: Needed[Pair]
-    checks: Checks
+    checks: Needed[Checks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,7 +447,7 @@ class Result(Figures):
     uncached: Requests
     steady: Share
     latency_s: Times | None = None
-    expected_error: Mapping[str, Any] | None = None
+    expected_error: Expected | None = None
     slo: Goodput | None = None
     output: Output | None = None
     load: LoadFigures | None = None

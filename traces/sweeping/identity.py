@@ -22,7 +22,7 @@ from ..replaying.options import OPTIONS, OUTPUTS, ReplayOptions, plain
 
 _DECIDING = (
     *("hicache", "invariants", "sim", "traces.expected", "traces.formats", "traces.generators"),
-    *("traces.replaying", "traces.reporting"),
+    *("traces.replaying", "traces.reporting", "traces.results"),
 )
 _SHORT = 16  # hexadecimal digits of a key and of a version
 

@@ -7,8 +7,11 @@ rate, p90 time to first token, goodput) and better in something. Does not print;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
+
+from ..results.reading import record_of
+from ..results.record import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +43,27 @@ class Outcome:
 
 def outcome_of(point: Mapping[str, Any]) -> Outcome:
     """point: its document, see work."""
-    whole, latency = point["whole"], point.get("latency_s")
-    hits = whole["hit_tokens"] if point["trace"]["identity"] else None
-    input_tokens = whole["input_tokens"] or 1
-    ttft = latency["ttft"] if latency else None
-    replicas = len(point["fleet"]["replicas"]) if "fleet" in point else 1
+    found = record_of(Result, point)
+    whole, latency, load = found.whole, found.latency_s, found.load
+    hits = whole.hit_tokens if found.trace.identity else None
+    replicas = len(found.fleet.replicas) if found.fleet else 1
+    host = sum(use.pool_bytes_total.host for use in found.components.values())
     return Outcome(
         label=point["label"],
         point=point["point"],
         key=point["key"],
-        digest=point["digest"],
-        gpus=point["config"]["tp"] * replicas,
-        host_bytes=replicas
-        * sum(use["pool_bytes_total"]["host"] for use in point["components"].values()),
-        hit_rate=whole["hit_rate"] if hits else None,
-        tier_rates=tuple(tokens / input_tokens for tokens in hits.values()) if hits else (),
-        ttft_p50_s=ttft["p50"] if ttft else None,
-        ttft_p90_s=ttft["p90"] if ttft else None,
-        output_tokens_per_s=point["output"]["tokens_per_s"] if latency else None,
-        goodput_requests_per_s=(point.get("slo") or {}).get("goodput_requests_per_s"),
-        overloaded=bool((point.get("load") or {}).get("overloaded")),
-        wall_s=point["wall_s"],
-        expected_error=point.get("expected_error"),
+        digest=found.digest,
+        gpus=found.config["tp"] * replicas,
+        host_bytes=host * replicas,
+        hit_rate=whole.hit_rate if hits else None,
+        tier_rates=tuple(map(whole.rate, astuple(hits))) if hits else (),
+        ttft_p50_s=latency.ttft.p50 if latency else None,
+        ttft_p90_s=latency.ttft.p90 if latency else None,
+        output_tokens_per_s=found.output.tokens_per_s if found.output else None,
+        goodput_requests_per_s=found.slo.goodput_requests_per_s if found.slo else None,
+        overloaded=bool(load and load.overloaded),
+        wall_s=found.wall_s,
+        expected_error=found.expected_error,
         replays=point.get("replays"),
     )
 
