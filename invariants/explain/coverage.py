@@ -2,6 +2,10 @@
 
 Lives here: tracing, and assigning what ran to events. What runs between two events, such as the
 issue of a transfer, counts for the first. Does not judge what ran (see suspects).
+
+A failing event is compared with those of sequences drawn for the tape's own settings. A sequence
+that fails, too, has one more failing event: the first one after which the core differs from the
+specification, or else its last. What is wrong runs in all of those, and rarely elsewhere.
 """
 
 from __future__ import annotations
@@ -9,16 +13,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from hicache.core.actions import Outcome
 from hicache.core.core import Core
+from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 
+from ..fuzz import play
+from ..fuzz.generate import weights_of
 from ..fuzz.hand import Hand
+from ..fuzz.ops.base import Operation
+from ..fuzz.swarm import draw_swarm
+from ..fuzz.tapes.tape import Tape
 from ..source_lines import DRIVER, SourceLine, function_of, line_in, line_of
+from .difference import Comparison
 
 CORE, RUNTIME = "hicache/core/", ("hicache/runtime/", "hicache/devices/")
 _HANDLE = line_of(Core.handle)  # before a bug stands in for it
@@ -159,3 +171,52 @@ def _when(code: CodeType) -> int:
     if function == _HANDLE:
         return _DOOR
     return _ANSWERING if function is not None and function.file.startswith(CORE) else _NEVER
+
+
+# -- events to compare with
+
+OPERATIONS = 40
+TRACED = 3  # sequences that are traced in any case
+MOST, ENOUGH = 16, 6  # sequences; those that fail
+
+
+class Others(NamedTuple):
+    """What ran for events of other sequences: for those that were fine, and at failing ones."""
+
+    fine: list[Ran]
+    failing: list[Ran]
+
+
+def other_events(tape: Tape, ops: dict[str, Operation]) -> Others:
+    """Returns the events of sequences with the settings of the tape."""
+    found = Others([], [])
+    weights = weights_of(ops)
+    for seed in range(MOST):
+        if seed >= TRACED and len(found.failing) >= ENOUGH:
+            break
+        components, executor = tape.config.components, tape.executor
+        swarm = draw_swarm(seed, weights, components, ranks=tape.ranks, executor=executor)
+        swarm = replace(swarm, config=tape.config, pairs=tape.pairs, executor=executor)
+        comparison = Comparison(tape.config)
+        try:
+            outcome = play.generate(swarm, ops, seed, OPERATIONS, follow=comparison.follow)
+        except CallerError:
+            continue  # a policy of the user raised an error
+        first = comparison.first
+        if outcome.failure is None and first is None and seed >= TRACED:
+            continue
+        ran = _traced(outcome.tape, ops)
+        at = len(ran) - 1 if first is None else first.event - 1
+        if outcome.failure is None and first is None:
+            found.fine.extend(ran)
+        elif ran:
+            found.fine.extend(ran[:at])
+            found.failing.append(ran[at])
+    return found
+
+
+def _traced(tape: Tape, ops: dict[str, Operation]) -> list[Ran]:
+    coverage = Coverage()
+    with coverage.tracing():
+        play.replay(tape, ops, follow=coverage.follow)
+    return coverage.ran()

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from ..fuzz.ops.base import Operation
 from ..source_lines import SourceLine, function_of
+from .coverage import Others, other_events
 from .explain import MOST_PLACES, Place, named, places
-from .others import Others, other_events
 from .recorder import Account
 from .suspects import Evidence, evidence, failing_event
 

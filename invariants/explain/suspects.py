@@ -20,11 +20,10 @@ from invariants.base import CRASH
 from ..fuzz.play import STORY, Failure
 from ..source_lines import SourceLine, function_of
 from . import wording
-from .coverage import Ran, functions_of
+from .coverage import Others, Ran, functions_of
 from .deciders import deciders
 from .difference import Difference
 from .explain import Place, concerns, rows, verdict
-from .others import Others
 from .recorder import Account, Step
 
 Evidence = dict[SourceLine, dict[str, float]]

@@ -1,9 +1,7 @@
 """Properties of the core that do not need sequences of events: legal configurations, keys,
-components, free lists, and refused events. Each is implemented again by brute force and compared on
-small cases.
-
-Lives here: configurations, keys, components, free lists, descriptions, and the list of all
-properties. Does not contain events (see refusals) or properties that need more than one event.
+components, free lists, policies, and refused events. Each is implemented again by brute force and
+compared on small cases. Does not contain events (see refusals) or properties that need more than
+one event.
 """
 
 from __future__ import annotations
@@ -22,11 +20,21 @@ from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
+from hicache.core.eviction_policies.base import (
+    EvictionPolicy,
+    Facts,
+    SecondChance,
+    asks_for_marks,
+    before,
+    second_chance_of,
+)
 from hicache.core.ledger import Pool
 from hicache.core.radix.node import Node, set_pages
 from hicache.core.types import NO_PAGES, Key, Tier
+from hicache.core.write_policies.base import WritePolicy
 
-from . import entries
+from ..contracts import eviction_policies
+from ..orders import key_of_facts
 from .refusals import holds as refusals
 
 PACKAGE = "hicache.core"
@@ -89,7 +97,6 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "mamba_interval": (-1, -2, 0, 1, 2, 3, 6),
     "mamba_states_per_path": (-1, 0, 1),
 }  # fmt: skip
-_WRITES = ("write_back", "write_through", "write_through_selective")
 _COUNTS = (
     "load_threshold_pages",
     "load_quota_pages",
@@ -342,6 +349,81 @@ def _free_list() -> bool:
     return found == [[4, 3, 2, 1, 0], [0, 1], [4, 3, 2]]
 
 
+# -- policies
+
+_Rank = Callable[[Facts], tuple[int, ...]]
+_TICKS = 1 << 48  # of an age, what is below is a tick
+_ORDERS: dict[str, tuple[bool, _Rank]] = {
+    "cost_aware": (
+        False,
+        lambda one: (one.age // _TICKS + (1 + one.visits) * one.cost, one.last_use),
+    ),
+    "fifo": (False, lambda one: (one.inserted,)),
+    "lfu": (False, lambda one: (one.hits, one.last_use)),
+    "lru": (False, lambda one: (one.last_use,)),
+    "lru_path": (True, lambda one: (one.last_use, one.depth)),
+    "priority": (False, lambda one: (one.priority, one.last_use)),
+    "sieve": (False, lambda one: (_lap(one), one.inserted)),
+    "slru": (False, lambda one: (int(one.hits > 1), one.last_use)),
+}
+_QUEUES = {"s3_fifo": SecondChance(10, 2, 3, 90)}  # two queues instead of an order
+_WRITES = {
+    "write_back": (0, True, False),
+    "write_through": (1, False, True),
+    "write_through_selective": (2, False, True),
+}
+_FACTS = [
+    Facts(last_use, inserted, hits, priority, depth=depth)
+    for last_use in (0, 3, 1 << 40)
+    for inserted in (0, 9)
+    for hits in (1, 2, 3)
+    for priority in (-1, 0, 4)
+    for depth in (0, 5)
+]
+_MARKED = [
+    Facts(last_use, inserted, 2, 0, visits, age, cost, earlier)
+    for last_use in (3, 1 << 40)
+    for inserted, earlier in ((4, 0), (9, 7))
+    for visits in (0, 1, 4)
+    for age in (0, 7, _TICKS + 8, 2 * _TICKS)
+    for cost in (1, 900)
+]
+
+
+def _lap(one: Facts) -> int:
+    """The lap of the hand of SIEVE in which the copy goes."""
+    lap, hand = divmod(one.age, _TICKS)
+    if one.visits:
+        return lap + (1 if one.inserted > hand else 2)
+    return lap + (1 if one.age and hand >= one.earlier else 0)
+
+
+def _policies() -> bool:
+    """Each policy has the expected declarations, and ranks as it declares."""
+    for name, (whole_path, key) in _ORDERS.items():
+        order: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
+        declared = key_of_facts(order)
+        if (order.name, order.whole_path) != (name, whole_path) or declared is None:
+            return False
+        facts = [*_FACTS, *_MARKED] if asks_for_marks(order) else _FACTS
+        alike = all(
+            (key(one) < key(other)) == (declared(one) < declared(other))
+            for one in facts
+            for other in facts
+        )
+        if not alike or eviction_policies.wrong(order):
+            return False
+    for name, queues in _QUEUES.items():
+        two: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
+        if (two.name, two.whole_path, second_chance_of(two)) != (name, False, queues):
+            return False
+    for name, told in _WRITES.items():
+        write: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
+        if (write.name, write.threshold, write.on_evict, write.contiguous) != (name, *told):
+            return False
+    return before(-1, 5) < before(0, 0) < before(0, 1 << 47) < before(1, 0)
+
+
 # -- words
 
 
@@ -371,7 +453,7 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ("KEYS", ("types",), _keys),
     ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
     ("FREE-LIST", ("ledger",), _free_list),
-    ("POLICIES", _POLICIES, entries.policies),
+    ("POLICIES", _POLICIES, _policies),
     ("WORDS", ("radix.node",), _says),
     ("REFUSALS", ("admission", "core", "flights", "transfers", "validation"), refusals),
 )

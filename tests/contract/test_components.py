@@ -183,24 +183,19 @@ def test_a_split_keeps_every_page_and_gives_each_half_its_own(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_properties_of_a_component_are_consistent(name: str) -> None:
+def test_a_component_does_what_it_declares(name: str) -> None:
     component = make(name, 4, 10, 16)
     assert component.name == name
     assert component.window_pages >= 1
     assert 0 <= component.least_slots <= component.slots
     assert bool(component.slots) != component.positional
     assert component.interval % 4 == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_component_does_what_it_declares(name: str) -> None:
-    component = make(name, 4, 10, 16)
     bounded = component.window_pages < UNBOUNDED
     kinds = {(True, False): "path", (True, True): "window", (False, True): "state"}
     assert residency(name) == kinds[component.positional, bounded]
     if component.positional:
         assert component.window_pages in (-(-component.window_tokens // 4), UNBOUNDED)
-    [kind] = kinds_of(Config(4, (64,)))[:1] if name == BACKBONE else kinds_of(_config(name))[1:]
+    kind = kinds_of(config_made(name, 4, 10, 16))[-1]
     told = (kind.positional, kind.window, kind.interval, kind.slots, kind.per_path)
     assert told == (
         component.positional,
@@ -212,15 +207,9 @@ def test_a_component_does_what_it_declares(name: str) -> None:
     assert min(kind.need, UNBOUNDED) == component.window_pages
 
 
-def _config(name: str) -> Config:
-    names = (BACKBONE, name)
-    settings = settings_for(names, Shape(10, 16))
-    return Config(4, (64, 64), (0, 0), components=names, settings=settings)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_are_numbers_that_tapes_can_spell(name: str) -> None:
-    config = _config(name) if name != BACKBONE else Config(4, (64,))
+    config = config_made(name, 4, 10, 16)
     assert config_of(document(config)) == config
     for one in config.settings:
         assert one.component == name
@@ -290,15 +279,8 @@ def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> Non
 def test_window_and_interval_follow_from_the_settings() -> None:
     assert make("full").window_pages >= 1 << 32, "no path is longer"
     assert make("mamba").window_pages == 1
-    assert [
-        make("swa", *setting).window_pages for setting in ((4, 3), (4, 4), (4, 5), (4, 8), (1, 8))
-    ] == [
-        1,
-        1,
-        2,
-        2,
-        8,
-    ]
+    settings = ((4, 3), (4, 4), (4, 5), (4, 8), (1, 8))
+    assert [make("swa", *one).window_pages for one in settings] == [1, 1, 2, 2, 8]
     assert make("mamba", 4, 8, 0).interval == 4
     assert make("mamba", 4, 8, 24).interval == 24
     assert make("swa").interval == make("full").interval == 4

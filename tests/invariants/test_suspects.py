@@ -13,11 +13,10 @@ from hicache.core.config import Config
 from hicache.core.requests import tables
 from invariants import explain as package
 from invariants.explain import wording
-from invariants.explain.coverage import Coverage
+from invariants.explain.coverage import Coverage, other_events
 from invariants.explain.deciders import LEAST, deciders
 from invariants.explain.difference import Comparison
 from invariants.explain.explain import Place
-from invariants.explain.others import other_events
 from invariants.explain.ranking import where_to_look
 from invariants.explain.recorder import recorded
 from invariants.fuzz import play
