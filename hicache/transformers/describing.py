@@ -2,7 +2,7 @@
 
 Layers whose rows have the same name and shape share a pool, whose layers are the model's. The
 shapes come from the real tensors, and are compared with what the configuration says. Does not move
-rows; see `rows` and `passes`.
+rows; see `moving` and `passes`.
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ from .describing import Described
 from .identity.computation import Computation
 from .layers.base import STATE, New, Span
 from .live import LiveCache
-from .moving import RequestPages, fill, shape, taken, write, write_states
+from .moving import PagedRows, RequestPages, fill, shape, taken, write, write_states
 from .ongoing import Ongoing
-from .rows import PagedRows
 
 T = TypeVar("T")
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request

@@ -20,9 +20,18 @@ from hicache.memory.table import PoolTable
 
 from .describing import Described
 from .layers.base import STATE, Span
-from .moving import Arrive, RequestPages, fill, shape, states_of, taken, write, write_states
+from .moving import (
+    Arrive,
+    PagedRows,
+    RequestPages,
+    fill,
+    shape,
+    states_of,
+    taken,
+    write,
+    write_states,
+)
 from .paged import PagedCache
-from .rows import PagedRows
 
 
 class RunningSequence:

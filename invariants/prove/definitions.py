@@ -9,7 +9,7 @@ import torch
 
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import copy_kernel
-from hicache.transformers import passes, rows
+from hicache.transformers import moving, passes
 from hicache.transformers.describing import Described, kinds
 from hicache.transformers.layers import attention, compressed, states
 
@@ -30,9 +30,9 @@ _take_compressed = compressed.Compressed.take
 _decode = passes.Passes.decode
 _forward = passes._Pass._forward
 _write = passes._Pass._write
-_of = rows.PagedRows._of
-_read = rows.PagedRows.read
-_write_rows = rows.PagedRows.write
+_of = moving.PagedRows._of
+_read = moving.PagedRows.read
+_write_rows = moving.PagedRows.write
 _put_window = attention.Window.put
 _take_window = attention.Window.take
 
@@ -200,7 +200,7 @@ def working_state_stays_behind(self: Any, at: int, cache: Any) -> None:
     self._pages.slots = slots
 
 
-@wrong(rows.PagedRows, "_of", families=("draft",))
+@wrong(moving.PagedRows, "_of", families=("draft",))
 def draft_has_no_pages(self: Any, layer: Any, one: Any) -> Any:
     """The draft has no pages of its own, so its past is empty rows."""
     found = _of(self, layer, one)
@@ -209,7 +209,7 @@ def draft_has_no_pages(self: Any, layer: Any, one: Any) -> Any:
     return found
 
 
-@wrong(rows.PagedRows, "_of", families=STATES)
+@wrong(moving.PagedRows, "_of", families=STATES)
 def state_is_shared_by_layers(self: Any, layer: Any, one: Any) -> Any:
     """A state is one for the model, and not one for each layer."""
     if one.component == "mamba":
@@ -218,7 +218,7 @@ def state_is_shared_by_layers(self: Any, layer: Any, one: Any) -> Any:
     return _of(self, layer, one)
 
 
-@wrong(rows.PagedRows, "read", families=("deepseek-v32",))
+@wrong(moving.PagedRows, "read", families=("deepseek-v32",))
 def indexer_reads_other_pages(
     self: Any, layer: Any, one: Any, pages: Any, first: int, end: int
 ) -> Any:
@@ -243,11 +243,11 @@ def states_are_not_copied(patch: Patch) -> None:
             name, _, number = one.name.rpartition("_")
             getattr(layer, f"{name}_states")[int(number)] = past[one.name].view(one.shape)
 
-    patch(rows.PagedRows, "read_page", view)
+    patch(moving.PagedRows, "read_page", view)
     patch(states, "put_states", kept)
 
 
-@wrong(rows.PagedRows, "write", families=("deepseek-v32",))
+@wrong(moving.PagedRows, "write", families=("deepseek-v32",))
 def indexer_is_a_token_late(
     self: Any, layer: Any, one: Any, pages: Any, first: int, new: Any
 ) -> None:
@@ -255,7 +255,7 @@ def indexer_is_a_token_late(
     _write_rows(self, layer, one, pages, first, new.roll(1, 0) if one.name == "indexer" else new)
 
 
-@wrong(rows.PagedRows, "write", families=("llama", "deepseek-v3", "draft"))
+@wrong(moving.PagedRows, "write", families=("llama", "deepseek-v3", "draft"))
 def partial_page_is_not_written(
     self: Any, layer: Any, one: Any, pages: Any, first: int, new: Any
 ) -> None:

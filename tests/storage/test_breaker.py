@@ -92,25 +92,6 @@ def test_look_ups_alone_notice_a_dead_store(rig: Rig) -> None:
     assert rig.store.stats()["calls_refused"] == 47
 
 
-def test_one_call_that_times_out_is_enough() -> None:
-    """So a store that hangs costs its caller the time-out once."""
-
-    class Silent(MemoryStore):
-        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
-            self.calls += 1
-            clock.s += 1.0
-            return [None for _ in keys]
-
-    rig = Rig(Silent())
-    clock = rig.clock
-    for _ in range(12):
-        rig.store.lookup(["key"])
-    assert rig.medium.calls == 1
-    assert clock.s == 1.0
-    assert rig.store.losses.waited_s == 1.0
-    assert len(rig.notices) == 1
-
-
 def test_a_dead_store_is_one_change_whoever_finds_it_out(rig: Rig) -> None:
     """Writes fail first: a look-up shows that it does not answer at all."""
     rig.kill()
@@ -178,17 +159,6 @@ def test_a_store_may_go_out_while_a_write_shows_whether_it_takes_writes_again(we
     assert len(rig.notices) == 3
 
 
-def test_failures_that_are_not_in_a_row_do_not_count(rig: Rig) -> None:
-    for _ in range(5):
-        rig.kill()
-        assert [rig.read(), rig.read()] == [Status.FAILED] * 2
-        assert rig.store.lookup(["a"]) == rig.store.lookup(["a"]) == [None]
-        rig.revive()
-        assert rig.read() is Status.MISSING
-        assert rig.store.lookup(["a"]) == [False]
-    assert not rig.store.out
-
-
 def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
     """As where one process knows the keys and another one, which is dead, has the values."""
 
@@ -204,21 +174,6 @@ def test_reads_that_fail_are_noticed_although_look_ups_are_answered() -> None:
         rig.read()
     rig.clock.s = 1.0
     assert rig.store.lookup(["key"]) == [None], "the probe reads, and that fails as before"
-    assert len(rig.notices) == 1
-
-
-def test_probes_come_at_doubling_pauses(rig: Rig) -> None:
-    rig.kill()
-    for _ in range(3):
-        rig.read()
-    probes = []
-    for tenth in range(200):
-        rig.clock.s = tenth / 10
-        before = rig.medium.calls
-        rig.read()
-        if rig.medium.calls > before:
-            probes.append(rig.clock.s)
-    assert probes == [1.0, 3.0, 7.0, 11.0, 15.0, 19.0]
     assert len(rig.notices) == 1
 
 

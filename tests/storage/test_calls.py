@@ -47,15 +47,6 @@ def test_results_and_errors_come_back(workers: Workers[object]) -> None:
     assert workers.run(lambda resource, call: 8, PATIENT_S) == 8
 
 
-def test_a_late_job_delivers_nothing(workers: Workers[object]) -> None:
-    gate = Gate()
-    with pytest.raises(GivenUp):
-        workers.run(gate, HASTY_S)
-    gate.open.set()
-    assert gate.ended.wait(PATIENT_S)
-    assert not gate.delivered
-
-
 def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> None:
     gates = [Gate(), Gate()]
     for gate in gates:

@@ -32,7 +32,6 @@ TEXT = (
     '"scale_bytes":0,"scale_group":0,"tail_bytes":0}},"revision":"main","rows":"tokens"}'
 )
 DIGEST = "1504881e3973aa2cb55bba463fea18d7fdfda7cab82011e5ab44f0cf47a50f4f"
-SECOND_PAGE = "37f20e0c50fa4c2f3479e7ece4015494f2070faf93d677a8c7790b6677074896"
 
 
 def test_the_text_and_digest_of_a_context() -> None:
@@ -59,18 +58,6 @@ def test_a_text_is_ascii_whatever_the_names_are() -> None:
         '{"format":1,"layout":"layer,part,token,head","model":"\\u00fc \\"\\\\ \\ud83d\\ude00",'
         '"page_size":4,"pools":{},"revision":"main","rows":"tokens"}'
     )
-
-
-def test_the_key_of_a_page_follows_from_tokens_with_hashlib_alone() -> None:
-    tokens = list(range(100, 108))
-    digest = hashlib.sha256(b"hicache\0" + b"tenant-7").digest()
-    for page in (tokens[:4], tokens[4:]):
-        row = b"".join(token.to_bytes(8, "little", signed=True) for token in page)
-        digest = hashlib.sha256(digest + row).digest()
-    assert digest.hex() == SECOND_PAGE
-    chain = Key.from_tokens(tokens, 4, "tenant-7").page_digests()
-    made = keys.page_keys(CONTEXT.digest, "kv", keys.shard(0, 1), chain)
-    assert made[1] == f"{DIGEST}/kv/0of1/{SECOND_PAGE}"
 
 
 def test_shards() -> None:

@@ -7,12 +7,14 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
 import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, logging
 
 from hicache.core.types import Tier
 from hicache.transformers.describing import DTYPES, describe
 from hicache.transformers.layers.base import WINDOW
-from hicache.transformers.rows import PagedRows
+from hicache.transformers.moving import PagedRows
 from invariants.prove import building as base
+from invariants.prove import wrong
 
 from .rig import FIRST_CHECKPOINT, PAGES, Rig
 
@@ -27,6 +29,15 @@ def rig_of(name: str, page_size: int = 8, **options: object) -> Rig:
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return (one.float() - other.float()).abs().max().item()
+
+
+def worst(rig: Rig) -> float:
+    """The largest difference over chunks, steps and hits."""
+    cold = rig.cold()
+    chunks = [rig.prefill(first, end) for first, end in ((0, 13), (13, 37), (37, 64))]
+    steps = [rig.decode(length) for length in range(65, 75)]
+    own = apart(torch.cat([*chunks, *steps]), cold[:74])
+    return max(own, *(apart(rig.again(depth), cold[depth:]) for depth in (64, 40)))
 
 
 @pytest.mark.parametrize("name", base.names())
@@ -103,3 +114,76 @@ def test_rows_without_a_page_are_left_out() -> None:
     pools = rig.arena.pools(Tier.DEVICE, "swa")
     written = {page for pool in pools for page in range(PAGES) if (pool.view[:, page] != 255).any()}
     assert written == {5}
+
+
+CASES = [(name, family) for name in wrong.names() for family in wrong.load(name).families]
+# A rig has a table with every page, copies nothing between the tiers, and uses a state once, and
+# none that its steps store. Sequences show these: see tests/invariants/prove/test_planted.py.
+ONLY_IN_SEQUENCES = {
+    "decoded-state-is-a-token-late",
+    "sidecar-does-not-follow",
+    "states-are-not-copied",
+    "window-is-a-page-short",
+    "window-is-a-token-short",
+}
+
+
+@pytest.mark.parametrize(("name", "family"), CASES)
+def test_logits_show_a_mistake_in_a_definition(name: str, family: str) -> None:
+    model, *draft = base.build_all(family)
+    with wrong.planted(name):
+        found = worst(Rig(model, 8, draft=draft[0] if draft else None))
+    if name in ONLY_IN_SEQUENCES:
+        assert found < ROUNDING
+    else:
+        assert not found < 10 * ROUNDING, name
+
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "n_embd": 32,
+    "n_layer": 4,
+    "n_head": 4,
+    "ffn_dim": 64,
+    "word_embed_proj_dim": 32,
+    "sliding_window": 12,
+    "max_position_embeddings": 256,
+    "n_positions": 256,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "initializer_range": 0.1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MODELS = (
+    *("bloom", "cohere2", "exaone4", "falcon", "gemma2", "glm4", "glm4_moe", "gpt2", "gpt_neox"),
+    *("lfm2", "llama4_text", "mistral", "mixtral", "olmo2", "olmo3", "opt", "phi3", "qwen2"),
+    *("qwen3", "qwen3_5_text", "qwen3_moe", "smollm3", "stablelm", "starcoder2"),
+)
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("name", MODELS)
+def test_models_beside_the_families(name: str) -> None:
+    """Small and with random weights: their caches can be cut."""
+    logging.set_verbosity_error()
+    made = CONFIG_MAPPING[name]()
+    known = made.to_dict()
+    fields = {key: value for key, value in SMALL.items() if key in known}
+    types = known.get("layer_types")
+    if types:
+        fields["layer_types"] = [*dict.fromkeys(types)] * 4
+        fields["layer_types"] = fields["layer_types"][:4]
+    torch.manual_seed(0)
+    rig = Rig(AutoModelForCausalLM.from_config(CONFIG_MAPPING[name](**fields)).eval(), 8)
+    assert worst(rig) < ROUNDING * rig.cold().std()

@@ -1,11 +1,12 @@
 """What a store holds: its values counted by context, pool and shard, and what each context is.
 
-Shared by the actions that look into a store. Does not print or delete.
+Shared by the actions that look into a store, with how they tell what they found. Does not delete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +17,13 @@ from hicache.storage.address import open_storage, parse, shown
 from hicache.storage.base import Entry, Status, Storage, StorageOptions
 from hicache.storage.verified import HEADER_BYTES, Verified
 
+from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
+from ..terminal.output import check_outputs, write_json
 from ..terminal.rows import option
-from ..terminal.streams import print_error
+from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.tables import console
 
 OTHER = ""  # the context of values whose keys are not of this format
 _TIMEOUT_S = 10.0
@@ -79,11 +83,13 @@ class OfStore(OptionRecord):
 
 
 @contextmanager
-def opened(address: str) -> Iterator[Storage]:
-    """The store at an address, which must be there. Raises CallerError."""
-    store = open_storage(parse(address), StorageOptions(timeout_s=_TIMEOUT_S, create=False))
+def opened(options: OfStore) -> Iterator[Storage]:
+    """The store at the address, which must be there. Raises CallerError."""
+    check_outputs({}, json=options.json)
+    address = parse(options.address)
+    store = open_storage(address, StorageOptions(timeout_s=_TIMEOUT_S, create=False))
     if wrong := store.troubles():
-        print_error(f"storage: {shown(parse(address))}: {wrong}")
+        print_error(f"storage: {shown(address)}: {wrong}")
     try:
         yield store
     except OSError as error:
@@ -92,6 +98,18 @@ def opened(address: str) -> Iterator[Storage]:
         ) from error
     finally:
         store.close()
+
+
+def tell(
+    options: OfStore, command: str, result: Mapping[str, object], *shown: Any, wrap: bool = True
+) -> None:
+    """Print what was found, and write the result as JSON if that is asked for."""
+    with ignore_broken_pipe():
+        out = console(sys.stderr if options.json == "-" else sys.stdout)
+        for one in shown:
+            out.print(one, soft_wrap=not wrap)
+    if options.json:
+        write_json(options.json, head(command, complete=True) | dict(result))
 
 
 def owners(store: Storage) -> list[Owner]:

@@ -5,7 +5,6 @@ Exits with code 12 if a value is not what was written and stays where it is.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,8 @@ from hicache.storage import keys
 from hicache.storage.base import Entry, Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from ..reporting.head import head
-from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.rows import option
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console
 from . import _contents as contents
 
 SUMMARY = "read and verify every value in a store"
@@ -36,8 +31,7 @@ class Options(contents.OfStore):
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({}, json=options.json)
-    with contents.opened(options.address) as store:
+    with contents.opened(options) as store:
         entries = sorted(store.entries(""))
         with progress("check", len(entries), "values") as report:
             found = verify(store, entries, options.delete, report)
@@ -56,21 +50,16 @@ def run(options: Options, command: str) -> int:
         )
     if counts[Status.MISSING]:
         told.append(f"{counts[Status.MISSING]:,} went away meanwhile.")
-    with ignore_broken_pipe():
-        out = console(sys.stderr if options.json == "-" else sys.stdout)
-        for line in told:
-            out.print(line, soft_wrap=True)
-    if options.json:
-        result = {
-            "values": len(entries),
-            "bytes": sum(entry.size_bytes for entry in entries),
-            "verified": counts[Status.DONE],
-            "corrupt": wrong,
-            "gone": counts[Status.MISSING],
-            "unread": counts[Status.FAILED],
-            "deleted": options.delete,
-        }
-        write_json(options.json, head(command, complete=True) | result)
+    result = {
+        "values": len(entries),
+        "bytes": sum(entry.size_bytes for entry in entries),
+        "verified": counts[Status.DONE],
+        "corrupt": wrong,
+        "gone": counts[Status.MISSING],
+        "unread": counts[Status.FAILED],
+        "deleted": options.delete,
+    }
+    contents.tell(options, command, result, *told, wrap=False)
     if counts[Status.FAILED]:
         raise CallerError(
             f"storage: expected a store that answers, found {counts[Status.FAILED]:,} values that "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +17,9 @@ from hicache.core.errors import CallerError
 from hicache.storage import keys
 from hicache.storage.base import Entry, Status, Storage, listening
 
-from ..reporting.head import head
 from ..terminal import options as read
-from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.rows import option
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console
 from . import _contents as contents
 
 SUMMARY = "delete the pages that were used least recently, down to a size or an age"
@@ -73,13 +68,12 @@ class Options(contents.OfStore):
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({}, json=options.json)
     if options.size is None and options.unused_for is None and not options.context:
         raise CallerError(
             "hicache store gc: expected --size, --unused-for or --context, found none; say what to "
             "keep"
         )
-    with contents.opened(options.address) as store:
+    with contents.opened(options) as store:
         if options.context:
             contents.check_context(store, options.context)
         pages = sorted(pages_of(store, options.context or ""), key=lambda page: page.used_at_s)
@@ -89,21 +83,19 @@ def run(options: Options, command: str) -> int:
             failed, why = _delete(store, gone, {*pages} - {*gone})
     gone = [page for page in gone if failed.isdisjoint(entry.key for entry in page.values)]
     deleted = sum(page.bytes for page in gone)
-    with ignore_broken_pipe():
-        console(sys.stderr if options.json == "-" else sys.stdout).print(
-            f"{'Would delete' if options.dry_run else 'Deleted'} {len(gone):,} of {len(pages):,} "
-            f"pages, {deleted / 1e6:,.1f} MB of {sum(page.bytes for page in pages) / 1e6:,.1f} MB."
-        )
-    if options.json:
-        result = {
-            "dry_run": options.dry_run,
-            "pages": len(pages),
-            "bytes": sum(page.bytes for page in pages),
-            "deleted_pages": len(gone),
-            "deleted_bytes": deleted,
-            "failed_values": len(failed),
-        }
-        write_json(options.json, head(command, complete=True) | result)
+    result = {
+        "dry_run": options.dry_run,
+        "pages": len(pages),
+        "bytes": sum(page.bytes for page in pages),
+        "deleted_pages": len(gone),
+        "deleted_bytes": deleted,
+        "failed_values": len(failed),
+    }
+    told = (
+        f"{'Would delete' if options.dry_run else 'Deleted'} {len(gone):,} of {len(pages):,} "
+        f"pages, {deleted / 1e6:,.1f} MB of {sum(page.bytes for page in pages) / 1e6:,.1f} MB."
+    )
+    contents.tell(options, command, result, told)
     if failed:
         raise CallerError(
             f"storage: expected a store that deletes, found {len(failed):,} values that it kept"

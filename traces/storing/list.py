@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
-from typing import TextIO
+from typing import Any
 
-from ..reporting.head import head
-from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, table
+from ..terminal.tables import table
 from . import _contents as contents
 from ._contents import Owner
 
@@ -20,32 +16,26 @@ Options = contents.OfStore
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({}, json=options.json)
-    with contents.opened(options.address) as store:
+    with contents.opened(options) as store:
         found = contents.owners(store)
-    with ignore_broken_pipe():
-        _print(found, sys.stderr if options.json == "-" else sys.stdout)
-    if options.json:
-        owned = [
-            {
-                "context": owner.context,
-                "document": owner.document,
-                "pages": len(owner.pages),
-                "values": owner.values,
-                "bytes": owner.bytes,
-                "used_at_s": owner.used_at_s,
-            }
-            for owner in found
-        ]
-        write_json(options.json, head(command, complete=True) | {"contexts": owned})
+    owned = [
+        {
+            "context": owner.context,
+            "document": owner.document,
+            "pages": len(owner.pages),
+            "values": owner.values,
+            "bytes": owner.bytes,
+            "used_at_s": owner.used_at_s,
+        }
+        for owner in found
+    ]
+    contents.tell(options, command, {"contexts": owned}, _shown(found))
     return 0
 
 
-def _print(found: list[Owner], stream: TextIO) -> None:
-    out = console(stream)
+def _shown(found: list[Owner]) -> Any:
     if not found:
-        out.print("The store is empty.")
-        return
+        return "The store is empty."
     rows = table("Contexts", "context", "model", "page", "pages", "MB", "last used")
     for column in (0, -1):
         rows.columns[column].no_wrap = True
@@ -61,7 +51,7 @@ def _print(found: list[Owner], stream: TextIO) -> None:
             f"{owner.bytes / 1e6:,.1f}",
             when(owner.used_at_s),
         )
-    out.print(rows)
+    return rows
 
 
 def when(used_at_s: float) -> str:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from typing import TextIO
 
-from ..reporting.head import head
-from ..terminal.output import check_outputs, write_json
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, pairs, table
+from ..terminal.tables import pairs, table
 from . import _contents as contents
-from ._contents import Owner
 
 SUMMARY = "count the pages and bytes in a store, by context, pool and shard"
 
@@ -20,32 +14,19 @@ Options = contents.OfStore
 
 
 def run(options: Options, command: str) -> int:
-    check_outputs({}, json=options.json)
-    with contents.opened(options.address) as store:
+    with contents.opened(options) as store:
         found, figures = contents.owners(store), store.stats()
-    with ignore_broken_pipe():
-        _print(found, figures, sys.stderr if options.json == "-" else sys.stdout)
-    if options.json:
-        parts = [
-            {"context": owner.context, **asdict(part)}
-            for owner in found
-            for part in owner.parts.values()
-        ]
-        done = head(command, complete=True)
-        write_json(options.json, done | {"store": figures, "parts": parts})
-    return 0
-
-
-def _print(found: list[Owner], figures: dict[str, int | float | str], stream: TextIO) -> None:
-    out = console(stream)
-    out.print(
-        pairs(
-            "Store",
-            [
-                (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-                for name, value in figures.items()
-            ],
-        )
+    parts = [
+        {"context": owner.context, **asdict(part)}
+        for owner in found
+        for part in owner.parts.values()
+    ]
+    told = pairs(
+        "Store",
+        [
+            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+            for name, value in figures.items()
+        ],
     )
     rows = table("Values", "context", "model", "pool", "shard", "values", "MB")
     rows.columns[0].no_wrap = True
@@ -59,4 +40,5 @@ def _print(found: list[Owner], figures: dict[str, int | float | str], stream: Te
                 f"{part.values:,}",
                 f"{part.bytes / 1e6:,.1f}",
             )
-    out.print(rows)
+    contents.tell(options, command, {"store": figures, "parts": parts}, told, rows)
+    return 0

@@ -18,10 +18,10 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
+from ..buffers import size_of
 from ._file_changes import REFUSED, failed, status_of
-from ._file_data import Data
 from ._file_folder import MANIFEST, Opened
-from ._file_index import Index, Row, Slot
+from ._file_index import Row, Slot
 
 SUMMARY = "file:DIR, a folder on a local disk"
 
@@ -63,8 +63,7 @@ class FileStore(Storage):
         self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
     ) -> list[Status]:
         try:
-            opened = self._use()
-            return read_values(opened.index, opened.data, keys, values, check)
+            return _read_values(self._use(), keys, values, check)
         except REFUSED as error:
             return [failed(error)] * len(keys)
 
@@ -92,9 +91,7 @@ class FileStore(Storage):
     ) -> list[Status]:
         try:
             opened = self._use(writing=True)
-            return write_values(
-                opened.index, opened.data, keys, values, seal, self._options.durable
-            )
+            return _write_values(opened, keys, values, seal, self._options.durable)
         except REFUSED as error:
             return [status_of(error)] * len(keys)
 
@@ -193,18 +190,15 @@ class _Turns:
                 self._changed.notify_all()
 
 
-def read_values(
-    index: Index,
-    data: Data,
-    keys: Sequence[str],
-    values: Sequence[Value],
-    check: Callable[[int], bool],
+def _read_values(
+    opened: Opened, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
 ) -> list[Status]:
     """Read each value, and see afterwards that its slot was not given to another one meanwhile."""
+    index = opened.index
     rows, stamp = index.find(keys)
     found = []
     for at, key in enumerate(keys):
-        status = _read(index, data, rows.get(key), values[at])
+        status = _read(opened, rows.get(key), values[at])
         wrong = status is Status.DONE and not check(at)
         found.append(Status.CORRUPT if wrong else status)
     moved = index.moved(rows, stamp)
@@ -217,23 +211,23 @@ def read_values(
     return found
 
 
-def write_values(
-    index: Index,
-    data: Data,
+def _write_values(
+    opened: Opened,
     keys: Sequence[str],
     values: Sequence[Value],
     seal: Callable[[int], None],
     durable: bool,
 ) -> list[Status]:
     """Write each value into a reserved slot; what is written gets its key, all in one step."""
-    lengths = [sum(buffer.nbytes for buffer in value) for value in values]
+    index, data = opened.index, opened.data
+    lengths = [size_of(value) for value in values]
     slots = index.reserve(lengths, keys)
     found = [Status.FULL if isinstance(slot, Slot) else slot for slot in slots]
     unused = {slot: at for at, slot in enumerate(slots) if isinstance(slot, Slot)}
     try:
         for slot, at in unused.items():
             seal(at)
-            found[at] = _write(index, data, slot, values[at])
+            found[at] = _write(opened, slot, values[at])
         if durable:
             for segment in {slot.segment for slot in unused}:
                 data.sync(segment)
@@ -250,26 +244,26 @@ def write_values(
     return found
 
 
-def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
+def _read(opened: Opened, row: Row | None, value: Value) -> Status:
     if row is None:
         return Status.MISSING
-    if sum(buffer.nbytes for buffer in value) != row.length:
+    if size_of(value) != row.length:
         return Status.CORRUPT
     try:
-        whole = data.read(row.slot.segment, row.slot.start, value)
+        whole = opened.data.read(row.slot.segment, row.slot.start, value)
     except FileNotFoundError:
-        index.lost(row.slot.segment)
+        opened.index.lost(row.slot.segment)
         return Status.MISSING
     except OSError as error:
         return failed(error)
     return Status.DONE if whole else Status.CORRUPT
 
 
-def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
+def _write(opened: Opened, slot: Slot, value: Value) -> Status:
     try:
-        data.write(slot.segment, slot.start, value)
+        opened.data.write(slot.segment, slot.start, value)
     except FileNotFoundError:
-        index.lost(slot.segment)
+        opened.index.lost(slot.segment)
         return Status.FAILED
     except OSError as error:
         return status_of(error)

@@ -1,7 +1,7 @@
 """What a kind of cache layer says of itself: which rows it keeps, and how they go in and come out.
 
 Rows are tensors [rows, parts, heads, elements]: a row is a token, a group of tokens, or a whole
-state. Does not know pages or pools: `describing` makes pools of rows, and `rows` has the pages.
+state. Does not know pages or pools: `describing` makes pools of rows, and `moving` has the pages.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from hicache.core.actions import Backup, Load
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.transformers.rows import PagedRows
+from hicache.transformers.moving import PagedRows
 from invariants.base import WRONG_BYTES
 from invariants.fuzz import simpler
 from invariants.fuzz.executors import ModelSettings, model_of, settings_of

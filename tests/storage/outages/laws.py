@@ -355,7 +355,7 @@ def check_patience(seed: int) -> None:
     clock = Clock()
     faulty = Faulty(MemoryStore(), clock, draw)
     breaker = Breaker(faulty, "x", clock, lambda text: None, OPTIONS, lambda job: job())
-    in_a_row, spent_s = Counter[str](), defaultdict[str, float](float)
+    in_a_row, spent_s, waited_s = Counter[str](), defaultdict[str, float](float), 0.0
     kinds = draw.choice([["lookup"], ["read"], ["lookup", "read"]])
     failing = draw.choice([0.2, 0.5, 0.8])
     for _ in range(100):
@@ -368,6 +368,7 @@ def check_patience(seed: int) -> None:
             breaker.read(["k"], [(memoryview(bytearray(1)),)])
         in_a_row[kind] = in_a_row[kind] + 1 if fails else 0
         spent_s[kind] = spent_s[kind] + took_s if fails else 0.0
+        waited_s += took_s if fails else 0.0
         over = in_a_row[kind] >= OPTIONS.failures or spent_s[kind] >= OPTIONS.patience_s
         if breaker.out is not over:
             raise Broken(f"out: {breaker.out}, after {in_a_row[kind]} failures, {spent_s[kind]} s")
@@ -377,6 +378,8 @@ def check_patience(seed: int) -> None:
             breaker.poll()
             in_a_row.clear()
             spent_s.clear()
+    if breaker.losses.waited_s != waited_s:
+        raise Broken(f"{breaker.losses.waited_s} s counted, {waited_s} s waited")
 
 
 def play_many(histories: int, seed: int, folder: Path) -> Counter[str]:
