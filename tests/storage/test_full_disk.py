@@ -44,6 +44,13 @@ def put(store: Storage, *numbers: int, size: int = 4000) -> list[Status]:
     return store.write([KEYS[number] for number in numbers], values)
 
 
+def filled(folder: Path, count: int) -> None:
+    """A store with the first values, each written by itself."""
+    with closing(opened(folder)) as store:
+        for number in range(count):
+            put(store, number)
+
+
 def served(store: Storage) -> set[int]:
     """What is there and right."""
     into = [memoryview(bytearray(4000)) for _ in KEYS]
@@ -106,9 +113,7 @@ def test_a_disk_that_others_have_filled(disk: Path, again: bool) -> None:
 
 
 def test_gc_on_a_full_disk_is_what_it_says(disk: Path, tmp_path: Path) -> None:
-    with closing(opened(disk / "store")) as store:
-        for number in range(300):
-            put(store, number)
+    filled(disk / "store", 300)
     fill(disk)
     address = f"file:{disk / 'store'}"
     said = results(tmp_path, "gc", address, "--size", str(100 * 4064))
@@ -123,8 +128,7 @@ def test_gc_tells_what_the_store_kept(
 ) -> None:
     from hicache.storage.backends.file import FileStore
 
-    with closing(opened(tmp_path / "store")) as store:
-        put(store, *range(10))
+    filled(tmp_path / "store", 10)
     real = FileStore.delete
 
     def delete(self: FileStore, keys: list[str]) -> list[Status]:
@@ -139,9 +143,7 @@ def test_gc_tells_what_the_store_kept(
 
 def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:
     """Somebody took the reserve, too. Writes are refused with the reason until there is room."""
-    with closing(opened(disk / "store")) as store:
-        for number in range(100):
-            put(store, number)
+    filled(disk / "store", 100)
     (disk / "store" / "reserve").unlink()
     others = fill(disk)
     notices: list[str] = []
@@ -210,8 +212,7 @@ def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path, killed: bool) -
 
 def test_a_read_only_mount_is_read(tmp_path: Path) -> None:
     folder, mount = tmp_path / "store", tmp_path / "mount"
-    with closing(opened(folder)) as store:
-        put(store, *range(50))
+    filled(folder, 50)
     mount.mkdir()
     bind = ["mount", "--bind", str(folder), str(mount)]
     if subprocess.run(bind, capture_output=True, check=False).returncode:
@@ -237,8 +238,7 @@ def test_evictions_are_counted_for_all_processes(tmp_path: Path) -> None:
 
 def test_values_without_their_index_are_not_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    with closing(opened(folder)) as store:
-        put(store, *range(50))
+    filled(folder, 50)
     index = (folder / "index.sqlite").read_bytes()
     segments = sorted((folder / "segments").iterdir())
     for left in (None, b""):

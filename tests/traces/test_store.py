@@ -26,19 +26,25 @@ ONE = keys.Context("example-1b", "main", 16, "tokens", (KV, INDEXER))
 TWO = keys.Context("example-7b", "", 64, "ids", (KV,))
 
 
+def written(folder: Path, values: dict[str, bytes]) -> str:
+    """The address of a store to which these were written."""
+    address = f"file:{folder}"
+    store = Verified(open_storage(parse(address), StorageOptions()))
+    found = store.write(list(values), [(memoryview(one),) for one in values.values()])
+    assert set(found) == {Status.DONE}
+    store.close()
+    return address
+
+
 def fill(folder: Path) -> str:
     """Ten pages of one context in two pools, three of another whose text is not stored."""
-    store = Verified(open_storage(parse(f"file:{folder}"), StorageOptions()))
-    text = memoryview(ONE.text.encode())
-    assert store.write([keys.context_key(ONE.digest)], [(text,)]) == [Status.DONE]
+    values = {keys.context_key(ONE.digest): ONE.text.encode()}
     chain = Key.from_page_ids(list(range(10))).page_digests()
     for context, pools, digests in ((ONE, ("kv", "indexer"), chain), (TWO, ("kv",), chain[:3])):
         for pool in pools:
             names = keys.page_keys(context.digest, pool, "0of1", digests)
-            pages = [(memoryview(bytes([number]) * 1000),) for number in range(len(names))]
-            assert set(store.write(names, pages)) == {Status.DONE}
-    store.close()
-    return f"file:{folder}"
+            values |= {name: bytes([number]) * 1000 for number, name in enumerate(names)}
+    return written(folder, values)
 
 
 def age(folder: Path, pages: int, seconds: int) -> None:
@@ -96,11 +102,7 @@ def test_list_tells_models_apart(address: str, tmp_path: Path, capsys: Capsys) -
 def test_list_shows_a_long_revision_and_what_gc_needs(tmp_path: Path, capsys: Capsys) -> None:
     """Revisions have digests of weights or traces, longer than a narrow table."""
     long = keys.Context("example-1b", f"simulated;workload={'ab' * 32}", 16, "ids", (KV,))
-    address = f"file:{tmp_path}/kv"
-    store = Verified(open_storage(parse(address), StorageOptions()))
-    text = memoryview(long.text.encode())
-    assert store.write([keys.context_key(long.digest)], [(text,)]) == [Status.DONE]
-    store.close()
+    address = written(tmp_path / "kv", {keys.context_key(long.digest): long.text.encode()})
     assert main(["store", "list", address]) == 0
     told = capsys.readouterr().out
     assert long.digest[:12] in told
@@ -138,10 +140,8 @@ def test_check_finds_what_is_spoilt(
 
 
 def test_check_finds_a_text_that_is_not_the_contexts(folder: Path, tmp_path: Path) -> None:
-    store = Verified(open_storage(parse(f"file:{folder}"), StorageOptions()))
-    store.write([keys.context_key(ONE.digest)], [(memoryview(b"{}"),)])
-    store.close()
-    found = results(tmp_path, "check", f"file:{folder}", code=12)
+    address = written(folder, {keys.context_key(ONE.digest): b"{}"})
+    found = results(tmp_path, "check", address, code=12)
     assert found["corrupt"] == [keys.context_key(ONE.digest)]
 
 
