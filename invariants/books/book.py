@@ -11,9 +11,10 @@ computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from hicache.core.actions import (
+    Action,
     Admitted,
     Backup,
     Cached,
@@ -49,8 +50,6 @@ from .requests import RequestBook, RequestMirror, tags_of
 from .storage import StorageBook
 from .tags import NO_TAGS, Tags
 from .tickets import (
-    OF_STORAGE,
-    Filed,
     Move,
     Ticket,
     TicketBook,
@@ -61,7 +60,7 @@ from .tickets import (
 )
 from .wants import WantBook
 
-_ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
+_ACTIONS: tuple[type, ...] = get_args(Action)
 Issue = Callable[["Book", Outcome, CoreView], None]
 
 
@@ -214,7 +213,7 @@ class Book:
         elif type(event) not in REPLIES:  # else it was restarted
             del self.requests.by_id[request_id]
 
-    def _read(self, action: Filed) -> None:
+    def _read(self, action: Action) -> None:
         """Finds the pages that an action moves or uses."""
         self.moves, self.uses = [], []
         if type(action) is Load or type(action) is Backup:
@@ -227,7 +226,7 @@ class Book:
             shared = self._shared(action.request)
             self.uses = uses_of(action, self.kinds, self.page_size, shared)
 
-    def _file(self, action: Filed, view: CoreView) -> None:
+    def _file(self, action: Action, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
         if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
             ticket.prompt = lookup.prompt[: action.first_page + action.pages]

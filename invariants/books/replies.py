@@ -6,21 +6,22 @@ the core's outcomes. Does not file actions (see tickets) and does not contain ch
 
 from __future__ import annotations
 
-from hicache.core.actions import Fetch
-from hicache.core.events import (
-    BackupDone,
-    DeleteDone,
-    FetchDone,
-    LoadDone,
-    LookupDone,
-    PrefillDone,
-    Reply,
-    StoreDone,
-)
+from typing import Any, get_args
+
+from hicache.core.actions import Action, Fetch
+from hicache.core.events import BackupDone, FetchDone, LoadDone, PrefillDone, Reply
 
 from .requests import RequestBook
 from .tags import NO_TAGS
 from .tickets import Ticket, TicketBook
+
+ACTION_OF: dict[Any, type] = {
+    reply: action
+    for reply in get_args(Reply)
+    for action in get_args(Action)
+    if reply.__name__ == f"{action.__name__}Done"
+}
+REPLIES = tuple(ACTION_OF)
 
 
 def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | None:
@@ -57,7 +58,3 @@ def _end_pass(event: PrefillDone, ticket: Ticket, tickets: TicketBook, reqs: Req
         req.load = 0
         req.computed_tokens = req.working = ticket.action.end_token  # type: ignore[union-attr]
     tickets.land_prefill(ticket, event.ok, req.tags)
-
-
-STORAGE_REPLIES = (LookupDone, FetchDone, StoreDone, DeleteDone)
-REPLIES = (LoadDone, BackupDone, PrefillDone, *STORAGE_REPLIES)

@@ -16,29 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, get_args
 
 import numpy as np
 
-from hicache.core.actions import (
-    Backup,
-    Copy,
-    Delete,
-    Fetch,
-    Load,
-    Lookup,
-    Piece,
-    Prefill,
-    Store,
-)
+from hicache.core.actions import Action, Copy, Fetch, Load, Piece, Prefill, StorageAction, Store
 from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
 
 from .kinds import Kind
 from .pages import FLIGHT, PageBook, code_of
 from .tags import NO_TAGS, POISON, Tags
 
-Filed: TypeAlias = Load | Backup | Prefill | Lookup | Fetch | Store | Delete
-OF_STORAGE = (Lookup, Fetch, Store, Delete)
+OF_STORAGE: tuple[type, ...] = get_args(StorageAction)
 NOTHING: Mapping[tuple[int, bytes], int] = MappingProxyType({})
 
 
@@ -87,7 +76,7 @@ class Ticket:
         "uses",
     )
 
-    def __init__(self, action: Filed, request: RequestId) -> None:
+    def __init__(self, action: Action, request: RequestId) -> None:
         self.action = action
         self.id: FlightId = action.flight
         self.request = request
@@ -210,7 +199,7 @@ class TicketBook:
         source, target = ticket.tiers
         return source * self.width + index, target * self.width + index
 
-    def file(self, action: Filed, moves: Sequence[Move], uses: Sequence[Use]) -> Ticket:
+    def file(self, action: Action, moves: Sequence[Move], uses: Sequence[Use]) -> Ticket:
         """Files an action. moves: of a transfer. uses: of a pass."""
         ticket = Ticket(action, getattr(action, "request", -1))
         ticket.moves, ticket.uses = moves, uses

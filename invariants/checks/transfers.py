@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from hicache.core.actions import Backup, Delete, Fetch, Load, Lookup, Prefill, Store
-from hicache.core.events import (
-    BackupDone,
-    DeleteDone,
-    FetchDone,
-    LoadDone,
-    LookupDone,
-    PrefillDone,
-    StoreDone,
-)
+from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
-
-_ACTION_OF: dict[Any, type] = {
-    LoadDone: Load,
-    BackupDone: Backup,
-    PrefillDone: Prefill,
-    LookupDone: Lookup,
-    FetchDone: Fetch,
-    StoreDone: Store,
-    DeleteDone: Delete,
-}
+from invariants.books.replies import ACTION_OF
 
 
 class LiveAck(Check):
@@ -41,11 +23,11 @@ class LiveAck(Check):
         "reply, and is in flight until then."
     )
     kind = LIVENESS
-    watches = (*_ACTION_OF, *_ACTION_OF.values())
+    watches = (*ACTION_OF, *ACTION_OF.values())
 
     def issue(self, book: Book, item: object, view: CoreView) -> None:
         number: int = item.flight  # type: ignore[attr-defined]
-        wanted = _ACTION_OF.get(type(item))
+        wanted = ACTION_OF.get(type(item))
         if wanted is None:
             settled = book.tickets.settled
             if number <= settled or any(number == one.id for one in book.tickets.fresh):
@@ -64,7 +46,7 @@ class LiveAck(Check):
             )
 
     def see(self, book: Book, item: object, view: CoreView) -> None:
-        if type(item) in _ACTION_OF and book.answered is None:
+        if type(item) in ACTION_OF and book.answered is None:
             number: int = item.flight  # type: ignore[attr-defined]
             self.fail(f"flight {number} was answered, but was not open", story.flight(number))
 

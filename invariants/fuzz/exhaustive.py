@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from hicache.core.errors import CallerError
 
-from .faults.ballast import FIRST
+from .ballast import FIRST
+from .faults.plain import RIVALS
 from .hand import PLAIN
 from .ops.base import Operation
-from .ops.hoard import RIVALS
 from .play import Outcome, replay
 from .schedules import Script
 from .tapes.tape import Act, Entry, Tape

@@ -15,7 +15,7 @@ EVEN = 5  # delay of every action if all take equally long
 
 
 def weights_of(ops: dict[str, Operation]) -> dict[str, int]:
-    return {name: op.WEIGHT for name, op in ops.items()}
+    return {name: op.weight for name, op in ops.items()}
 
 
 def next_entry(

@@ -48,7 +48,7 @@ from .reach.gauges import Gauges
 from .reach.probes import Probes
 from .records import Issued, Job, Pending
 from .schedules import by_time, schedule_of
-from .shelf import ACTIONS, Shelf
+from .shelf import Shelf
 from .tapes.tape import Act
 
 __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
@@ -147,7 +147,7 @@ class Hand:
         """Handles an outcome of the core, after its action was submitted."""
         if self.content is not None:
             self.content.see(item)
-        if isinstance(item, ACTIONS):
+        if isinstance(item, StorageAction):
             self.shelf.begin(item, self.content)
 
     def submit(self, action: Action) -> None:
@@ -232,7 +232,7 @@ class Hand:
         elif isinstance(action, Load):
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
-        elif isinstance(action, ACTIONS):
+        elif isinstance(action, StorageAction):
             reply = self.answer(action, kind)
         else:
             self._end_copy(action, Tier.HOST, fine, kind.arrives)

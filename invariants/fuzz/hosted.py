@@ -52,7 +52,7 @@ from hicache.runtime.driver import Driver
 from invariants.orders import is_recency
 from invariants.watch import Watch
 
-from .faults.errors import KINDS as ERRORS
+from .faults.plain import KINDS, Error
 from .hand import LOST, Hand
 from .records import Pending
 from .tapes.tape import Tape, has_storage
@@ -183,7 +183,8 @@ def calm(tape: Tape) -> Tape:
     entries = tuple(
         one._replace(
             acts=tuple(
-                act._replace(fault=act.fault if act.fault in ERRORS else "") for act in one.acts
+                act if isinstance(KINDS.get(act.fault), Error) else act._replace(fault="")
+                for act in one.acts
             )
         )
         for one in tape.entries

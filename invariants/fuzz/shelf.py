@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
+from hicache.core.actions import Delete, Fetch, Lookup, Piece, StorageAction, Store
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
@@ -19,9 +19,7 @@ from hicache.core.types import Tier
 
 from .content import Content, WrongContent
 
-Action: TypeAlias = Lookup | Fetch | Store | Delete
 Name: TypeAlias = tuple[int, bytes]  # component and digest
-ACTIONS = (Lookup, Fetch, Store, Delete)
 MOST_PROMPTS = 40
 OLD = 32  # values after which the old state that may come back is replaced
 
@@ -50,7 +48,7 @@ class Shelf:
         self.prompts: list[tuple[list[int], str]] = []  # with their namespaces, latest last
         self._reading: dict[int, list[Any]] = {}  # by store, the content of its pages when it began
 
-    def begin(self, action: Action, content: Content | None) -> None:
+    def begin(self, action: StorageAction, content: Content | None) -> None:
         """The action was issued: from now on it reads or fills its host pages."""
         if content is None or not isinstance(action, Fetch | Store):
             return
@@ -63,7 +61,9 @@ class Shelf:
         for held, page in pages:
             held[page] = None
 
-    def reply(self, action: Action, kind: Way, now: int, content: Content | None) -> StorageReply:
+    def reply(
+        self, action: StorageAction, kind: Way, now: int, content: Content | None
+    ) -> StorageReply:
         """Carries out an action under a fault, and returns its reply."""
         works = kind.fine and now >= self.dead_until
         if isinstance(action, Delete):

@@ -15,8 +15,9 @@ from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 
 from .executors import PLAIN, REPLIES, device_of, settings_of, spelled
-from .ops import arrive, interrupt, revisit, warm
-from .ops.arrive import pack, unpack
+from .ops.plans import ENDS, REVISIT_ARGS
+from .ops.requests import ARRIVE_ARGS, pack, unpack
+from .ops.storage import EMPTY
 from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
@@ -25,7 +26,7 @@ FAULTS = ("fail", "lost", "torn", "repeated reply")  # from simple to complex; o
 _SEVERAL = ("", "revisit", "interrupt", "warm")  # operations of many events, from simple to complex
 _LISTS = ("others", "steps", "then")  # optional arguments
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "late", "way", "word")
-_LAST = {"end": interrupt.ENDS[-1], "empty": warm.EMPTY[-1]}  # what does nothing
+_LAST = {"end": ENDS[-1], "empty": EMPTY[-1]}  # what does nothing
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
@@ -322,7 +323,7 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
     `at`.
     """
     entry = tape.entries[at]
-    for part, schema in (("arrive", arrive.ARGS), ("revisit", revisit.ARGS)):
+    for part, schema in (("arrive", ARRIVE_ARGS), ("revisit", REVISIT_ARGS)):
         if entry.op in _SEVERAL and entry.op != part:
             args = {name: value for name, value in entry.args.items() if name in schema}
             yield changed(tape, at, entry._replace(op=part, args=args))

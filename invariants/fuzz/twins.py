@@ -18,8 +18,8 @@ from hicache.core.errors import CallerError
 from hicache.files import show
 
 from ..books.kinds import kinds_of
+from .ballast import FIRST as BALLAST
 from .executors import REPLIES, USUAL, device_of, model_of, settings_of, spelled
-from .faults.ballast import FIRST as BALLAST
 from .swarm import ORDERS, POLICIES
 from .tapes.schema import MOST_TOKENS
 from .tapes.tape import Act, Tape, has_storage

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryDirectory
 
-from hicache.core.actions import Fetch, Lookup, Store
+from hicache.core.actions import Fetch, Lookup, StorageAction, Store
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import StorageReply
@@ -26,7 +26,7 @@ from hicache.storage.base import Entry, Status, Storage, StorageOptions, Value
 from hicache.storage.keys import Context
 from invariants.base import Deviation
 from invariants.fuzz.content import Content
-from invariants.fuzz.shelf import Action, Shelf, Way
+from invariants.fuzz.shelf import Shelf, Way
 
 from .memory import Memory
 
@@ -84,13 +84,15 @@ class StoredShelf(Shelf):
         self._folder: TemporaryDirectory[str] | None = None
         self._gate: Gate | None = None
 
-    def begin(self, action: Action, content: Content | None) -> None:
+    def begin(self, action: StorageAction, content: Content | None) -> None:
         super().begin(action, content)
         if isinstance(action, Fetch):
             for piece in action.pieces:
                 self._memory.spoil(Tier.HOST, piece.component, piece.pages)
 
-    def reply(self, action: Action, kind: Way, now: int, content: Content | None) -> StorageReply:
+    def reply(
+        self, action: StorageAction, kind: Way, now: int, content: Content | None
+    ) -> StorageReply:
         if isinstance(action, Lookup) and kind.fine and now >= self.dead_until:
             work = self._work((name, digest) for name in self.names for digest in action.digests)
             workers.look_up(work, action)
@@ -138,7 +140,7 @@ class StoredShelf(Shelf):
         task.staging = self._staging
         return task
 
-    def _compare(self, action: Action, what: str, expected: int, found: int) -> None:
+    def _compare(self, action: StorageAction, what: str, expected: int, found: int) -> None:
         if found < expected or (found > expected and self._with_bytes):
             raise Deviation(
                 "STORED",

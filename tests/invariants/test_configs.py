@@ -15,7 +15,7 @@ from invariants.fuzz.draws import Draws
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import COMPONENTS, LONGER, POLICIES, draw_swarm
 
-WEIGHTS = {name: one.WEIGHT for name, one in base.load().items()}
+WEIGHTS = {name: one.weight for name, one in base.load().items()}
 
 
 def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:

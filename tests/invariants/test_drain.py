@@ -12,8 +12,8 @@ from hicache.core.state import State
 from invariants.against import Against
 from invariants.fuzz.drain import drain
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops.arrive import pack
 from invariants.fuzz.ops.base import load
+from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.plain import Stuck
 from tests.configs import configured
 

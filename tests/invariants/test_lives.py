@@ -10,7 +10,7 @@ import pytest
 from hicache.core.config import Config
 from invariants.fuzz import play
 from invariants.fuzz.ops import base
-from invariants.fuzz.ops.arrive import pack
+from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.reach import lives, probes, rates
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
 

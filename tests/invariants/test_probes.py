@@ -96,7 +96,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run() -> Run:
     made = Run()
-    weights = {name: one.WEIGHT for name, one in OPS.items()}
+    weights = {name: one.weight for name, one in OPS.items()}
     for seed in range(120):
         outcome = play.generate(draw_swarm(seed, weights), OPS, seed, 60, "off")
         assert outcome.failure is None, outcome.failure

@@ -18,11 +18,11 @@ from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 from invariants.fuzz import exhaustive, play, twins, variants
+from invariants.fuzz.ballast import leave
 from invariants.fuzz.drain import drain
-from invariants.fuzz.faults.ballast import leave
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
-from invariants.fuzz.ops.arrive import pack
+from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules import names, schedule_of
 from invariants.fuzz.spell import TOKEN, spelled
@@ -89,7 +89,7 @@ def test_an_unknown_schedule_is_refused_in_one_line(order: str) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
-    swarm = draw_swarm(11, {op: one.WEIGHT for op, one in OPS.items()})
+    swarm = draw_swarm(11, {op: one.weight for op, one in OPS.items()})
     made = play.generate(swarm, OPS, 11, 40)
     assert made.failure is None, made.failure
     again = play.replay(Tape(made.tape.config, made.tape.entries, order=name), OPS)
@@ -160,7 +160,7 @@ def test_every_allocation_of_a_tape_can_be_refused(
 @pytest.mark.parametrize("seed", [4, 5])
 def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
     """Seed 4 has replies, seed 5 a device."""
-    swarm = draw_swarm(seed, {op: one.WEIGHT for op, one in OPS.items()})
+    swarm = draw_swarm(seed, {op: one.weight for op, one in OPS.items()})
     made = play.generate(swarm, OPS, seed, 25)
     found = list(variants.played_twins(made, OPS))
     assert len(found) > 10

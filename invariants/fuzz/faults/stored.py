@@ -11,9 +11,8 @@ from hicache.core.events import (
 )
 
 from ..records import LEAST_MADE_UP, Pending
-from .aborts import AbortIssued, job_of
 from .base import STORAGE_SITES, Fault, Player
-from .rival import Rival
+from .plain import AbortIssued, Rival, job_of
 
 DEAD = 300  # time for which a storage that dies is dead
 OTHER = 2  # the cleaner takes every second page

@@ -1,10 +1,15 @@
-"""The interface of an operation's file, and the registry."""
+"""What an operation is, and the registry.
+
+A file of this folder has those of one subject, in a table `OPS`. Each is two functions: what is
+drawn for it, and what it does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from ..draws import Draws
 from ..hand import Hand
@@ -15,29 +20,25 @@ from ..tapes.tape import Tape
 Arguments = dict[str, Any]
 
 
-class Operation(Protocol):
-    WEIGHT: int
-    ARGS: Schema
+class Operation(NamedTuple):
+    """weight: how often it is drawn; 0: only where something else asks for it. draw: literal
+    arguments for this state, or None if the operation is not possible. play: performs it. Does
+    nothing if the entry does not fit the state, because an earlier entry was deleted.
+    """
 
-    def draw(self, hand: Hand, draws: Draws) -> Arguments | None:
-        """Returns literal arguments for this state, or None if the operation is not possible."""
-
-    def play(self, hand: Hand, args: Arguments) -> None:
-        """Performs the operation. Does nothing if the entry does not fit the state, because an
-        earlier entry was deleted.
-        """
-
-
-def names() -> list[str]:
-    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    return sorted(name for name in found if not name.startswith("_") and name != "base")
+    weight: int
+    args: Schema
+    draw: Callable[[Hand, Draws], Arguments | None]
+    play: Callable[[Hand, Arguments], None]
 
 
 def load() -> dict[str, Operation]:
     """All operations by name."""
-    return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}
+    stems = (path.stem for path in Path(__file__).parent.glob("[!_]*.py") if path.stem != "base")
+    modules = (import_module(f"invariants.fuzz.ops.{stem}") for stem in stems)
+    return dict(sorted((name, op) for module in modules for name, op in module.OPS.items()))
 
 
 def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
     """Raises CallerError with one line if an entry is invalid."""
-    check_schemas(tape, {one: op.ARGS for one, op in ops.items()}, name)
+    check_schemas(tape, {one: op.args for one, op in ops.items()}, name)

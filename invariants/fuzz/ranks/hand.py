@@ -18,7 +18,6 @@ from ..executors import device_of, model_of, models, settings_of
 from ..faults.base import Fault
 from ..hand import PLAIN, Hand
 from ..records import Pending
-from ..shelf import ACTIONS
 from ..tapes.tape import Tape
 from .ranks import Ranks
 from .shards import Shards
@@ -48,7 +47,7 @@ class RankedHand(Hand):
     def see(self, item: Outcome) -> None:
         super().see(item)
         for rank, local in enumerate(self.ranks.locals[1:], 1):
-            if isinstance(item, ACTIONS):
+            if isinstance(item, StorageAction):
                 local.shelf.begin(item, self.content_of(rank))
 
     def submit(self, action: Action) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from hicache.core.actions import Action, Outcome, Prefill
+from hicache.core.actions import Action, Outcome, Prefill, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About
@@ -33,11 +33,11 @@ from hicache.runtime.group import Diverged, local_groups, lockstep
 
 from ..content import Content
 from ..faults.base import LOST, Fault, Player, kind_of
-from ..faults.skew import lane_of
+from ..faults.plain import lane_of
 from ..reach.probes import Probes
 from ..records import Pending
 from ..schedules import Schedule
-from ..shelf import ACTIONS, Shelf
+from ..shelf import Shelf
 from ..tapes.tape import Act
 from .alike import compare_answers, compare_touched, compare_trees
 
@@ -102,7 +102,7 @@ class Local:
         return [self._reply(one) for one in done]
 
     def _reply(self, action: Action) -> Reply:
-        if not isinstance(action, ACTIONS):
+        if not isinstance(action, StorageAction):
             return REPLIES[type(action)](action.flight, self.fine(action))
         kind, front = self._fates[action.flight][self.rank].kind, self._front
         return self.shelf.reply(action, kind, front.now, front.content_of(self.rank))

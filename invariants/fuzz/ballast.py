@@ -1,8 +1,6 @@
 """A request with a unique prompt takes pages, so that the pools are short for the others.
 
-device squeezed      it stays and decodes until the run is healed
-allocation refused   it takes all available pages, so that the next allocation is refused
-host squeezed        it finishes, and its backups evict other host pages
+It stays and decodes until the run is healed, or finishes, and its backups evict other host pages.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Finished
 from hicache.core.types import Tier
 from invariants.books.kinds import kinds_of
 
-from ..records import Job, Pending
-from .base import SITES, Fault, Player
+from .faults.base import Player
+from .records import Job, Pending
 
 UNLIKE = 1 << 40
 FIRST = 1 << 20
@@ -77,20 +75,3 @@ def take(hand: Player, pages: int, ends: bool) -> None:
 
 def _is_pass_of(one: Pending, number: int) -> bool:
     return isinstance(one.action, Prefill) and one.action.request == number
-
-
-class Squeeze(Fault):
-    sites = SITES  # what it does leads to stores
-
-    def __init__(self, percent: int, ends: bool) -> None:
-        self.percent, self.ends = percent, ends
-
-    def issued(self, hand: Player, one: Pending) -> None:
-        squeeze(hand, self.percent, self.ends)
-
-
-KINDS = {
-    "device squeezed": Squeeze(50, False),
-    "allocation refused": Squeeze(100, False),
-    "host squeezed": Squeeze(100, True),
-}
