@@ -2,10 +2,9 @@
 
 An observer beside the simulator. It keeps one entry for each request and sums of pages. It imports
 nothing of `sim` or `traces`, so a mistake in their accounts is not repeated here. Does not compute
-rates and percentiles (see figures) and does not compare (see compare).
+rates and percentiles (see figures).
 
     arrival      of the trace, divided by the speed; for a request that follows another, the end of
-                 that one and its delay
                  that one and its delay; with rounds (`turns`), from when a tier was emptied for it
     first token  the end of the first pass that completes the prompt
     in passes    from the start to the end of each pass before that. A pass that reads no page of a
@@ -16,7 +15,7 @@ rates and percentiles (see figures) and does not compare (see compare).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
@@ -349,3 +348,42 @@ _COUNTED: dict[type, Callable[[Accounts, object], None]] = {
     Prefetched: Accounts._prefetched,  # type: ignore[dict-item]
     Lookup: Accounts._looked_up,  # type: ignore[dict-item]
 }
+
+
+def arrivals_ns(
+    jobs: Sequence[Job], ended_ns: Mapping[int, int], concurrency: int, speed: Fraction
+) -> dict[int, int]:
+    """The arrival of each request. ended_ns: of each request, by its number."""
+    may_from = {job.index: 0 if job.after < 0 else None for job in jobs}
+    delays = {job.index: int(Fraction(job.arrival_ns) / speed) for job in jobs if job.after >= 0}
+    followers: dict[int, list[int]] = {}
+    for job in jobs:
+        followers.setdefault(job.after, []).append(job.index)
+    found: dict[int, int] = {}
+    instants = [0]
+    free = concurrency
+    while instants:
+        now_ns = min(instants)
+        instants = [one for one in instants if one != now_ns]
+        for index in [one for one, came_ns in found.items() if ended_ns[one] == now_ns]:
+            free += 1
+            for follower in followers.get(index, ()):
+                may_from[follower] = now_ns + delays[follower]
+                if delays[follower]:
+                    instants.append(now_ns + delays[follower])
+        for index in sorted(may_from):
+            begins_ns = may_from[index]
+            if free and index not in found and begins_ns is not None and begins_ns <= now_ns:
+                found[index] = now_ns
+                instants.append(ended_ns[index])
+                free -= 1
+    return found
+
+
+def arrive_in_turn(
+    entries: Mapping[int, Entry], jobs: Sequence[Job], concurrency: int, speed: Fraction
+) -> None:
+    """Gives each entry its arrival. No request has an arrival time of its own then."""
+    ended = {index: one.finish_ns for index, one in entries.items()}
+    for index, time_ns in arrivals_ns(jobs, ended, concurrency, speed).items():
+        entries[index].arrival_ns, entries[index].timed = time_ns, False

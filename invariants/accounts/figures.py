@@ -2,18 +2,19 @@
 
 By plain loops and sorted lists, with the definitions of docs/json.md. Every figure has the name of
 its key in the document that `hicache replay --json` writes, with dots between the parts. Does not
-observe a run (see accounts) and does not compare (see compare).
+observe a run (see accounts). What a run reports is compared with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, fsum
+from math import ceil, fsum, isclose
 from typing import Any, Protocol
 
 from hicache.core.types import BACKBONE, Key, Tier
 
+from ..base import HarnessFault
 from .accounts import Accounts, Entry, Job
 
 Figures = dict[str, object]
@@ -310,3 +311,43 @@ def record(index: int, entry: Entry, ceiling: int, timed: bool) -> Figures:
             "preemptions": entry.preemptions,
         }
     return figures
+
+
+CHECK = "ACCOUNTS"
+SENTENCE = "The accounts of a run equal those counted a second time from its events."
+_CLOSE = 1e-9  # two orders of the same sum
+
+
+def check(figures: Figures, document: Mapping[str, object], replay: str = "") -> None:
+    """Raises HarnessFault for the first figure that the document does not have."""
+    wrong = next(differences(figures, document), "")
+    if wrong:
+        fail(wrong, replay)
+
+
+def fail(equation: str, replay: str = "") -> None:
+    raise HarnessFault(CHECK, SENTENCE, equation, (), replay)
+
+
+def differences(figures: Figures, document: Mapping[str, object]) -> Iterator[str]:
+    """The keys whose values differ, one sentence each."""
+    for key, expected in figures.items():
+        found = _value(document, key)
+        if not _equal(expected, found):
+            yield f"{key}: expected {expected!r}, found {found!r}"
+
+
+def _value(document: Mapping[str, object], key: str) -> object:
+    """The value of a key with dots; the name of a component or a reason may not have any."""
+    value: object = document
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return "nothing"
+        value = value[part]
+    return value
+
+
+def _equal(expected: object, found: object) -> bool:
+    if isinstance(expected, float) and isinstance(found, float):
+        return isclose(expected, found, rel_tol=_CLOSE, abs_tol=1e-15)
+    return type(expected) is type(found) and expected == found

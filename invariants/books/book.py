@@ -30,26 +30,30 @@ from hicache.core.actions import (
 )
 from hicache.core.events import (
     Arrived,
+    BackupDone,
     ContinueWanted,
     Event,
+    FetchDone,
     Finished,
     Flushed,
+    LoadDone,
     PagesWanted,
+    PrefillDone,
+    Reply,
     Retracted,
 )
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of
-from .leaving import commit, note_checkpoint_slots
 from .nodes import NodeBook
 from .pages import PageBook
-from .pins import follow, pin
-from .replies import REPLIES, answer
-from .requests import RequestBook, RequestMirror, tags_of
+from .pins import WantBook, follow, pin
+from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots, tags_of
 from .storage import StorageBook
 from .tags import NO_TAGS, Tags
 from .tickets import (
+    REPLIES,
     Move,
     Ticket,
     TicketBook,
@@ -58,7 +62,6 @@ from .tickets import (
     moves_of_pieces,
     uses_of,
 )
-from .wants import WantBook
 
 _ACTIONS: tuple[type, ...] = get_args(Action)
 Issue = Callable[["Book", Outcome, CoreView], None]
@@ -318,3 +321,39 @@ class Book:
         if req is not None:
             self.left = tags_of(key)
             commit(req, self.left, length, self.pages, self.kinds, self.page_size)
+
+
+def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | None:
+    """Files a reply. Returns the ticket that it answers, or None if that was not open."""
+    ticket = tickets.open.get(event.flight)
+    if ticket is None:
+        return None
+    if type(event) is PrefillDone:
+        _end_pass(event, ticket, tickets, reqs)
+    elif type(event) is LoadDone or type(event) is BackupDone:
+        tickets.land(ticket, event.ok)
+    else:
+        if type(event) is FetchDone and type(ticket.action) is Fetch:
+            tickets.deliver(ticket, ticket.action.first_page + event.pages)
+        tickets.land(ticket, True)
+    tickets.close(ticket)
+    req = reqs.by_id.get(ticket.request)
+    if type(event) is LoadDone and req is not None and req.load == ticket.id:
+        req.load, req.rehold = 0, True
+    return ticket
+
+
+def _end_pass(event: PrefillDone, ticket: Ticket, tickets: TicketBook, reqs: RequestBook) -> None:
+    req = reqs.by_id.get(ticket.request)
+    if req is None or req.prefill != ticket.id:
+        tickets.land_prefill(ticket, False, NO_TAGS)
+        return
+    req.prefill = 0
+    load = tickets.open.get(req.load)
+    if event.ok:
+        if load is not None:
+            tickets.land(load, True)
+            req.rehold = True
+        req.load = 0
+        req.computed_tokens = req.working = ticket.action.end_token  # type: ignore[union-attr]
+    tickets.land_prefill(ticket, event.ok, req.tags)

@@ -1,4 +1,5 @@
-"""The books' record of requests: tags of their prompts, tables, owned pages, and locks.
+"""The books' record of requests: tags of their prompts, tables, owned pages, locks, and committed
+bytes.
 
 Lives here: retracting old and claiming new facts of requests on the device page books. Does not
 handle nodes or tickets, and does not contain checks.
@@ -14,6 +15,8 @@ passed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hicache.core.actions import Admitted, StateSlots
 from hicache.core.requests.record import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
@@ -21,7 +24,7 @@ from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 from .kinds import Kind
 from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of, same
-from .tags import Tags, run_tags, seed_of
+from .tags import POISON, Tags, run_tags, seed_of
 
 
 class RequestMirror:
@@ -217,3 +220,66 @@ class RequestBook:
         if boundary > req.boundary and kept:
             low = boundary
         req.low, req.rehold = max(req.low, low), True
+
+
+def commit(
+    req: RequestMirror,
+    tags: Tags,
+    length: int,
+    device: Sequence[PageBook],
+    kinds: Sequence[Kind],
+    page_size: int,
+) -> None:
+    """Files the content of decoded pages and states when a request leaves.
+
+    After the tokens that prefills computed, the engine guarantees the bytes by position, and the
+    states that decoding left in the checkpoint slots.
+    """
+    known = min(req.computed_tokens // page_size, len(req.tags))
+    pages = min(len(tags), len(req.tables[0]))
+    states = iter(req.states)
+    for kind in kinds:
+        book = device[kind.at]
+        if not kind.positional:
+            _left_in_checkpoint_slots(book, next(states, None), req, tags, length, page_size)
+        elif pages > known:
+            table = req.tables[kind.at][known:pages]
+            book.content[table[table >= 0]] = tags[known:pages][table >= 0]
+
+
+def note_checkpoint_slots(req: RequestMirror, states: tuple[StateSlots, ...], room: int) -> None:
+    """Files the checkpoint slots of a request.
+
+    A new slot cannot hold the state of an earlier depth. room: maximum number of tokens that were
+    computed when the slot was assigned.
+    """
+    known = [page for state in req.states for page in state.checkpoint_slots]
+    fresh = [page for state in states for page in state.checkpoint_slots if page >= 0]
+    if req.states and any(page not in known for page in fresh):
+        req.refilled_at_tokens = max(req.refilled_at_tokens, room)
+    req.states = states
+
+
+def _left_in_checkpoint_slots(
+    book: PageBook,
+    state: StateSlots | None,
+    req: RequestMirror,
+    tags: Tags,
+    length: int,
+    page_size: int,
+) -> None:
+    """Files the state that decoding left in the checkpoint slots.
+
+    Decoding writes a state at each multiple of the interval, into the two slots by turns. The
+    content of the other slot is unknown, because a later step may have written it.
+    """
+    if state is None or req.computed_tokens < req.length:
+        return
+    turn = length // state.interval
+    depth, last = turn * state.interval, state.checkpoint_slots[turn % 2]
+    other = state.checkpoint_slots[1 - turn % 2]
+    if other >= 0:
+        book.content[other] = POISON
+    if last >= 0 and depth > req.computed_tokens:
+        fine = depth > req.refilled_at_tokens and depth <= len(tags) * page_size
+        book.content[last] = tags[depth // page_size - 1] if fine else POISON

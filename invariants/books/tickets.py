@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from hicache.core.actions import Action, Copy, Fetch, Load, Piece, Prefill, StorageAction, Store
+from hicache.core.events import Reply
 from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
 
 from .kinds import Kind
@@ -28,6 +29,13 @@ from .pages import FLIGHT, PageBook, code_of
 from .tags import NO_TAGS, POISON, Tags
 
 OF_STORAGE: tuple[type, ...] = get_args(StorageAction)
+ACTION_OF: dict[Any, type] = {
+    reply: action
+    for reply in get_args(Reply)
+    for action in get_args(Action)
+    if reply.__name__ == f"{action.__name__}Done"
+}
+REPLIES = tuple(ACTION_OF)
 NOTHING: Mapping[tuple[int, bytes], int] = MappingProxyType({})
 
 

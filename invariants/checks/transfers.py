@@ -13,7 +13,7 @@ from invariants.base import LIVENESS, Check
 from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
-from invariants.books.replies import ACTION_OF
+from invariants.books.tickets import ACTION_OF
 
 
 class LiveAck(Check):

@@ -18,8 +18,8 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Tier
-from invariants.books.replies import REPLIES
 from invariants.books.story import named_by
+from invariants.books.tickets import REPLIES
 
 from ..fuzz.play import STORY, Failure
 from ..source_lines import Call, SourceLine, line_of

@@ -11,7 +11,7 @@ from hicache.core.core import Core
 from hicache.core.events import Flushed
 from hicache.core.types import Tier
 from invariants.base import HARNESS, HarnessFault, Violation, check_names, load_check
-from invariants.books.garbage import garbage_report
+from invariants.books.distances import garbage_report
 from invariants.books.kinds import kinds_of
 from invariants.fuzz.swarm import Swarm
 from invariants.watch import Watch

@@ -17,7 +17,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished
 from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
-from invariants.fuzz import exhaustive, play, twins, variants
+from invariants.fuzz import play, twins, variants
 from invariants.fuzz.ballast import leave
 from invariants.fuzz.drain import drain
 from invariants.fuzz.hand import Hand
@@ -99,7 +99,7 @@ def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
 @pytest.mark.one_in(8)
 def test_every_order_of_a_small_tape_is_tried_once() -> None:
     seen = set()
-    for outcome in islice(exhaustive.orders(_small(), OPS), 400):
+    for outcome in islice(variants.orders(_small(), OPS), 400):
         assert outcome.failure is None, outcome.failure
         seen.add(tuple(outcome.hand.schedule.chosen))  # type: ignore[attr-defined]
     assert len(seen) > 10
@@ -109,17 +109,17 @@ def test_every_order_of_a_small_tape_is_tried_once() -> None:
 def test_exhaustive_orders_refuse_a_long_tape() -> None:
     tape = _small()
     with pytest.raises(CallerError, match="at most 5 operations, found 10"):
-        next(exhaustive.orders(Tape(tape.config, tape.entries * 2), OPS))
+        next(variants.orders(Tape(tape.config, tape.entries * 2), OPS))
 
 
 def test_every_action_of_a_tape_can_fail() -> None:
-    outcomes = dict(exhaustive.sweep(_small(), OPS))
+    outcomes = dict(variants.sweep(_small(), OPS))
     assert all(one.failure is None for one in outcomes.values())
     plain = outcomes.pop("nothing fails")
     within = sum(entry >= 0 for entry, _, _ in plain.hand.issued)
     assert within >= 2
     starved = [name for name in outcomes if name.startswith("entry ")]
-    assert len(outcomes) == within * len(exhaustive.WAYS) + len(starved)
+    assert len(outcomes) == within * len(variants.WAYS) + len(starved)
     failed = outcomes["action 0: fail"]
     assert failed.hand.counts["fault fail Prefill"] == 1
     assert outcomes["entry 2 finds 0 pages of full"].hand.probes.seen[
@@ -147,7 +147,7 @@ def test_every_allocation_of_a_tape_can_be_refused(
     first = (_arrive(0, [1, 1, 2, 2, 3]), Entry("admit", {"request": 0, "chunk": 9}))
     grow = Entry("grow", {"request": 0, "more": 3, "behind": -1, "word": 1})
     tape = Tape(config, (*first, Entry("quiesce", {}), grow, finish))
-    outcomes = dict(exhaustive.sweep(tape, OPS, ()))
+    outcomes = dict(variants.sweep(tape, OPS, ()))
     assert all(one.failure is None for one in outcomes.values())
     why = f"AdmitWanted refused: no_pages of {name}"
     tried = [at for at in range(99) if f"entry 1 finds {at} pages of {name}" in outcomes]

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invariants.accounts.closed_loop import arrivals_ns
+from invariants.accounts.accounts import arrivals_ns
 from sim.engine.sequence import RequestResult
 from sim.options import WorldOptions
 from sim.workload import Job

@@ -17,7 +17,7 @@ import pytest
 from invariants.explain.recorder import recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.ops import retract
+from invariants.fuzz.ops import cache, requests
 from invariants.fuzz.reach import gauges, probes, rates
 from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
@@ -27,8 +27,8 @@ from traces.executors import base as executors
 from traces.executors import local
 from traces.executors.base import JobOptions
 from traces.fuzzing import work as fuzz_work
-from traces.fuzzing.canary import canary
 from traces.fuzzing.double_run import Step, first_difference
+from traces.fuzzing.planting import canary
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
@@ -205,8 +205,8 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> 
         while True:
             pass
 
-    ops = operations.load()
-    monkeypatch.setattr(ops["wait"], "play", wait)
+    waits = operations.load()["wait"]._replace(play=wait)
+    monkeypatch.setitem(cache.OPS, "wait", waits)
     found = Work(60, limit_s=0.3)(7).failure
     assert found is not None
     assert found.code == 14
@@ -370,7 +370,8 @@ def test_closing_ends_workers_within_a_sequence() -> None:
 
 def blind(monkeypatch: Patch) -> None:
     """As if no sequence ever retracted a request."""
-    monkeypatch.setattr(retract, "draw", lambda hand, draws: None)
+    never = requests.OPS["retract"]._replace(draw=lambda hand, draws: None)
+    monkeypatch.setitem(requests.OPS, "retract", never)
     monkeypatch.setattr(rates, "table", lambda: dict.fromkeys(KINDS, OWED))
 
 

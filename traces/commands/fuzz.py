@@ -27,12 +27,10 @@ from invariants.watch import Level
 
 from ..executors import base as executors
 from ..fuzzing import guards, option_values, planting
-from ..fuzzing.conclusions import conclusions
 from ..fuzzing.double_run import hash_seed
-from ..fuzzing.files import Files
-from ..fuzzing.hunting import hunt
+from ..fuzzing.files import Files, hunt
 from ..fuzzing.replaying import replay
-from ..fuzzing.report import FailureGroup, Tally, document, reached, show
+from ..fuzzing.report import FailureGroup, Tally, conclusions, document, reached, show
 from ..fuzzing.work import Work
 from ..outside import entries
 from ..replaying.defaults import CHECKS

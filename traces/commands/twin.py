@@ -25,7 +25,7 @@ from hicache.memory.pieces import all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.recording import Recorder
 from hicache.runtime.recording_format import parse
-from invariants.recent import Recent
+from invariants.watch import Recent
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured

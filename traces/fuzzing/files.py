@@ -1,23 +1,26 @@
-"""The files of a fuzz run: the tape and the text of the smallest failure of each kind.
+"""The hunt, and its files: the tape and the text of the smallest failure of each kind.
 
-Writes them as failures are found, and removes those that a smaller failure replaces. Does not
+Takes the results of sequences as they arrive, writes failures as they are found, removes those that
+a smaller failure replaces, and says what ended the hunt. Does not start workers (see executors),
 define failures (see work) or print results (see report).
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hicache.core.errors import CallerError
 
+from ..executors.base import Results, WorkerLost
 from ..terminal.output import unwritable, write_whole
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import name as shown
 from ..terminal.text import one_line
 from .report import Tally
-from .work import FoundFailure
+from .work import FoundFailure, Result
 
 
 @dataclass
@@ -75,3 +78,32 @@ class Files:
             old.with_suffix(".txt").unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(str(old), error.strerror) from None
+
+
+_BAD_INPUT = 2
+
+
+def hunt(
+    results: Results[Result], tally: Tally, files: Files, canary: bool, first: bool
+) -> tuple[bool, int]:
+    """Adds all results to the tally; with `canary` or `first`, only up to the first failure.
+
+    Returns whether it was not interrupted, and the exit code of what ended it, or 0.
+    """
+    complete, lost, begun = True, 0, time.monotonic()
+    try:
+        for result in results:
+            failure = tally.add(result, time.monotonic() - begun)
+            if failure is not None and not canary:
+                files.keep(failure, tally)
+            if tally.kinds and (canary or first):
+                break
+    except KeyboardInterrupt:
+        complete = False
+        print_error("interrupted; found so far:")
+    except (WorkerLost, CallerError) as error:
+        if not tally.sequences and isinstance(error, CallerError):
+            raise
+        complete, lost = False, getattr(error, "exit_code", _BAD_INPUT)
+        print_error(str(error))
+    return complete, lost

@@ -1,7 +1,7 @@
 """The option `--plant`: one bug of invariants/planted in the core while a command runs.
 
-Also a wrong definition of invariants/prove/definitions, which only models can see. Does not define
-bugs.
+Also a wrong definition of invariants/prove/definitions, which only models can see, and the canary:
+a bug that the fuzzer must find. Does not define other bugs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.core.ledger import Pool
+from hicache.core.types import Pages
 from invariants.fuzz.executors import REPLIES, models
 from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
@@ -75,3 +77,21 @@ def wanted(given: str | None, tape: Tape, name: str) -> str:
         return check(tape.notes.get(NOTE, ""))
     except CallerError as error:
         raise CallerError(f"{name}: notes: {error}") from None
+
+
+@contextmanager
+def canary(on: bool) -> Iterator[None]:
+    """If `on`, the last page of each group of pages that is given back leaks inside the block."""
+    if not on:
+        yield
+        return
+    give_back = Pool.give_back
+
+    def leaking(self: Pool, pages: Pages) -> None:
+        give_back(self, pages[:-1])
+
+    Pool.give_back = leaking  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Pool.give_back = give_back  # type: ignore[method-assign]

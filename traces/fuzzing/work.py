@@ -34,9 +34,8 @@ from invariants.watch import Level
 from ..outside import entries
 from ..terminal.signals import alarm
 from ..terminal.text import command_line
-from .canary import canary
 from .double_run import differs, hash_seed
-from .planting import NOTE, planted
+from .planting import NOTE, canary, planted
 
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO, TypeAlias
 
 from hicache.core.errors import CallerError
-from invariants.accounts import closed_loop, compare, figures
-from invariants.accounts.accounts import Accounts
+from invariants.accounts import figures
+from invariants.accounts.accounts import Accounts, arrive_in_turn
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
@@ -152,7 +152,7 @@ def judge(
     for index in settings.uncached.requests:
         accounts.entries[index].finish_ns = 0  # it has no events
     if concurrency:
-        closed_loop.apply(accounts.entries, paged.jobs, concurrency, settings.speed)
+        arrive_in_turn(accounts.entries, paged.jobs, concurrency, settings.speed)
     timed = run.latency is not None
     ceiling = figures.ceilings(paged, whole_prompts=not timed)
     expected = figures.shares(accounts, ceiling, core.page_size)
@@ -167,8 +167,8 @@ def judge(
         expected["lookups"] = figures.lookups(accounts, core.components, ceiling, core.page_size)
     wrong = accounts.wrong or _of_requests(accounts, run)
     if wrong:
-        compare.fail(wrong[0], command)
-    compare.check(expected, _comparable(document), command)
+        figures.fail(wrong[0], command)
+    figures.check(expected, _comparable(document), command)
 
 
 def _of_requests(accounts: Accounts, run: Run) -> list[str]:

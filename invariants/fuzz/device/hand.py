@@ -12,14 +12,16 @@ starts at the host's next poll, with transfers merged into batches.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, abc, deque
+from collections.abc import Callable
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
 from hicache.core.config import Config
 from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
-from hicache.core.types import Key
-from hicache.runtime.controller import COMPUTE, LOAD, WRITE
+from hicache.core.types import Key, Tier
+from hicache.core.view import CoreView
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE, TransferController
 from hicache.runtime.driver import Driver
 from invariants.watch import Watch
 from sim.content import prefix_tags
@@ -33,9 +35,57 @@ from ..faults.base import kind_of
 from ..hand import Hand
 from ..records import Job, Pending
 from ..schedules import by_time
-from .planned import Plan
+from .planned import Plan, PlannedDevice
 from .rig import Rig
-from .states import DeviceStates
+
+_COPIES = {Tier.DEVICE: "load", Tier.HOST: "backup"}
+
+
+class DeviceStates:
+    """Observes one core and counts into `seen`. done: returns whether the host has seen an end that
+    was not reported to the core yet.
+    """
+
+    def __init__(self, seen: Counter[str], device: PlannedDevice, done: Callable[[], bool]) -> None:
+        self.seen = seen
+        self._device = device
+        self._done = done
+        self._late = 0
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        name = type(event).__name__
+        moving = self._device.moving
+        for tier in moving:
+            self.seen[f"{name} while a {_COPIES[tier]} is in chunks on the device"] += 1
+        self.seen["copies both ways at once on the device"] += len(moving) > 1
+        self.seen[f"{name} between an end on the device and its reply"] += self._done()
+
+    def on_outcomes(self, event: Event, outcomes: abc.Sequence[Outcome], view: CoreView) -> None:
+        """Does nothing: states are counted at the event."""
+
+    def looked(self, ended: abc.Sequence[Pending]) -> None:
+        """Called after a poll with the replies that the host may take."""
+        late, self._late = self._late, self._device.late
+        held_back = self._late > late and not ended
+        self.seen["a poll saw nothing though something was done"] += held_back
+        self.seen["a poll saw ends of two streams"] += len(ended) > 1
+
+    def batch(self, lane: str, actions: int) -> None:
+        kind = "several" if actions > 1 else "one"
+        self.seen[f"a batch of {kind} on the {lane} stream"] += 1
+
+    def launched(self, action: Prefill, controller: TransferController) -> None:
+        waits = any(controller.load_marks(flight) for flight in action.after)
+        self.seen["a pass waits for its load on the device"] += waits
+        moving = bool(self._device.moving)
+        self.seen["a pass is launched while a copy moves"] += moving
+
+    def replied(self, one: Pending, fine: bool) -> None:
+        kind = "load" if isinstance(one.action, Load) else "backup"
+        if not fine:
+            self.seen[f"a {kind} failed on the device"] += 1
+            self.seen[f"a {kind} failed with another of its batch"] += not one.fault
+
 
 LONGEST = 20_000  # maximum stall, so that no work is lost for ever
 _Pass = tuple[Prefill, Plan, Sequence]

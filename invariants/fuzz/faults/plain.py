@@ -29,7 +29,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Tier
 from invariants.books.kinds import interval_of
-from invariants.books.replies import ACTION_OF
+from invariants.books.tickets import ACTION_OF
 
 from ..ballast import squeeze
 from ..records import Job, Pending

@@ -19,8 +19,7 @@ from ..faults.base import Fault
 from ..hand import PLAIN, Hand
 from ..records import Pending
 from ..tapes.tape import Tape
-from .ranks import Ranks
-from .shards import Shards
+from .ranks import Ranks, Shards
 
 
 class RankedHand(Hand):

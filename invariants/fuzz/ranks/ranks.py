@@ -6,8 +6,9 @@ pass through `hicache.runtime.agreement` in lockstep: a reply is delivered when 
 
 For the n-th action of an entry, rank r uses the delay, the tie and the fault of act n + r, so an
 entry with one act has equal ranks. Hooks of a fault other than time and success run only for rank
-0's act. Every rank has its own contents (see shards): a copy that failed on one rank left nothing
-there.
+0's act. Every rank has its own contents: prefix numbers are shared, pages are separate. Its copies
+and passes end with its own result, whatever the ranks agreed on, so an agreement that ignores a
+rank leads to wrong content.
 
 Does not implement the agreement (see hicache.runtime.agreement) or requests (see hand), and draws
 nothing.
@@ -25,13 +26,14 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About
 from hicache.core.events import Event, Reply
-from hicache.core.types import FlightId
+from hicache.core.types import FlightId, Tier
+from hicache.core.view import CoreView
 from hicache.runtime import agreement
 from hicache.runtime.agreement import REPLIES, Agreement
 from hicache.runtime.driver import Driver
 from hicache.runtime.group import Diverged, local_groups, lockstep
 
-from ..content import Content
+from ..content import Arrives, Content
 from ..faults.base import LOST, Fault, Player, kind_of
 from ..faults.plain import lane_of
 from ..reach.probes import Probes
@@ -274,3 +276,51 @@ def _offered(config: Config, rank: int) -> Config:
         return config
     pages = tuple(size + rank * bool(size) for size in config.host_pages)
     return replace(config, host_pages=pages)
+
+
+class Shards(Content):
+    """The contents of each rank's pages."""
+
+    def __init__(self, config: Config, ranks: Ranks, pairs: bool = False) -> None:
+        super().__init__(config, pairs)
+        self.ranks = ranks
+        self.others = [Content(config, pairs) for _ in range(ranks.size - 1)]
+        for other in self.others:
+            other.ids, other.made, other.spelled = self.ids, self.made, self.spelled
+
+    def see(self, item: Outcome) -> None:
+        super().see(item)
+        for other in self.others:
+            other.see(item)
+
+    def end_copy(
+        self,
+        flight: int,
+        tier: Tier,
+        ok: bool,
+        arrives: Arrives = lambda at, count: False,
+    ) -> None:
+        """Ends the copy on each rank with that rank's own result."""
+        for rank, fate in enumerate(self.ranks.fates[flight]):
+            if rank:
+                self.others[rank - 1].end_copy(flight, tier, fate.fine, fate.arrives)
+            else:
+                super().end_copy(flight, tier, fate.fine, fate.arrives)
+
+    def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
+        for rank, local in enumerate(self.ranks.locals):
+            found = ids if local.fine(action) else None
+            if rank:
+                self.others[rank - 1].end_pass(action, found)
+            else:
+                super().end_pass(action, found)
+
+    def decode(self, request: int, ids: list[int], start: int, end: int) -> None:
+        super().decode(request, ids, start, end)
+        for other in self.others:
+            other.decode(request, ids, start, end)
+
+    def audit(self, view: CoreView) -> None:
+        super().audit(view)
+        for other in self.others:
+            other.audit(view)

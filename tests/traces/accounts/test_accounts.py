@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from invariants.accounts import compare, figures
+from invariants.accounts import figures
 from invariants.accounts.accounts import Accounts
 from invariants.accounts.figures import Figures
-from invariants.books.garbage import garbage_report
+from invariants.books.distances import garbage_report
 from invariants.watch import Watch
 from sim.options import WorldOptions
 from sim.replica import TimedResult
@@ -115,7 +115,7 @@ def judge(trace: Trace, given: ReplayOptions, checked: bool = False) -> None:
 
 
 def _compare(expected: Figures, found: Any) -> None:
-    wrong = next(compare.differences(expected, found), "")
+    wrong = next(figures.differences(expected, found), "")
     assert not wrong, wrong
 
 

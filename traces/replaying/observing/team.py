@@ -14,7 +14,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
 from invariants.accounts.accounts import Accounts
-from invariants.books.garbage import garbage_report
+from invariants.books.distances import garbage_report
 from invariants.books.kinds import KNOWN
 from invariants.watch import Watch
 from sim.fleet.options import FleetOptions
