@@ -17,8 +17,7 @@ from hicache import registry
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.core.write_policies.base import WritePolicy
-from hicache.memory import plan
-from hicache.memory.plan import plan_pools
+from hicache.memory.plan import by_ratio, plan_pools
 from hicache.models import ModelDescription
 from sim.options import EngineOptions
 
@@ -256,7 +255,7 @@ def _by_ratio(device: dict[str, int], ratio: Fraction) -> tuple[list[int], list[
             f"--host-ratio: expected at least a page of host for the {device[BACKBONE]} pages on "
             f"device, found {float(ratio):g}; give a larger one, or 0 for no host"
         )
-    pages, rules = [*plan.by_ratio(device, ratio).values()], []
+    pages, rules = [*by_ratio(device, ratio).values()], []
     for size, on_device in zip(pages, device.values(), strict=True):
         more = size - int(on_device * ratio)
         rules.append(f"{float(ratio):g} x device" + f" and {more} more" * bool(more))
