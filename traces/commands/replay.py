@@ -10,32 +10,37 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 from invariants.watch import SPECIFIED_PAGES, Watch
 from sim.engine.sequence import RequestResult
 
+from ..formats.base import Paged, Trace
 from ..html.collecting import collect
+from ..html.document import report
+from ..html.prefixes import hot_prefixes
+from ..html.render import render
 from ..plots.charts import print_variants
 from ..replaying import modes
 from ..replaying.account import Row
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
+from ..replaying.run import Run
 from ..replaying.settings import Settings, resolve
 from ..replaying.story import story_on_error
-from ..replaying.streaming.limits import check as check_streamed
+from ..replaying.streaming.opening import check_streamed, streams
 from ..replaying.streaming.opening import opened as opened_once
-from ..replaying.streaming.opening import streams
 from ..replaying.streaming.run import run as streamed
-from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
+from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
 from ..reporting.records import line_of_streamed
 from ..reporting.report import print_story
 from ..reporting.results import result_of
 from ..results.record import Compared, document
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
-from ._replay_report import html_file, limits
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 GROUP = "look"
@@ -83,11 +88,11 @@ def run(options: ReplayOptions, command: str) -> int:
     if shown:
         found = result_of(trace, settings, result)
         variant = document(collect(trace, settings, result, found))
-        made = html_file(options, command, trace, paged, result, variant, warnings)
+        made = _html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
     if options.plot and variant is not None:
         with ignore_broken_pipe():
-            print_variants([variant], out, limits(variant))
+            print_variants([variant], out, _limits(variant))
     return INTERRUPTED if result.interrupted else 0
 
 
@@ -116,3 +121,54 @@ def _streamed(options: ReplayOptions, command: str, started: float, out: TextIO)
 def _with_eviction(settings: Settings, order: str) -> Settings:
     """The same settings with another eviction order, and without checks."""
     return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))
+
+
+# What a verdict has that only several replays show.
+_NOTHING_COMPARED: dict[str, Any] = {
+    "limits": [],
+    "evidence": [],
+    "buys": [],
+    "best": None,
+    "break_even": None,
+}
+
+
+def _limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The limits of `--slo` that the charts show; None without it."""
+    slo = variant["slo"]
+    return None if slo is None else {name: slo.get(name) for name in ("ttft_s", "tpot_s")}
+
+
+def _html_file(
+    options: ReplayOptions,
+    command: str,
+    trace: Trace,
+    paged: Paged,
+    run: Run,
+    variant: Mapping[str, Any],
+    warnings: Sequence[str],
+) -> Callable[[Sequence[str]], list[File]]:
+    """A function from the sentences of the replay to its HTML file, if it was asked for."""
+
+    def made(told: Sequence[str]) -> list[File]:
+        if options.html is None:
+            return []
+        found = report(
+            f"Replay of {Path(trace.path).name}",
+            command,
+            {
+                "path": trace.path,
+                "format": trace.format,
+                "requests": len(trace.jobs),
+                "input_tokens": trace.jobs.input_tokens,
+            },
+            [variant],
+            verdict={"sentences": list(told), **_NOTHING_COMPARED},
+            slo=_limits(variant),
+            prefixes=hot_prefixes(paged, run.account) if trace.identity else None,
+            warnings=warnings,
+            complete=not run.interrupted,
+        )
+        return [(options.html, [render(found)])]
+
+    return made

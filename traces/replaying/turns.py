@@ -55,5 +55,5 @@ def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
     for turn in np.unique(found).tolist():
         indices = served[found == turn]
         hit, total = account.hit_tokens(indices)
-        result.append(Turn(turn + 1, len(indices), total, hit, hit / total if total else 0.0))
+        result.append(Turn(turn + 1, len(indices), total, hit))
     return result

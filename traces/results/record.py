@@ -1,8 +1,8 @@
 """The figures of a replay: one typed record, from which its JSON document follows.
 
-Each field is a key of the document, under its name and in its unit; docs/json.md says what it
-means. The run fills the parts (traces/replaying), `reporting/results` puts them together, and the
-terminal, the reports, comparisons and sweeps read them. Does not measure or print.
+Each field and each `figure` is a key of the document, under its name and in its unit; docs/json.md
+says what it means. The run fills the parts (traces/replaying), `reporting/results` puts them
+together; terminal, reports, comparisons and sweeps read them. Does not measure or print.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ NEEDED = "needed"
 # A key without which no document is read. Documents of before may lack any other; the field is then
 # None.
 Needed: TypeAlias = Annotated[T, NEEDED]
+
+
+class figure(property):  # noqa: N801
+    """A figure that follows from the fields: it is in the document beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,20 @@ class Share:
     requests: int
     input_tokens: Needed[int]
     hit_tokens: Needed[Tiers]
-    computed_tokens: int
     hit_rate: Needed[float]
     hit_rate_pages: float
     hit_rate_mean: float
     ceiling_tokens: int
     ceiling_rate: Needed[float]
-    first_seen_tokens: int
     lost_tokens: Needed[int]
+
+    @figure
+    def computed_tokens(self) -> int:
+        return self.input_tokens - self.hit_tokens.all
+
+    @figure
+    def first_seen_tokens(self) -> int:
+        return self.input_tokens - self.ceiling_tokens
 
     @property
     def lost_rate(self) -> float:
@@ -102,13 +112,11 @@ def share(
         requests=requests,
         input_tokens=input_tokens,
         hit_tokens=hits,
-        computed_tokens=input_tokens - hits.all,
         hit_rate=hits.all / total,
         hit_rate_pages=rate_pages,
         hit_rate_mean=rate_mean,
         ceiling_tokens=ceiling,
         ceiling_rate=ceiling / total,
-        first_seen_tokens=input_tokens - ceiling,
         lost_tokens=lost,
     )
 
@@ -264,7 +272,6 @@ class Component:
     """
 
     page_bytes: int
-    page_bytes_per_rank: int
     page_bytes_total: int
     capacity: Pair
     pool_bytes_per_rank: Pair
@@ -276,6 +283,10 @@ class Component:
     garbage_at_rest: Pair | None
     most_in_use: int | None = None
     evicted_along: int | None = None
+
+    @figure
+    def page_bytes_per_rank(self) -> int:
+        return self.page_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +310,10 @@ class Turn:
     requests: int
     input_tokens: int
     hit_tokens: int
-    hit_rate: float
+
+    @figure
+    def hit_rate(self) -> float:
+        return self.hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,11 +483,13 @@ def document(record: Any) -> Any:
     """The record as JSON values. A field whose default is None is left out while it is None."""
     if is_dataclass(record):
         values = ((one, getattr(record, one.name)) for one in fields(record))
-        return {
+        found = {
             one.name: document(value)
             for one, value in values
             if value is not None or one.default is not None
         }
+        figures = (name for name, one in vars(type(record)).items() if isinstance(one, figure))
+        return found | {name: getattr(record, name) for name in figures}
     if isinstance(record, Mapping):
         return {name: document(value) for name, value in record.items()}
     if isinstance(record, Sequence) and not isinstance(record, str):

@@ -98,7 +98,6 @@ class Observers:
             capacity = Pair(core.device_pages[place], core.host_pages[place]).times(replicas)
             found[name] = Component(
                 page_bytes=size,
-                page_bytes_per_rank=size,
                 page_bytes_total=size * ranks,
                 capacity=capacity,
                 pool_bytes_per_rank=capacity.times(size),

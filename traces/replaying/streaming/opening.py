@@ -20,9 +20,10 @@ from ...formats._streamed import StreamedTrace
 from ...formats.base import Lines, Record
 from ...formats.native import Request
 from ...generators import base
-from ...terminal.options import OptionRecord
-from ...terminal.rows import Parser, add_rows, rows
-from ..options import ReplayOptions
+from ...terminal.options import UNBOUNDED, OptionRecord
+from ...terminal.rows import Parser, add_rows, flag, rows
+from ..declared.needs import Need
+from ..options import ReplayOptions, that_need
 
 GENERATE = "generate:"
 _SAMPLE = 1000  # requests that sizes and options are checked with
@@ -54,6 +55,27 @@ def opened(options: ReplayOptions) -> StreamedTrace:
         yield from islice(native.reading(files, numbers), options.limit or None)
 
     return StreamedTrace(path, reading, 0, sample)
+
+
+def check_streamed(options: ReplayOptions) -> None:
+    """Raises CallerError for an option that needs the whole trace, or each request at the end."""
+    for name in that_need(Need.HELD):
+        if getattr(options, name):
+            raise CallerError(
+                f"{flag(name)}: expected a trace that is held, found one that is read once "
+                f"({options.trace}); leave the option out, or write the trace to a file and "
+                "replay it without --stream"
+            )
+    if options.device_pages == UNBOUNDED:
+        raise CallerError(
+            "--device-pages: expected a number for a trace that is read once, found unbounded; "
+            "give one"
+        )
+    if options.check == "every":
+        raise CallerError(
+            "--check: expected sampled or off for a trace that is read once, found every, which "
+            "counts every request a second time; give one of them"
+        )
 
 
 def _generated(path: str, limit: int) -> StreamedTrace:
