@@ -115,7 +115,7 @@ def measured(document: Document) -> Measured:
     return Measured(
         label=document.get("label") or "",
         config=config,
-        host_gb=sum(hosts) * replicas / 1e9,
+        host_gb=sum(hosts) / 1e9,
         gpus=config.get("tp", 1) * replicas,
         link_gb_per_s=_link(config, replicas),
         storage_gb_per_s=_gb(config.get("storage_bandwidth_read")),

@@ -47,14 +47,13 @@ def outcome_of(point: Mapping[str, Any]) -> Outcome:
     whole, latency, load = found.whole, found.latency_s, found.load
     hits = whole.hit_tokens if found.trace.identity else None
     replicas = len(found.fleet.replicas) if found.fleet else 1
-    host = sum(use.pool_bytes_total.host for use in found.components.values())
     return Outcome(
         label=point["label"],
         point=point["point"],
         key=point["key"],
         digest=found.digest,
         gpus=found.config["tp"] * replicas,
-        host_bytes=host * replicas,
+        host_bytes=sum(use.pool_bytes_total.host for use in found.components.values()),
         hit_rate=whole.hit_rate if hits else None,
         tier_rates=tuple(map(whole.rate, astuple(hits))) if hits else (),
         ttft_p50_s=latency.ttft.p50 if latency else None,
