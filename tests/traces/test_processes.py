@@ -18,7 +18,7 @@ from traces.cli import main
 from traces.executors import local
 from traces.mutants.limits import MEMORY_BYTES, each
 from traces.sweeping import pool
-from traces.terminal.processes import JobFailed, ProcessLost, results
+from traces.terminal.processes import JobFailed, WorkerLost, results
 from traces.terminal.signals import ENDS, interruptible
 
 from .rig import Capsys, Patch
@@ -81,7 +81,7 @@ def test_a_lost_process_is_an_error_that_says_how_it_ended(end: object, how: str
         return job
 
     found = []
-    with pytest.raises(ProcessLost, match=how):
+    with pytest.raises(WorkerLost, match=how):
         found.extend(each(work, range(1, 9), 2))
     assert not active_children()
 
@@ -92,9 +92,40 @@ def test_an_error_of_a_job_ends_the_others() -> None:
             time.sleep(600)
         raise ZeroDivisionError("told")
 
-    with pytest.raises(JobFailed, match="ZeroDivisionError: told"):
+    with pytest.raises(ZeroDivisionError, match="told") as caught:
         list(results(FORK, work, range(2), 2))
+    assert "in work\n" in str(caught.value.__cause__)
     assert not active_children()
+
+
+def test_an_error_of_the_system_in_a_job_is_no_lost_process() -> None:
+    def work(job: int) -> None:
+        raise FileNotFoundError(2, "told")
+
+    with pytest.raises(FileNotFoundError, match="told"):
+        list(results(FORK, work, range(2), 2))
+
+
+def test_an_error_that_cannot_be_sent_is_told() -> None:
+    class Own(Exception):
+        pass
+
+    def work(job: int) -> None:
+        raise Own("told")
+
+    with pytest.raises(JobFailed, match="Own: told"):
+        list(results(FORK, work, range(2), 2))
+
+
+def test_a_process_that_is_kept_does_many_jobs() -> None:
+    found = list(results(FORK, pid, range(9), 2, keep=True))
+    assert len(found) == 9
+    assert len({*found}) <= 2
+    assert not active_children()
+
+
+def pid(job: int) -> int:
+    return os.getpid()
 
 
 def test_bad_input_stays_bad_input() -> None:

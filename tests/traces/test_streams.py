@@ -16,12 +16,12 @@ from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import tape as tapes
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.executors import base as executors
 from traces.executors import local
 from traces.fuzzing import files as fuzz_files
 from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
+from traces.terminal.processes import WorkerLost
 
 from .rig import Capsys, Patch, mooncake, write
 
@@ -257,7 +257,7 @@ def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> No
     assert code_of(*HUNT) == 130
 
     def lost(*_: object) -> Iterator[Result]:
-        raise executors.WorkerLost("gone")
+        raise WorkerLost("gone")
         yield
 
     monkeypatch.setattr(local, "run", lost)

@@ -17,12 +17,10 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from traces.cli import main
-from traces.executors import local
 from traces.terminal import output, workers
 from traces.terminal.output import write_json
 
-from .rig import Capsys, Patch
+from .rig import Patch
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -70,27 +68,6 @@ def test_no_file_descriptors_for_workers_is_one_line() -> None:
     assert said == (
         "hicache: --jobs 2: expected that worker processes can be started, found: Too many open "
         "files; give --jobs 1\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("error", "found"),
-    [
-        (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
-        (ImportError("no working sem_open"), "no working sem_open"),
-    ],
-)
-def test_no_shared_memory_for_workers_is_one_line(
-    error: Exception, found: str, monkeypatch: Patch, capsys: Capsys
-) -> None:
-    def refused(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(local, "ProcessPoolExecutor", refused)
-    assert main(HUNT) == 2
-    assert capsys.readouterr().err == (
-        f"hicache: --jobs 2: expected that worker processes can be started, found: {found}; "
-        "give --jobs 1\n"
     )
 
 
@@ -161,17 +138,17 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
         "signal.getsignal(signal.SIGINT)(signal.SIGINT, None)",
     ],
 )
-def test_an_interrupt_while_the_command_holds_locks_of_the_pool_ends_it(sent: str) -> None:
+def test_an_interrupt_while_the_command_waits_for_workers_ends_it(sent: str) -> None:
     Path("program.py").write_text(
         f"""
 import os, signal, sys
-from concurrent.futures import _base
+from multiprocessing import connection
 from traces.cli import main
-enter = _base._AcquireFutures.__enter__
-def interrupted(self):
-    enter(self)
+wait = connection.wait
+def interrupted(*given):
     {sent}
-_base._AcquireFutures.__enter__ = interrupted
+    return wait(*given)
+connection.wait = interrupted
 if __name__ == "__main__":
     sys.exit(main({HUNT!r}))
 """

@@ -26,12 +26,6 @@ Done = TypeVar("Done")
 _Done = TypeVar("_Done", covariant=True)
 
 
-class WorkerLost(AssertionError):
-    """A worker died during a job. Results that arrived before are kept."""
-
-    exit_code = 17
-
-
 class Results(Protocol, Generic[_Done]):
     """Results as they arrive, in any order.
 
@@ -50,9 +44,9 @@ class JobOptions:
     """How jobs are handed out.
 
     lost: the message for a lost worker, from a job that was under way, the number of jobs under
-    way, and how the worker ended. ahead: jobs that are queued for each worker. hash_seed: of the
-    first worker, each further one has the next; None leaves it to Python. watch: called from time
-    to time in the process of the command, while workers are at work.
+    way, and how the worker ended. ahead: jobs that are queued for each worker of a cluster.
+    hash_seed: of the first worker, each further one has the next; None leaves it to Python. watch:
+    called from time to time in the process of the command, while workers are at work.
     """
 
     lost: Callable[[Any, int, str], str]

@@ -13,7 +13,8 @@ from typing import Any
 
 import ray
 
-from .base import Done, Job, JobOptions, WorkerLost
+from ..terminal.processes import WorkerLost
+from .base import Done, Job, JobOptions
 
 _POLL_S = 0.2
 

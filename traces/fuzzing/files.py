@@ -14,8 +14,9 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
-from ..executors.base import Results, WorkerLost
+from ..executors.base import Results
 from ..terminal.output import unwritable, write_whole
+from ..terminal.processes import WorkerLost
 from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import name as shown
 from ..terminal.text import one_line

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from hicache.core.errors import CallerError
 
 from ..executors import local
-from ..executors.base import JobOptions, WorkerLost
+from ..executors.base import JobOptions
 from ..formats.base import Trace
 from ..outside import entries
 from ..replaying.options import ReplayOptions
+from ..terminal.processes import WorkerLost
 from .board import Board, board
 from .points import Point, measure
 from .work import opened_once
