@@ -1,12 +1,13 @@
 """One planted fault per check: a record corrupted, or an answer bent, right behind the core.
 
-Must not live here: what faults are made of (`spoiling`), those of windows and states
-(`hybrid_faults`), or of storage (`storage_faults`).
+A fault is a function (state, event, outcomes) -> bool that tries to spoil the core's state or the
+outcomes after an operation; True once it has. Spoiled nodes are marked as touched, as the core
+would mark them: forgetting that is a fault of its own, which the recount finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,154 @@ from hicache.core.actions import (
     Cached,
     KvStored,
     Load,
+    Matched,
     Prefill,
     Refused,
+    Store,
 )
 from hicache.core.events import Aborted, Finished, Flushed
-from hicache.core.radix.node import Node, Receipt, set_pages
+from hicache.core.radix.node import NONE, Node, Receipt, set_pages
 from hicache.core.types import frozen
 
-from .hybrid_faults import HYBRID_FAULTS
-from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
-from .storage_faults import STORAGE_FAULTS
+Fault = Callable[[Any, Any, list[Any]], bool]
+
+
+def nodes_of(state: Any) -> Iterator[Node]:
+    stack = list(state.root.children.values())
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children.values())
+
+
+def bend(outcomes: list[Any], kind: type, change: Callable[[Any], Any]) -> bool:
+    for at, item in enumerate(outcomes):
+        if type(item) is kind:
+            bent = change(item)
+            if bent is not None:
+                outcomes[at] = bent
+                return True
+    return False
+
+
+def share_a_page(tier: int, index: int = 0) -> Fault:
+    def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        found = [node for node in nodes_of(state) if node.pages[tier][index] is not None]
+        if len(found) < 2:
+            return False
+        one, other = found[:2]
+        stolen = one.pages[tier][index].copy()
+        stolen[-1] = other.pages[tier][index][0]
+        set_pages(one, tier, index, frozen(stolen))
+        state.touched[one.id], state.touched[other.id] = one, other
+        return True
+
+    return fault
+
+
+def on_a_node(change: Callable[[Node], bool]) -> Fault:
+    def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        for node in nodes_of(state):
+            if change(node):
+                state.touched[node.id] = node
+                return True
+        return False
+
+    return fault
+
+
+def _nearer(node: Node) -> bool:
+    node.live_distance = 3 if node.live_distance == 0 else 0
+    return True
+
+
+def _out_of_line(tier: int) -> Fault:
+    def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        for node in nodes_of(state):
+            for index in (1, 2):
+                if node.pages[tier][index] is not None and not node.locks[tier][index]:
+                    node.queued = 0
+                    state.touched[node.id] = node
+                    return True
+        return False
+
+    return fault
+
+
+def dead_leaf(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    for node in nodes_of(state):
+        used = node.children or node.legs or any(map(any, node.locks))
+        if node.live_distance == 0 and not used:
+            node.live_distance = NONE
+            state.touched[node.id] = node
+            return True
+    return False
+
+
+def work_bound(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A match looks at every node."""
+    if not any(type(item) is Matched for item in outcomes):
+        return False
+    state.touched.update((node.id, node) for node in nodes_of(state))
+    return len(state.touched) > 40
+
+
+HYBRID_FAULTS: dict[str, Fault] = {
+    "near": on_a_node(_nearer),
+    "map-swa": share_a_page(0, 1),
+    "dlru": _out_of_line(0),
+    "hlru": _out_of_line(1),
+    "dead-leaf": dead_leaf,
+    "work-bound": work_bound,
+}
+
+
+def _pieces_of_others(item: Any) -> Any:
+    """Each piece has the digests in the opposite order."""
+    first = item.pieces[0]
+    if len(first.digests) < 2:
+        return None
+    return item._replace(pieces=(first._replace(digests=first.digests[::-1]), *item.pieces[1:]))
+
+
+def key_rt(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    return bend(outcomes, Store, _pieces_of_others)
+
+
+def pref_acc(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    for flight in state.storage_flights.values():
+        if flight.budget_tokens:
+            flight.budget_tokens -= 1
+            return True
+    return False
+
+
+def never_device(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    flights = list(state.storage_flights)
+
+    def named(item: Refused) -> Refused | None:
+        lacking = flights and item.reason in ("no_pages", "writing_back")
+        return item._replace(reason="writing_back", after=flights[0]) if lacking else None
+
+    return bend(outcomes, Refused, named)
+
+
+def stored(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A node is believed to be stored that is not."""
+    for node in nodes_of(state):
+        if state.attached and node.pages[1][0] is not None and not node.stored & 1:
+            node.stored, node.stored_since = node.stored | 1, state.beliefs_since
+            state.touched[node.id] = node
+            return True
+    return False
+
+
+STORAGE_FAULTS: dict[str, Fault] = {
+    "key-rt": key_rt,
+    "pref-acc": pref_acc,
+    "never-device": never_device,
+    "stored": stored,
+}
 
 
 def pool_sum(state: Any, event: Any, outcomes: list[Any]) -> bool:

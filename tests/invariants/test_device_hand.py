@@ -101,11 +101,6 @@ def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
         assert replay(replace(tape, executor=REPLIES), OPS).failure is None
 
 
-def test_at_least_twelve_bugs_are_planted_in_the_controller() -> None:
-    assert len(BUGS) >= 12
-    assert REFUSED in BUGS
-
-
 def test_a_tape_determines_the_whole_run() -> None:
     first = played(4)
     tape = tapes.loads(tapes.dumps(first.tape))

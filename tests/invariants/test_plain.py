@@ -1,31 +1,39 @@
-"""Liveness of requests: alone in the smallest legal pools, and several under a plain scheduler."""
+"""Liveness: requests alone in the smallest legal pools, several under a plain scheduler, and what
+is left when everything was let go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import pytest
 
 from hicache import registry
+from hicache.core import core as cores
 from hicache.core.actions import Outcome, Refused
 from hicache.core.components.base import Shape, known, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import Aborted, Event, Finished
+from hicache.core.events import Aborted, AdmitWanted, Event, Finished
+from hicache.core.state import State
 from hicache.core.view import CoreView
+from invariants.against import Against
 from invariants.books.kinds import kinds_of
+from invariants.fuzz.drain import drain
 from invariants.fuzz.hand import Hand
-from invariants.fuzz.ops import base
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.plain import Plain, Stuck
 from invariants.fuzz.play import end
 from invariants.fuzz.swarm import COMPONENTS, ORDERS, POLICIES
 from invariants.planted._kill import hunt
 from invariants.planted.base import planted
 from invariants.watch import Watch
+from tests.configs import configured
 
-OPS = base.load()
+OPS = load()
 BACKBONE_PAGES = 5
 
 
@@ -168,3 +176,73 @@ def test_requests_that_retract_each_other_are_found_without_a_check() -> None:
     with planted("oldest-request-is-retracted-first"), pytest.raises(Stuck):
         served_all(every=1)
     assert hunt("oldest-request-is-retracted-first", [604], checks=()).found
+
+
+def used(**settings: object) -> tuple[Hand, Against]:
+    """A hand whose only request has ended."""
+    hand = Hand(configured(1, (8,), (8,), **settings))
+    against = Against(hand.config)
+    hand.observe_last(against)
+    args = {"request": 0, "tokens": pack([0, 1, 2]), "space": "", "whole": False}
+    OPS["arrive"].play(hand, args)
+    hand.settle()
+    hand.feed(AdmitWanted(0, 3))
+    hand.settle()
+    hand.feed(Finished(0, hand.key(hand.jobs.pop(0), 3), 3))
+    hand.settle()
+    return hand, against
+
+
+@pytest.mark.parametrize("settings", [{}, {"ttl_periods": 2}, {"storage": True}])
+def test_a_clean_core_leaves_nothing(settings: dict[str, object]) -> None:
+    hand, _ = used(**settings)
+    assert any(hand.core.view.nodes())
+    drain(hand)
+    assert not any(hand.core.view.nodes())
+    assert not hand.core.view.attached
+
+
+def a_count(state: State) -> None:
+    state.backups += 1
+
+
+def a_reservation(state: State) -> None:
+    state.giving_up[0] += 1
+
+
+def a_place_in_a_queue(state: State) -> None:
+    state.store_queue[9] = [state.root]
+
+
+def a_lock(state: State) -> None:
+    state.pools[1][0].protected += 1
+
+
+def a_loan(state: State) -> None:
+    state.pools[0][0].loans[3] += 1
+
+
+@pytest.mark.parametrize("leave", [a_count, a_reservation, a_place_in_a_queue, a_lock, a_loan])
+def test_what_a_core_keeps_is_found(leave: Callable[[State], None]) -> None:
+    hand, _ = used()
+    hand._driver.observers = ()  # the checks of each event would see some of it before
+    leave(hand.core._state)
+    with pytest.raises(Stuck, match=r"is still|missing"):
+        drain(hand)
+
+
+def test_what_the_specification_keeps_is_found() -> None:
+    hand, against = used(storage=True)
+    assert against.lockstep is not None
+    against.lockstep.specification.cache.believed.add((0, b"gone"))
+    with pytest.raises(Stuck, match="specified believed"):
+        drain(hand)
+
+
+def test_a_copy_that_never_expires_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand, _ = used(ttl_periods=1)
+    hand._driver.observers = ()
+    handlers = cores._HANDLERS | {cores.TimePassed: lambda state, event: None}
+    monkeypatch.setattr(cores, "_HANDLERS", handlers)
+    with pytest.raises(Stuck, match="did not expire"):
+        drain(hand)

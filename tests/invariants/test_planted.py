@@ -17,10 +17,8 @@ from invariants.fuzz.swarm import Swarm
 from invariants.watch import Watch
 from tests.configs import changed, configured
 
-from .faults import FAULTS
+from .faults import FAULTS, STORAGE_FAULTS, Fault
 from .life import CLEARING, Life, corner, with_storage
-from .spoiling import Fault
-from .storage_faults import STORAGE_FAULTS
 
 
 def tiny(page_size: int = 4, policy: str = "write_through") -> Config:

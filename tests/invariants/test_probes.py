@@ -1,18 +1,25 @@
-"""Probes: enough names, none that nobody can count, and a gate that closes."""
+"""The states that sequences must reach: each is counted under its name, and a run that misses one
+that it owes fails.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from hicache.core.config import Config
 from invariants.fuzz import play
 from invariants.fuzz.ops import base
-from invariants.fuzz.reach import gauges, probes, rates
+from invariants.fuzz.ops.requests import pack
+from invariants.fuzz.reach import gauges, lives, probes, rates
 from invariants.fuzz.swarm import COMPONENTS, draw_swarm
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
 
 OPS = base.load()
+# States that matter, which some dozens of sequences must meet.
 NAMED = (
     "tombstone healed",
     "aux-only load",
@@ -23,10 +30,34 @@ NAMED = (
     "window cut for a short pool",
     "branch checkpoint",
     "checkpoint slot refilled in decode",
+    "Load of full by AdmitWanted",
+    "Load of several nodes",
+    "Backup of full by PrefillDone",
+    "Backup of several nodes",
+    "full demoted from device by EvictWanted",
+    "swa demoted from device by EvictWanted",
+    "mamba demoted from device by EvictWanted",
+    "restarted by LoadDone",
+    "restarted by PrefillDone",
+    "Granted by PagesWanted",
+    "KvRemoved of device",
+    "AdmitWanted refused: no_pages of full",
+    "AdmitWanted refused: no_pages of swa",
+    "AdmitWanted refused: no_pages of mamba",
+    "AdmitWanted refused: writing_back of full",
+    "AdmitWanted refused: arriving of full",
+    "AdmitWanted refused: too_large of full",
+    "failed LoadDone",
+    "failed BackupDone",
+    "failed PrefillDone",
+    "Admitted below the known prefix",
 )
 
 
 def test_the_measured_names_are_many_and_of_their_components() -> None:
+    table = rates.table()
+    assert {tuple(kind.split(",")) for kind in table} == set(COMPONENTS)
+    assert all(0 < count <= row[""] for row in table.values() for count in row.values())
     assert set(NAMED) <= set(rates.measured())
     for components in COMPONENTS:
         names = rates.measured(*components)
@@ -71,13 +102,6 @@ def test_a_required_name_is_missed_by_chance_at_most_once_in_a_million() -> None
             assert (1 - count / sequences) ** due < 1e-6
 
 
-def test_rates_are_of_every_set_of_components() -> None:
-    table = rates.table()
-    assert {tuple(kind.split(",")) for kind in table} == set(COMPONENTS)
-    for row in table.values():
-        assert all(0 < count <= row[""] for count in row.values())
-
-
 @pytest.mark.parametrize(("sequences", "least"), [(400, 150), (2000, 200), (20_000, 250)])
 def test_a_minute_of_fuzzing_requires_most_names(sequences: int, least: int) -> None:
     played = dict.fromkeys(rates.table(), sequences // len(COMPONENTS))
@@ -86,7 +110,7 @@ def test_a_minute_of_fuzzing_requires_most_names(sequences: int, least: int) -> 
 
 @dataclass
 class Run:
-    """What sixty sequences come to."""
+    """What 120 sequences come to."""
 
     seen: Counter[str] = field(default_factory=Counter)
     readings: gauges.Readings = field(default_factory=Counter)
@@ -105,11 +129,6 @@ def run() -> Run:
         made.readings += outcome.hand.gauges.readings
         made.events += outcome.hand.events
     return made
-
-
-@pytest.fixture(scope="module")
-def counted(run: Run) -> Counter[str]:
-    return run.seen
 
 
 # Wide bounds: a generator that is legal, fast and blind is out of them.
@@ -179,11 +198,103 @@ def test_quantiles_use_the_readings_of_one_quantity() -> None:
     assert gauges.quantile(readings, "c", 50) == 0
 
 
-def test_most_names_are_reached_soon(counted: Counter[str]) -> None:
-    assert len(probes.unreached(counted)) < len(rates.measured()) * 2 // 5
+def test_most_names_are_reached_soon_and_those_that_matter(run: Run) -> None:
+    assert len(probes.unreached(run.seen)) < len(rates.measured()) * 2 // 5
+    assert not [name for name in NAMED if not run.seen[name]]
 
 
-def test_contradictory_states_are_not_counted_together(counted: Counter[str]) -> None:
+def test_contradictory_states_are_not_counted_together(run: Run) -> None:
+    counted = run.seen
     assert counted["Prefill of zero tokens"] <= counted["Prefill"]
     assert counted["split under a lock"] <= counted["split"]
     assert counted["Admitted with a load beside the backbone"] == counted["aux-only load"]
+
+
+CONFIG = Config(1, (40,), (40,))
+LATE = (Act(1000, 0),)
+PROMPT = pack([7, 7, 7, 7, 7, 7, 7, 8])
+
+
+def entry(op: str, **args: Any) -> Entry:
+    return Entry(op, args, 1, False, LATE)
+
+
+def on_host() -> list[Entry]:
+    """A prompt is computed, copied to host, and evicted from device."""
+    return [
+        entry("arrive", request=0, tokens=PROMPT, space="", whole=False),
+        entry("admit", request=0, chunk=8),
+        entry("quiesce"),
+        entry("finish", request=0, ahead=0),
+        entry("quiesce"),
+        entry("evict", tier=0, component="full", pages=40),
+    ]
+
+
+def interrupted(end: str, steps: list[str], then: list[str], **more: Any) -> Entry:
+    args = {"request": 1, "tokens": PROMPT, "space": "", "whole": False, "cold": [], "chunk": 8}
+    args |= {"polls": 0, "others": [], "clear": False, "pages": 2, "again": 9}
+    return entry("interrupt", **{**args, "end": end, "steps": steps, "then": then, **more})
+
+
+def met(*entries: Entry) -> Counter[str]:
+    outcome = play.replay(Tape(CONFIG, entries), OPS)
+    assert outcome.failure is None, outcome.failure
+    return outcome.hand.probes.seen
+
+
+@pytest.mark.parametrize(
+    ("end", "steps", "then", "name"),
+    [
+        ("abort", [], ["evict device"], "aborted in its pass and load, then device eviction"),
+        ("abort", [], ["load"], "aborted in its pass and load, then reply of its load"),
+        ("abort", ["pass"], ["evict host"], "aborted decoding in its load, then host eviction"),
+        ("finish", ["pass"], ["again"], "finished decoding in its load, then admission"),
+        ("retract", ["pass"], ["load"], "retracted decoding in its load, then reply of its load"),
+        ("abort", ["load"], ["pass"], "aborted in its pass after its load, then reply of its pass"),
+        ("load fails", [], ["pass"], "restarted by its load in its pass and load, then reply of "
+         "its pass"),
+        ("pass fails", [], ["load"], "restarted by its pass in its pass and load, then reply of "
+         "its load"),
+        ("abort", ["pass", "load", "grow"], ["flush"], "aborted decoding after a growth, then "
+         "flush"),
+    ],
+)  # fmt: skip
+def test_a_request_that_ends_during_a_load(
+    end: str, steps: list[str], then: list[str], name: str
+) -> None:
+    found = met(*on_host(), interrupted(end, steps, then))
+    assert found[name] >= 1
+    assert not met(*on_host(), interrupted("none", steps, then))[name]
+
+
+@pytest.mark.parametrize("end", ["abort", "load fails", "pass fails"])
+def test_another_request_waits_for_the_load(end: str) -> None:
+    way = {"abort": "aborted", "load fails": "restarted by its load"}.get(
+        end, "restarted by its pass"
+    )
+    assert met(*on_host(), interrupted(end, [], [], others=[2]))[f"{way} {lives.AWAITED}"] == 1
+    assert not met(*on_host(), interrupted(end, [], []))[f"{way} {lives.AWAITED}"]
+
+
+def test_a_backup_lands_after_its_request_has_ended() -> None:
+    fresh = pack([5, 5, 6])
+    for end, way in (("abort", "aborted"), ("retract", "retracted"), ("finish", "finished")):
+        found = met(interrupted(end, ["pass"], ["backup"], tokens=fresh))
+        assert found[f"{way} decoding in a backup, then {lives.BACKUP_REPLY}"] == 1
+
+
+def test_pages_come_free_between_two_growths() -> None:
+    """Another request holds all pages but one, and ends between the two growths."""
+    whole = pack([3] * 35)
+    other = [
+        entry("arrive", request=0, tokens=whole, space="", whole=False),
+        entry("admit", request=0, chunk=40),
+        entry("quiesce"),
+    ]
+    steps = ["pass", "grow", "grow", "release", "grow"]
+    prompt = pack([1, 2, 1])
+    name = f"full: {lives.GROWTHS}"
+    assert met(*other, interrupted("none", steps, [], tokens=prompt))[name] == 1
+    steps.remove("release")
+    assert not met(*other, interrupted("none", steps, [], tokens=prompt))[name]

@@ -69,18 +69,11 @@ def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..
 # -- runs
 
 
-def test_a_clean_run_prints_a_summary_and_leaves_no_folder(capsys: Capsys) -> None:
-    assert fuzz("--sequences", "4", "--seed", "7") == 0
+def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -> None:
+    assert fuzz("--sequences", "4", "--seed", "7", "--first") == 0
     said = capsys.readouterr().out
     assert said.startswith("hicache fuzz --seed 7\n")
-    for word in (
-        "sequences",
-        "per second and core",
-        "No check failed in 4 sequences with",
-        "States reached most often",
-        "Faults used",
-    ):
-        assert word in said
+    assert "No check failed in 4 sequences with" in said
     assert list(Path().iterdir()) == []
 
 
@@ -342,12 +335,6 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         account = recorded(tapes.read(Path(failure["tape"])), operations.load())
     assert failure["event"] == account.steps[-1].number
     assert failure["event_text"].startswith(type(account.steps[-1].event).__name__)
-
-
-def test_without_a_failure_every_sequence_is_played() -> None:
-    clean = ["fuzz", "--seed", "7", "--operations", "10", "--first", "--jobs", "1"]
-    assert main([*clean, "--sequences", "3", "--json", "out.json"]) == 0
-    assert json.loads(Path("out.json").read_text())["sequences"] == 3
 
 
 def endless(seed: int) -> Result:

@@ -1,0 +1,334 @@
+"""The books of the checks: equal to a recount, and what they say of single records."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.actions import Backup, Copy, Fetch, Lookup, Prefill, Store
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
+    Arrived,
+    BackupDone,
+    EvictWanted,
+    FetchDone,
+    Finished,
+    LookupDone,
+    PrefillDone,
+    StorageAttached,
+    StoreDone,
+)
+from hicache.core.types import Key, Pages, Tier
+from invariants import watch as watch_module
+from invariants.base import HARNESS, Broken, Violation
+from invariants.books.book import Book
+from invariants.books.kinds import kinds_of
+from invariants.books.nodes import NodeBook
+from invariants.books.pages import FLIGHT, NODE, REQUEST, PageBook, all_are, code_of, same
+from invariants.books.pins import known_path, pin
+from invariants.books.tags import digests_of
+from invariants.books.tickets import Move
+from invariants.checks.ends import LockBalance
+from invariants.fuzz import play
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops import base
+from invariants.fuzz.swarm import draw_swarm
+from invariants.watch import AUDIT_EVERY, Watch
+from tests.configs import configured
+
+OPS = base.load()
+WEIGHTS = weights_of(OPS)
+
+
+def failures(seeds: range, checks: tuple[str, ...] | None) -> list[tuple[int, str]]:
+    found = []
+    for seed in seeds:
+        swarm = draw_swarm(seed, WEIGHTS, ("full", "swa", "mamba"))
+        failure = play.generate(swarm, OPS, seed, 60, checks=checks).failure
+        if failure is not None:
+            found.append((failure.code, failure.kind))
+    return found
+
+
+def a_node_is_forgotten(original: Any) -> Any:
+    """Of what an operation touched, the last node is not looked at."""
+
+    def retract(self: NodeBook, touched: dict[int, Any], root: Any) -> None:
+        forgotten = list(touched)[-1:] if len(touched) > 1 else []
+        original(self, {key: touched[key] for key in touched if key not in forgotten}, root)
+
+    return retract
+
+
+def given_back_pages_are_forgotten(original: Any) -> Any:
+    def retract(self: PageBook, pages: Any, code: int) -> None:
+        original(self, pages[:-1], code)
+
+    return retract
+
+
+def a_request_that_sits_down_is_forgotten(original: Any) -> Any:
+    def sit(self: Book, request_id: int, view: Any) -> None:
+        if request_id % 2:
+            original(self, request_id, view)
+
+    return sit
+
+
+def candidates_stay_what_they_were(original: Any) -> Any:
+    def refresh(self: NodeBook, mirror: Any) -> None:
+        before = mirror.candidate
+        original(self, mirror)
+        mirror.candidate = before
+
+    return refresh
+
+
+FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
+    "a node": (NodeBook, "retract", a_node_is_forgotten),
+    "a page given back": (PageBook, "retract", given_back_pages_are_forgotten),
+    "a request": (Book, "_admit", a_request_that_sits_down_is_forgotten),
+    "a candidate": (NodeBook, "refresh", candidates_stay_what_they_were),
+}
+
+
+@pytest.mark.parametrize("name", FORGETTING)
+def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, wrong = FORGETTING[name]
+    monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
+    found = failures(range(6), ())
+    assert (HARNESS, "AUDIT") in found
+    assert {code for code, _ in found} == {HARNESS}
+
+
+def test_complete_books_find_nothing_on_the_same_sequences() -> None:
+    assert failures(range(6), ()) == []
+
+
+def test_every_sequence_is_recounted_during_and_after_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As often as the rule says, and behind the last operation, whatever it was."""
+    seen: list[int] = []
+    compare = watch_module.compare
+    monkeypatch.setattr(
+        watch_module,
+        "compare",
+        lambda kept, counted: (seen.append(kept.operations), compare(kept, counted))[1],
+    )
+    outcome = play.generate(draw_swarm(5, WEIGHTS), OPS, 5, 120)
+    watch: Watch = outcome.hand.watch
+    assert outcome.failure is None
+    assert watch.operations > 2 * AUDIT_EVERY
+    assert len(seen) == watch.full
+    assert seen[-1] == watch.operations
+    gaps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
+    assert max(gaps) <= max(AUDIT_EVERY, watch.audit_every)
+
+
+CAPACITY = 40
+WRONG: dict[str, list[int]] = {
+    "nothing": [],
+    "a page that somebody has": [36],
+    "a page twice": [0, 0],
+    "no page of the pool": [CAPACITY],
+    "below 0": [-1],
+}
+
+
+def pool_book() -> PageBook:
+    made = PageBook(Tier.DEVICE, kinds_of(Config(1, (CAPACITY,), (0,)))[0], CAPACITY)
+    made.claim(np.array([35, 36, 37]), code_of(REQUEST, 7))
+    return made
+
+
+def drawn(seed: int, wrong: str) -> list[tuple[Pages, int]]:
+    """Claims of a few nodes on free pages, one of which has something wrong."""
+    draws = random.Random(seed)
+    pages = draws.sample(range(1, 35), 30)
+    claims: list[tuple[Pages, int]] = []
+    while pages:
+        count = draws.randrange(6)
+        claims.append((np.array(pages[:count], dtype=np.int64), code_of(NODE, len(claims) + 1)))
+        pages = pages[count:]
+    claims.insert(draws.randrange(len(claims)), (np.array(WRONG[wrong], dtype=np.int64), 4001))
+    return claims
+
+
+def told(pages: PageBook) -> list[tuple[list[int], int]]:
+    return [(some.tolist(), code) for some, code in pages.claimed]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("seed", range(10))
+def test_many_claims_at_once_equal_claims_one_by_one(seed: int, wrong: str) -> None:
+    claims = drawn(seed, wrong)
+    one, other = pool_book(), pool_book()
+    for pages, code in claims:
+        one.claim(pages, code)
+    other.claim_all(claims)
+    assert one.clashes == other.clashes
+    assert bool(one.clashes) == (wrong != "nothing")
+    assert one.owner.tolist() == other.owner.tolist()
+    assert one.held == other.held
+    assert told(one) == told(other)
+
+
+def test_no_claims_at_all_change_nothing() -> None:
+    made = pool_book()
+    made.claim_all([])
+    assert made.held == pool_book().held
+
+
+def test_arrays_are_compared_by_content() -> None:
+    some = np.arange(5)
+    assert same(some, some.copy())
+    assert same(some[::2], np.array([0, 2, 4]))
+    assert not same(some, some[:4])
+    assert not same(some, some[::-1])
+    for kind in (np.int64, np.int32, np.uint8):
+        assert all_are(np.full(3, 2, dtype=kind), 2)
+        assert all_are(np.empty(0, dtype=kind), 2)
+        assert not all_are(np.array([2, 2, 3], dtype=kind), 2)
+
+
+@pytest.mark.parametrize("owner", [0, code_of(REQUEST, 3), code_of(FLIGHT, 3)])
+def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) -> None:
+    book = Book(Core(Config(1, (6,), (6,))).view)
+    source, target = np.array([4]), np.array([2])
+    book.device.owner[4] = owner
+    action = Backup(9, (Copy("full", source, target),))
+    ticket = book.tickets.file(action, (Move(0, source, target),), ())
+    said = pin(ticket, book.tickets, book.nodes, book.requests)
+    assert said == "flight 9 reads page 4 of no node"
+    assert (ticket.pins, ticket.path) == ([], 0)
+    assert not book.device.locks.any()
+
+
+PROMPT, OTHER = [1, 2, 3, 4], [1, 2, 3, 9]
+
+
+class Watched:
+    """A core of one-token pages under all checks. Each reply is given by the test."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.core = Core(configured(1, (8,), (8,), storage=True, **settings))
+        self.watch = Watch()
+
+    def __call__(self, event: Any) -> list[Any]:
+        self.watch.on_event(event, self.core.view)
+        outcomes = self.core.handle(event)
+        self.watch.on_outcomes(event, outcomes, self.core.view)
+        return outcomes
+
+    @property
+    def book(self) -> Book:
+        assert self.watch.book is not None
+        return self.watch.book
+
+    def arrive(self, request: int, tokens: list[int]) -> list[Any]:
+        return self(Arrived(request, Key.from_tokens(tokens, 1), len(tokens) + 1, len(tokens)))
+
+
+def flight_of(outcomes: list[Any], kind: type) -> int:
+    return next(int(item.flight) for item in outcomes if type(item) is kind)
+
+
+def cached_on_host(watched: Watched, tokens: list[int]) -> list[Any]:
+    """A request computes the tokens, ends, and is on host. Returns the outcomes of the backup."""
+    outcomes = watched.arrive(90, tokens)
+    for item in outcomes:
+        if type(item) is Lookup:
+            watched(LookupDone(item.flight, 0))
+    outcomes = watched(AdmitWanted(90, 100))
+    outcomes = watched(PrefillDone(flight_of(outcomes, Prefill)))
+    outcomes += watched(Finished(90, Key.from_tokens(tokens, 1), len(tokens)))
+    return watched(BackupDone(flight_of(outcomes, Backup)))
+
+
+def test_a_lookup_and_the_fetch_that_follows_it_count_once() -> None:
+    watched = Watched()
+    first = flight_of(watched.arrive(1, PROMPT), Lookup)
+    watched.arrive(2, OTHER)
+    storage = watched.book.storage
+    assert storage.tokens(1) == len(PROMPT)
+    fetch = flight_of(watched(LookupDone(first, 3)), Fetch)
+    assert storage.tokens(1) == 3
+    watched(Aborted(1))
+    assert storage.tokens(1) == 3
+    outcomes = watched(FetchDone(fetch, 3))
+    assert [type(item).__name__ for item in outcomes] == ["Prefetched"]
+    assert storage.tokens(1) == 0
+    watched.watch.audit(watched.core.view)
+
+
+def test_what_was_acknowledged_is_forgotten_when_storage_is_attached_again() -> None:
+    watched = Watched()
+    watched(StoreDone(flight_of(cached_on_host(watched, PROMPT), Store), 4))
+    digests = digests_of(Key.from_tokens(PROMPT, 1))
+    assert watched.book.storage.acknowledged == {(0, digest) for digest in digests}
+    watched(StorageAttached())
+    assert not watched.book.storage.acknowledged
+    watched.watch.finish(watched.core.view)
+
+
+def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
+    watched = Watched()
+    watched(StoreDone(flight_of(cached_on_host(watched, [1, 2]), Store), 2))
+    watched(EvictWanted(Tier.DEVICE, "full", 8))
+    lookup = flight_of(watched.arrive(1, PROMPT), Lookup)
+    fetch = flight_of(watched(LookupDone(lookup, 2)), Fetch)
+    book = watched.book
+    assert int((book.host.locks > 0).sum()) == 2
+    path = known_path(book.nodes, book.tickets.open[fetch].prompt)
+    assert [(known.mirror.end_page, known.depth) for known in path] == [(2, 2)]
+    watched(FetchDone(fetch, 2))
+    assert not book.host.locks.any()
+    watched.watch.audit(watched.core.view)
+
+
+def test_a_wrong_digest_is_found_whatever_the_core_believes() -> None:
+    watched = Watched()
+    event = Arrived(1, Key.from_tokens(PROMPT, 1), len(PROMPT) + 1, len(PROMPT))
+    watched.watch.on_event(event, watched.core.view)
+    bent = [
+        item._replace(digests=item.digests[::-1]) if type(item) is Lookup else item
+        for item in watched.core.handle(event)
+    ]
+    with pytest.raises(Violation) as found:
+        watched.watch.on_outcomes(event, bent, watched.core.view)
+    assert found.value.check == "KEY-RT"
+
+
+SLOTS = ("device", "device swa", "host", "host swa")
+
+
+def look(expected: list[int]) -> None:
+    """A node of two components that one request holds on device, its window twice."""
+    one, other = SimpleNamespace(name="request 1"), SimpleNamespace(name="flight 2")
+    holders = (({1: one}, {1: one, 2: other}), ({}, {}))
+    book: Any = SimpleNamespace(pages=[SimpleNamespace(where=where) for where in SLOTS])
+    mirror: Any = SimpleNamespace(locked=expected)
+    node: Any = SimpleNamespace(id=9, locks=holders)
+    LockBalance().node(book, mirror, node)
+
+
+def test_a_node_with_the_expected_locks_passes() -> None:
+    look([1, 2, 0, 0])
+
+
+@pytest.mark.parametrize("slot", range(4))
+def test_a_missing_or_extra_lock_is_found(slot: int) -> None:
+    expected = [1, 2, 0, 0]
+    expected[slot] += 1
+    said = f"node 9, {SLOTS[slot]}: expected {expected[slot]} holders, found {expected[slot] - 1} "
+    with pytest.raises(Broken, match=said):
+        look(expected)
