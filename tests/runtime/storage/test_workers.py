@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 from hicache.core.actions import Delete, Fetch, Lookup, Store
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
+from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool
 from hicache.runtime.storage import workers
 from hicache.runtime.storage.attachment import StorageExecutor
+from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.storage.base import Status
 from tests.storage.memory_store import MemoryStore
@@ -57,6 +61,23 @@ def test_pages_without_bytes_are_not_stored_and_the_keys_are_described() -> None
         assert {key.split("/")[2] for key in stored if "/indexer/" in key} == {"all"}
         assert {key.split("/")[2] for key in stored if "/full/" in key} == {"0of1"}
         assert len(stored) == 4 + 4 + 2 + 1
+
+
+def test_rank_0_writes_what_all_ranks_share_and_all_read_it() -> None:
+    store = Gated()
+    with bench(store, rank=Rank(1, 2)) as second:
+        assert second.store_path(4) == StoreDone(1, 7)
+        assert not any("/all/" in key for key in store.keys), "it counts as stored"
+        assert f"{second.pages.context}/context" not in store.values
+        assert second.done(lookup(3, 4)) == [LookupDone(3, 0)]
+        with bench(store, rank=Rank(0, 2)) as first:
+            first.store_path(4)
+            assert second.done(lookup(4, 4)) == [LookupDone(4, 4)]
+            assert second.done(second.fetch_path(4)) == [FetchDone(2, 4)]
+            shared = [bench_.arena.pools(Tier.HOST, "full")[1] for bench_ in (first, second)]
+            assert np.array_equal(shared[0].page(3), shared[1].page(13))
+        own = [key for key in store.values if "/full/" in key]
+        assert {key.split("/")[2] for key in own} == {"0of2", "1of2"}
 
 
 def expected(there: dict[str, list[bool]], asked: int, known: int, windows: dict[str, int]) -> int:
@@ -164,6 +185,25 @@ def test_a_full_store_keeps_the_leading_pages() -> None:
 # -- stores that hang
 
 
+def test_a_read_that_hangs_is_answered_and_can_never_reach_a_host_page() -> None:
+    with bench(Gated()) as one:
+        one.store_path(4)
+        one.store.kinds = {"read"}
+        before = [one.page("full", page) for page in range(24)]
+        one.workers.begin([one.fetch_path(4)])
+        one.store.came_in()
+        one.clock.now += SMALL.call_s
+        assert one.workers.poll() == [], "not too long yet"
+        one.clock.now += 1
+        assert one.workers.poll() == [FetchDone(2, 0)]
+        one.store.kinds = set()
+        one.store.gate.set()
+        assert one.done(lookup(7, 4)) == [LookupDone(7, 4)]
+        one.idle()
+        assert before == [one.page("full", page) for page in range(24)]
+        assert one.workers.poll() == [], "one answer each"
+
+
 def test_a_write_that_hangs_is_answered_and_stores_no_page_of_another_owner() -> None:
     with bench(Gated("write")) as one:
         one.workers.begin([Store(1, (piece("full", 0, 0, 1),))])
@@ -176,6 +216,20 @@ def test_a_write_that_hangs_is_answered_and_stores_no_page_of_another_owner() ->
         read = Fetch(2, 0, 0, (piece("full", 0, 10),), 1)
         until(lambda: one.done(read) == [FetchDone(2, 1)])
         assert one.page("full", 10) == old
+
+
+def test_in_place_an_action_stays_open_until_its_call_returns() -> None:
+    with bench(Gated(), options=IN_PLACE) as one:
+        one.store_path(4)
+        one.store.kinds = {"read"}
+        one.workers.begin([one.fetch_path(4)])
+        one.store.came_in()
+        one.clock.now += 1000
+        one.workers.abandon(2)
+        assert one.workers.poll() == []
+        one.store.gate.set()
+        [answer] = one.answers()
+        assert isinstance(answer, FetchDone)
 
 
 def test_a_queue_behind_threads_that_all_hang_is_answered_at_once() -> None:
@@ -205,6 +259,25 @@ def test_a_store_that_hangs_is_told_of_although_nobody_calls_it() -> None:
             one.workers.poll()
         assert len(one.notices) == 1
         assert "does not answer" in one.notices[0]
+
+
+def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
+    with bench(Gated()) as one:
+        one.store_path(6)
+        one.store.keys.clear()
+        one.store.kinds = {"read"}
+        one.workers.begin([one.fetch_path(6)])
+        one.store.came_in()
+        first_batch = len(one.store.keys)
+        one.store.gate.set()
+        one.workers.abandon(2)
+        [answer] = one.answers()
+        assert answer.flight == 2
+        assert answer.pages <= 6
+        assert first_batch < 6 * 2
+        one.workers.abandon(2)
+        one.workers.abandon(77)
+        assert one.workers.poll() == []
 
 
 def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
@@ -266,6 +339,32 @@ def test_closing_answers_everything_and_blocks_on_nothing() -> None:
         assert {reply.flight for reply in one.answers(5)} == {0, 1, 2, 3, 9}
         one.workers.begin([lookup(10, 2)])
         assert one.workers.poll() == [LookupDone(10, 0)]
+
+
+@pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
+def test_each_action_has_one_answer_whoever_comes_first(options: WorkerOptions) -> None:
+    """Threads, deadlines and the caller all want to answer."""
+    draw = np.random.default_rng(5)
+    with bench(MemoryStore(), options=options) as one:
+        one.store_path(6, flight=10_000)
+        told: Counter[int] = Counter()
+        for flight in range(400):
+            kind = draw.integers(0, 3)
+            page = int(draw.integers(0, 6))
+            stored = Store(flight, (piece("full", page, page),))
+            actions = (lookup(flight, 6), one.fetch_path(6, flight), stored)
+            one.workers.begin([actions[kind]])
+            if not draw.integers(0, 3):
+                one.workers.abandon(int(draw.integers(0, flight + 1)))
+            if not draw.integers(0, 20):
+                one.clock.now += SMALL.call_s + 1
+            told.update(reply.flight for reply in one.workers.poll())
+        while told.total() < 400:
+            told.update(reply.flight for reply in one.answers())
+        assert told == Counter(range(400))
+
+
+# -- delete
 
 
 def test_a_delete_comes_behind_every_store_before_it_and_spares_other_caches() -> None:
