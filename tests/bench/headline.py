@@ -22,7 +22,7 @@ from textwrap import fill
 from typing import Any
 
 from traces.cli import main
-from traces.deciding.chance import median
+from traces.deciding.measured import median
 from traces.sweeping.identity import decisions
 
 ROOT = Path(__file__).resolve().parents[2]

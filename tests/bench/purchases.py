@@ -71,9 +71,7 @@ def asked(draw: random.Random) -> Asked:
         ATTAIN,
         1,
         None,
-        "local",
-        1,
-        None,
+        How("local", 1, None, "size"),
     )
 
 
@@ -94,7 +92,7 @@ def tried(seed: int, folder: Path, **fewer: Any) -> tuple[Decision, list[bool]]:
     found = decision(options, replace(wanted, **fewer), "hicache size")
     known = [row.candidate for row in found.rows]
     how = How("local", 1, None, "all")
-    replays = Replays(how, "", found.options, lambda point: point, lambda point, one: one)
+    replays = Replays(how, "", found.options)
     trials = Trials(known, found.options, None, replays, ATTAIN, 1)  # type: ignore[arg-type]
     documents = trials.documents([(place, as_it_is) for place in range(len(known))])
     return found, [trials.serves(one) for one in documents]

@@ -77,6 +77,13 @@ def test_with_a_host_every_state_is_found_again(tmp_path: Path) -> None:
     assert rates(found) == [round((8 * r - 1) / (8 * r + 4), 6) if r else 0 for r in range(12)]
 
 
+@pytest.mark.parametrize("order", ["lru", "lru_path"])
+def test_states_on_host_are_what_the_page_says(order: str, tmp_path: Path) -> None:
+    runs = [replayed(tmp_path, TEN, f"{FIFTY} --eviction {order} --host-ratio {n}") for n in (2, 0)]
+    found = [f"{run['whole']['hit_rate']:.6f}" for run in runs]
+    assert f"| {order} | {found[0]} | {found[1]} |" in PAGE.read_text()
+
+
 @pytest.mark.one_in(16)
 def test_512_states_with_the_used_state_or_the_whole_path_refreshed(tmp_path: Path) -> None:
     """Published for 128 clients: .55 before and .80 after (pull request 31648), .61 and .83

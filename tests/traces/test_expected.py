@@ -12,8 +12,7 @@ import pytest
 from hicache import models
 from hicache.core.errors import CallerError
 from traces.expected import table
-from traces.expected.nearest import Asked, Expected, expected_error
-from traces.expected.table import Judged
+from traces.expected.table import Asked, Expected, Judged, expected_error
 from traces.expected.words import document, sentence, together
 from traces.fidelity.judging import summary_of
 from traces.fidelity.predicting import Compared, Outcome

@@ -113,25 +113,6 @@ def test_a_second_run_does_only_what_is_missing(tmp_path: Path, capsys: Capsys) 
     assert "kept.jsonl:1: expected a row that was predicted before" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["my notes", "12", '{"schema": 1}', "[]"])
-def test_another_file_is_never_cut_off(tmp_path: Path, capsys: Capsys, text: str) -> None:
-    """Its only line has no end, as the last one of a killed command."""
-    data, notes = data_of(tmp_path, COPY), tmp_path / "notes.txt"
-    notes.write_text(text)
-    assert main(["fidelity", "--data", data, "--keep", str(notes)]) == 2
-    said = capsys.readouterr().err
-    assert "notes.txt:1: expected a row that was predicted before" in said
-    assert said.count("\n") == 1
-    assert notes.read_text() == text
-
-
-def test_two_commands_do_not_keep_in_one_file(tmp_path: Path, capsys: Capsys) -> None:
-    data, kept = data_of(tmp_path, COPY), tmp_path / "kept.jsonl"
-    with table.Kept.opened(str(kept)):
-        assert main(["fidelity", "--data", data, "--keep", str(kept)]) == 2
-    assert "expected that nobody else writes to it" in capsys.readouterr().err
-
-
 def test_the_page_and_the_picture_have_every_row(tmp_path: Path) -> None:
     data = data_of(tmp_path, CLOSED, FITTED, COPY, GEMM, ROUNDS)
     page, drawn = tmp_path / "page.html", tmp_path / "picture.svg"

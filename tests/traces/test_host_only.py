@@ -20,11 +20,11 @@ from traces.replaying.builtin import opened
 from traces.replaying.settings import Settings, resolve
 from traces.results.record import Spread
 from traces.sizing import host_only
-from traces.sweeping import pool, words
-from traces.sweeping.enough import recommended
+from traces.sweeping import points, words
 from traces.sweeping.picture import print_points
 from traces.sweeping.points import Point, with_host
 from traces.sweeping.svg import Line, Panel, apart, svg, ticks
+from traces.sweeping.words import recommended
 
 from .rig import Capsys, Patch, mooncake, write
 
@@ -135,14 +135,14 @@ def test_options_of_the_host_pool_do_not_hinder_the_point_without_one(
 def test_ctrl_c_keeps_the_points_that_are_done(
     turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
-    measured = pool.measure
+    measured = points.measure
 
     def once(options: Any, trace: Any, size: int, progress: Any) -> Point:
         if size:
             raise KeyboardInterrupt
         return measured(options, trace, size, progress)
 
-    monkeypatch.setattr(pool, "measure", once)
+    monkeypatch.setattr(points, "measure", once)
     out, picture = tmp_path / "out.json", tmp_path / "p.svg"
     files = ["--json", str(out), "-o", str(picture)]
     assert main([*HOST, turns, *SMALL, "--host-bytes", "0,1GB,2GB", "--jobs", "1", *files]) == 130

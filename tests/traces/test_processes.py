@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.executors import local
 from traces.mutants.limits import MEMORY_BYTES, each
-from traces.sweeping import pool
+from traces.sweeping import points
 from traces.terminal.processes import JobFailed, WorkerLost, results
 from traces.terminal.signals import ENDS, interruptible
 
@@ -194,7 +194,7 @@ def test_a_lost_point_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
         os._exit(7)
 
     monkeypatch.setattr(local, "get_context", lambda _: FORK)
-    monkeypatch.setattr(pool, "measure", measure)
+    monkeypatch.setattr(points, "measure", measure)
     words = ["--device-pages", "400", "--host-bytes", "0,3.2GB", "--jobs", "2", "--limit", "20"]
     assert main(["size", "--host-only", *words]) == 2
     said = capsys.readouterr().err.splitlines()[-1]

@@ -38,7 +38,7 @@ from traces.reporting.amounts import gigabytes
 from traces.terminal import options as read
 
 from .rig import mooncake, write
-from .test_verdict import CEILING, curve, decide, point
+from .test_verdict import decide, point
 
 NINE = 1_000_000_000
 
@@ -78,30 +78,6 @@ def test_money_by_hand() -> None:
     # 2 x 2.5 + 512 x 0.01 = 10.12 an hour: 10,800 / 10.12 = 1,067 requests for one
     assert "costs 10.1 an hour (prices of gpu, host) and serves 1,067 requests" in told
     assert "TTFT 2 s and TPOT 50 ms" in told
-
-
-def test_the_working_set_is_tokens_times_bytes() -> None:
-    """6,000,000 tokens of 100,000 bytes are 600 GB."""
-    points = [point("none", 0, 0.1, times=None), point("all", 100, CEILING, times=None)]
-    (limit,) = decide(points, curve(CEILING)).limits
-    assert (limit.evidence[-1].value, limit.evidence[-1].unit) == (600.0, "GB")
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("512GB", 512_000_000_000),
-        ("1.5T", 1_500_000_000_000),
-        ("64GiB", 68_719_476_736),
-        ("3MB", 3_000_000),
-        ("2KiB", 2048),
-        ("1TiB", 1_099_511_627_776),
-        ("7MiB", 7_340_032),
-        ("5k", 5000),
-    ],
-)
-def test_sizes_that_are_read(text: str, count: int) -> None:
-    assert read.byte_size(text) == count
 
 
 @pytest.mark.parametrize(

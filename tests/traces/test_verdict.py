@@ -1,9 +1,11 @@
-"""The verdict on points whose answer is known by construction."""
+"""The verdict on points whose answer is known by construction; the break-even bandwidth against
+Mooncake's closed form (FAST 2025, Eq. 1 and 2)."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hicache.models as models
 import sim.hardware.profile as hardware
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from traces.deciding.break_even import break_even
 from traces.deciding.buys import HOST, line
-from traces.deciding.chance import SAME, differ, span
-from traces.deciding.measured import measured
+from traces.deciding.measured import SAME, differ, measured, span
 from traces.deciding.prices import Prices, read_prices
 from traces.deciding.serving import Served, accuracy, serves
 from traces.deciding.verdict import Verdict, decide
@@ -397,19 +402,6 @@ def test_the_parts_of_what_repeats_add_up(optimum: float, hits: float) -> None:
         assert sum(known.values()) == pytest.approx(lost, abs=0.1)
 
 
-def test_prices_are_read_with_their_units() -> None:
-    found = read_prices("gpu=2.5/h,host=3/GB,storage=0.1/GB/h,link=40/GBps,years=2")
-    hours = 2 * 365 * 24
-    assert found.per_hour == {
-        "gpu": 2.5,
-        "host": pytest.approx(3 / hours),
-        "storage": 0.1,
-        "link": pytest.approx(40 / hours),
-    }
-    assert found.cost_per_hour({"gpu": 2, "storage": 10, "link": 0}) == pytest.approx(6)
-    assert read_prices("gpu=35040").per_hour == {"gpu": 1.0}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -425,3 +417,70 @@ def test_bad_prices_are_refused(text: str, said: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         read_prices(text)
     assert said in str(refused.value)
+
+
+HIDDEN, GQA = 8192, 8  # LLaMA 3 70B
+
+
+def closed_form(prefix_tokens: int, flops_per_s: float, a: float = 4, b: float = 22) -> float:
+    """Bytes per second of the break-even, as Mooncake estimates it for dense models. a: of the
+    attention without the causal mask. b: of LLaMA 3 70B."""
+    work = GQA * (a * prefix_tokens * HIDDEN + b * HIDDEN**2)
+    return 2 * HIDDEN * 2 / work * flops_per_s
+
+
+@pytest.mark.parametrize(("gpu_flops_per_s", "published"), [(312e12, 6), (989e12, 19)])
+def test_the_closed_form_gives_the_published_figures(
+    gpu_flops_per_s: float, published: int
+) -> None:
+    """The paper: 6 GB/s on eight A800, 19 GB/s on eight H800, for a prefix of 8,192 tokens."""
+    found = closed_form(8192, 8 * gpu_flops_per_s)
+    assert round(found / 1e9) == published
+
+
+def dense() -> ModelDescription:
+    model = models.get("llama-3.1-70b")
+    assert model.attention_heads * model.value_elements == HIDDEN
+    return model
+
+
+@pytest.mark.parametrize("prefix", [2048, 8192, 65536])
+@pytest.mark.parametrize("name", ["a100", "h100"])
+def test_a_dense_model_agrees_with_the_form(name: str, prefix: int) -> None:
+    """With the parameters that the model really has for b, and half of a, as the mask is causal;
+    the memory of the accelerator is made fast, since the form knows compute alone, and one rate of
+    it, as `pure-roofline` does."""
+    model, tp = dense(), 8
+    profile = replace(hardware.get(name), hbm_bytes_per_s=10**15)
+    found = break_even(model, profile, tp, prefix, time_model="pure-roofline")
+    b = 2 * model.layer_parameters / model.layers / HIDDEN**2
+    expected = closed_form(prefix, tp * profile.reached_flops_per_s, a=2, b=b)
+    assert found.bandwidth_bytes_per_s == pytest.approx(expected, rel=0.001)
+    assert found.bytes_per_token == 80 * 2 * HIDDEN // GQA * 2
+
+
+def test_the_sentence_says_whether_loading_pays() -> None:
+    model, profile = dense(), hardware.get("h100")
+    found = break_even(model, profile, 8, 8192)
+    assert found.pays
+    assert found.link_bytes_per_s == 8 * profile.reached_link_bytes_per_s
+    assert found.sentence().endswith("so loading pays.")
+    slow = replace(found, link_bytes_per_s=found.bandwidth_bytes_per_s / 2)
+    assert not slow.pays
+    assert "2 times less, so loading does not pay." in slow.sentence()
+    told = slow.document()
+    assert told["sentence"] == slow.sentence()
+    assert told["bandwidth_bytes_per_s"] == slow.bandwidth_bytes_per_s
+
+
+def test_longer_prefixes_need_less_bandwidth() -> None:
+    found = [
+        break_even(dense(), hardware.get("h100"), 8, prefix).bandwidth_bytes_per_s
+        for prefix in (4096, 16384, 65536, 262144)
+    ]
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_prefix_without_tokens_is_refused() -> None:
+    with pytest.raises(CallerError, match="expected at least 1 token, found 0"):
+        break_even(dense(), hardware.get("h100"), 8, 0)

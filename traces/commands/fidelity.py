@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -215,9 +215,7 @@ def _document(outcomes: Sequence[Outcome], models: Sequence[str]) -> dict[str, o
         "rules": RULES | FIGURE_RULES,
         "beside": {
             half: {
-                quantity: dict(
-                    zip(models, (judging.document(one) for one in summaries), strict=True)
-                )
+                quantity: dict(zip(models, map(asdict, summaries), strict=True))
                 for quantity, summaries in beside(outcomes, half, models).items()
             }
             for half in HALVES

@@ -30,6 +30,7 @@ from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
 from ..sizing.host_only import show_host
 from ..sizing.output import show
+from ..sweeping.running import How
 from ..terminal import options as read
 from ..terminal.rows import add_rows, flag, option
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
@@ -180,6 +181,10 @@ class Options(WorkerOptions, OfReplays):
         return cls(**own, replay=ReplayOptions(**given))
 
     @property
+    def how(self) -> How:
+        return How(self.executor, self.jobs or 0, self.points, "size")
+
+    @property
     def buys(self) -> bool:
         """Whether a machine is to be chosen."""
         one = self.hardware is not None and len(self.hardware) == 1
@@ -217,9 +222,7 @@ def run(options: Options, command: str) -> int:
         options.sizes,
         None if options.budget is None else options.budget / 1e9,
         options.draws or _DRAWS,
-        options.executor,
-        options.jobs or 0,
-        options.points,
+        options.how,
     )
     found = study.study(given, asked, command)
     show(found, options.price, command, out, options.output, options.json)
@@ -235,7 +238,7 @@ def _buy(options: Options, command: str) -> int:
         options.attain or ATTAIN,
         options.draws or _DRAWS,
         options.today,
-        *(options.executor, options.jobs or 0, options.points),
+        options.how,
     )
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     found = decision.decision(options.replay, wanted, command)

@@ -1,7 +1,7 @@
 """`hicache sweep`: replays a trace at every point of a grid, and shows which points are best.
 
 Takes the options of `hicache replay`, each with several values. Does not combine them (see
-sweeping/grid), replay (see sweeping/work) or keep what is done (see sweeping/sweep_file).
+sweeping/grid), replay (see sweeping/work) or keep what is done (see sweeping/running).
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ from ..sweeping import grid as grids
 from ..sweeping import running
 from ..sweeping.grid import Grid, header_of
 from ..sweeping.identity import decisions, trace_digest
-from ..sweeping.outcome import Outcome, front, outcome_of
-from ..sweeping.sweep_table import best_document, conclusions, print_outcomes, tell_lines
+from ..sweeping.outcome import (
+    Outcome,
+    best_document,
+    conclusions,
+    front,
+    outcome_of,
+    print_outcomes,
+    tell_lines,
+)
 from ..sweeping.work import PointWork, Task, opened_once
 from ..terminal import options as read
 from ..terminal.output import write_json
 from ..terminal.rows import flag, option
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, print_sentences
-from ..terminal.text import name as shown_name
+from ..terminal.tables import print_sentences, print_written
 from ._grid_options import ALL, WITH_COMMAS, add_grid, grid_of
 from ._options import WorkerOptions
 
@@ -100,12 +106,7 @@ def run(options: Options, command: str) -> int:
         print_sentences("In words", told, out)
     if options.json:
         write_json(options.json, _document(command, done.code, grid, outcomes, warnings, told))
-    written = [
-        shown_name(path) for path in (options.output, options.json) if path not in (None, "-")
-    ]
-    if written:
-        with ignore_broken_pipe():
-            console(out).print(f"wrote {', '.join(written)}", markup=False)
+    print_written((options.output, options.json), out)
     return done.ended()
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .chance import span
 from .limits import digits, percent
+from .measured import span
 
 Document = Mapping[str, Any]
 

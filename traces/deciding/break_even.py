@@ -5,15 +5,6 @@
 The time is the one of the simulator (sim/times), of one pass with the prefix alone, without
 the fixed part of a pass. A link that is slower makes hits of that length late; one that is faster
 saves time with every hit. Longer prefixes take more compute for each token, so they need less.
-
-`closed_form` is the estimate of Qin et al., "Mooncake: Trading More Storage for Less Computation",
-FAST 2025, Eq. 1 and 2, for dense models with grouped-query attention:
-
-    flops(p) = l (a p^2 d + b p d^2)        l layers, d hidden size, p tokens of the prefix
-    bytes(p) = l p 2 d / gqa * s            s bytes of an element
-    load if B / G > 2 d s / (gqa (a p d + b d^2))       B bytes per second, G flop per second
-
-with a = 4 (attention without the causal mask) and b = 22 for LLaMA 3 70B.
 """
 
 from __future__ import annotations
@@ -69,11 +60,9 @@ def break_even(
     profile: HardwareProfile,
     tp: int,
     prefix_tokens: int,
-    link_bytes_per_s: float | None = None,
     time_model: str = times.DEFAULT,
 ) -> BreakEven:
-    """time_model: name of the one whose passes these are. link_bytes_per_s: of all ranks; by
-    default what the profile's links reach.
+    """time_model: name of the one whose passes these are.
 
     Raises CallerError for a prefix without tokens, and if the model does not fit.
     """
@@ -82,7 +71,6 @@ def break_even(
     costs = times.make(time_model, model, profile, Parallelism(tp))
     seconds = costs.layers * costs.layer_ns([(0, prefix_tokens)], 0, 0) / 1e9 / prefix_tokens
     each = model.bytes_per_token(tp) * tp
-    reached = profile.reached_link_bytes_per_s * tp
     return BreakEven(
         model=model.name,
         hardware=profile.name,
@@ -91,20 +79,5 @@ def break_even(
         bytes_per_token=each,
         compute_s_per_token=seconds,
         bandwidth_bytes_per_s=each / seconds,
-        link_bytes_per_s=reached if link_bytes_per_s is None else link_bytes_per_s,
+        link_bytes_per_s=profile.reached_link_bytes_per_s * tp,
     )
-
-
-def closed_form(
-    hidden: int,
-    gqa: float,
-    element_bytes: float,
-    prefix_tokens: int,
-    flops_per_s: float,
-    a: float = 4,
-    b: float = 22,
-) -> float:
-    """Bytes per second of the break-even, as Mooncake estimates it. gqa: query heads for each head
-    of keys and values."""
-    work = gqa * (a * prefix_tokens * hidden + b * hidden**2)
-    return 2 * hidden * element_bytes / work * flops_per_s

@@ -1,12 +1,17 @@
-"""One point of a sweep as the figures that a verdict needs, read from its JSON document.
+"""One point of a sweep as the figures that a verdict needs, read from its JSON document, and what
+chance does to them.
 
 Amounts are totals: gigabytes of host memory of all GPUs of a replica's server times the replicas,
 and so on. A figure that the document does not have is None and is left out of the verdict.
+
+A point is replayed with several draws of what is random. Its figure is the median, its range from
+the least to the most. Two points differ in a figure if their ranges do not meet. Where only one of
+them was replayed several times, the other's range is taken to be as wide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +20,37 @@ import sim.hardware.profile as hardware
 from ..results.reading import record_of
 from ..results.record import Goodput, Result
 from ..results.record import Times as LatencyFigures
-from .chance import median
+
+SAME = "no difference that these replays can show"
+
+
+def median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def differ(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two points differ in a figure. Of two that were replayed once, nothing is known of
+    chance, and any difference counts."""
+    if not one or not other:
+        return False
+    wide = max(max(one) - min(one), max(other) - min(other))
+    low, high = _range(one, wide), _range(other, wide)
+    return low[1] < high[0] or high[1] < low[0]
+
+
+def span(values: Sequence[float], told: Callable[[float], str]) -> str:
+    """The median, and the range where there is one."""
+    if len(values) < 2:
+        return told(values[0])
+    return f"{told(median(values))} ({told(min(values))} to {told(max(values))})"
+
+
+def _range(values: Sequence[float], wide: float) -> tuple[float, float]:
+    if len(values) == 1 and wide:
+        return values[0] - wide / 2, values[0] + wide / 2
+    return min(values), max(values)
+
 
 Document = Mapping[str, Any]
 
@@ -72,7 +107,7 @@ class Measured:
     replays: Mapping[str, Sequence[float] | None] = field(default_factory=dict)
 
     def values(self, name: str) -> Sequence[float]:
-        """A figure of each replay of the point, by the names of sizing/repeated; empty if it has
+        """A figure of each replay of the point, by the names of sizing/replays; empty if it has
         none."""
         found = self.replays.get(name)
         if found is not None:

@@ -13,9 +13,8 @@ from typing import Any
 from . import words
 from .break_even import BreakEven
 from .buys import AXES, HOST, Axis, Step, amounts, goodput_of, goodput_per_cost, steps
-from .chance import differ
 from .limits import Evidence, Limit, limits
-from .measured import Document, Measured, measured
+from .measured import Document, Measured, differ, measured
 from .prices import Prices
 from .serving import SERVED, Served, sentences
 
@@ -170,8 +169,8 @@ def _bought(step: Step, prices: Prices | None) -> dict[str, object]:
 def _in_words(slo: Mapping[str, float | None] | None) -> list[str]:
     known = {} if slo is None else slo
     named = ((_LIMITS.get(name, name), limit) for name, limit in known.items())
-    return [
-        f"{name} {limit:g} s" if limit >= 1 else f"{name} {limit * 1000:g} ms"
-        for name, limit in named
-        if limit is not None
-    ]
+    return [f"{name} {spelled(limit)}" for name, limit in named if limit is not None]
+
+
+def spelled(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"

@@ -8,9 +8,8 @@ from math import floor, log10
 from typing import Any
 
 from .buys import HOST, Step, goodput_of, line
-from .chance import SAME, differ, span
 from .limits import OF_MEMORY, Limit, digits, gigabytes, percent
-from .measured import Measured
+from .measured import SAME, Measured, differ, span
 from .prices import Prices
 from .serving import SERVED
 

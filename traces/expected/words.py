@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .nearest import Asked, Expected, Nearest
-from .table import ALL, METRICS
+from .table import ALL, METRICS, Asked, Expected, Nearest
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
 _OF_GROUP = ("hardware", "engine", "ranks", "precision", "load")

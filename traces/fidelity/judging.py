@@ -17,7 +17,7 @@ import numpy as np
 from ..expected.table import METRICS, Judged, precision
 from ..expected.table import summary as expected_errors
 from .choosing import HALVES, JUDGE
-from .figures import HITS, JUDGED
+from .figures import JUDGED
 from .predicting import KINDS, Compared, Outcome
 from .rules import FIGURE_RULES, RULES
 
@@ -137,17 +137,7 @@ def _half(outcomes: Sequence[Outcome], half: str) -> dict[str, Any]:
 
 
 def _documents(found: dict[str, Summary]) -> dict[str, dict[str, Any]]:
-    return {name: document(one) for name, one in found.items()}
-
-
-def document(one: Summary) -> dict[str, Any]:
-    """A summary for JSON."""
-    return asdict(one)
-
-
-def in_points(figure: Compared) -> bool:
-    """Whether the error is a difference of rates, not a part of the published figure."""
-    return figure.quantity == HITS
+    return {name: asdict(one) for name, one in found.items()}
 
 
 def summary_of(outcomes: Iterable[Outcome]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hicache import registry
 
 from ..expected import table
-from ..expected.nearest import Asked, expected_error
+from ..expected.table import Asked, expected_error
 from ..expected.words import document as expected
 from ..formats.base import Trace
 from ..outside import entries

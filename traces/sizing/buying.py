@@ -6,23 +6,17 @@ Does not search or replay; see decision.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from ..deciding.answer import sentences
+from ..deciding.verdict import Verdict, spelled
 from ..expected.words import together as errors_together
-from ..html.document import report
-from ..html.prefixes import hot_prefixes
-from ..html.render import render
-from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import scaled
-from ..terminal.output import as_json, write_all
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, percent, print_sentences, table
-from ..terminal.text import name as shown_name
+from ..terminal.tables import console, percent, table
 from .decision import Decision, Row
+from .output import arrivals_told, print_report, report_of, write_report
 
 _SHOWN = 20  # rows of the table on a terminal
 _TAILS = "Nobody has validated p99: published runs that it could be compared with are too few."
@@ -31,26 +25,18 @@ _TAILS = "Nobody has validated p99: published runs that it could be compared wit
 def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
     """Prints the decision and writes the files that were asked for, each whole or not at all."""
     decision = document(found)
-    jobs, settings = found.trace.jobs, found.settings
-    warnings = [*found.trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)]
-    assumed = assumptions(found)
-    told = sentences(decision)
-    with ignore_broken_pipe():
-        print_sentences("What to buy", told, out)
-        _print_table(found, out)
-        if warnings:
-            print_sentences("Warnings", warnings, out)
-        print_sentences("What was assumed", assumed, out)
-    files: list[tuple[str, Iterable[str]]] = []
-    if html or json:
-        whole = _report(found, decision, told, command, warnings, assumed)
-        files += [(html, [render(whole)])] if html else []
-        files += [(json, as_json(whole))] if json else []
-    write_all(files)
-    written = [shown_name(path) for path, _ in files if path != "-"]
-    if written:
-        with ignore_broken_pipe():
-            console(out).print(f"wrote {', '.join(written)}", markup=False)
+    shown = dict.fromkeys((found.answer, found.runner_up, found.today))
+    documents = [found.rows[place].found for place in shown if place is not None]
+    variants = [one["variant"] for one in documents if one and "stopped" not in one]
+    best = None if found.answer is None else found.rows[found.answer].candidate.label
+    verdict = Verdict(tuple(sentences(decision)), (), (), best, None).document()
+    title = f"What to buy for {os.path.basename(found.trace.path)}"
+    complete = not (found.ended.code or found.ended.error)
+    whole = report_of(
+        *(found, title, command, variants, verdict, assumptions(found), complete, decision)
+    )
+    print_report("What to buy", whole, lambda: _print_table(found, out), out)
+    write_report(whole, html, json, out)
 
 
 def document(found: Decision) -> dict[str, Any]:
@@ -59,7 +45,7 @@ def document(found: Decision) -> dict[str, Any]:
     of = {one.candidate: row for one, row in zip(found.rows, rows, strict=True)}
     slo = found.options.slo
     assert slo is not None
-    limits = " and ".join(f"{name.upper()} {_spelled(limit)}" for name, limit in slo.limits)
+    limits = " and ".join(f"{name.upper()} {spelled(limit / 1e9)}" for name, limit in slo.limits)
     sure = found.sure
 
     def at(place: int | None) -> dict[str, Any] | None:
@@ -157,11 +143,6 @@ def _attained(found: dict[str, Any] | None) -> float | None:
     return slo["attained_rate"] if slo else None
 
 
-def _spelled(limit_ns: int) -> str:
-    seconds = limit_ns / 1e9
-    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
-
-
 def _print_table(found: Decision, out: TextIO) -> None:
     """The candidates that were replayed: those that serve, the cheapest first, then the others."""
     known = sorted((row for row in found.rows if row.found), key=lambda row: not row.served)
@@ -196,9 +177,7 @@ def assumptions(found: Decision) -> list[str]:
     hosts = sorted({one.candidate.host_bytes for one in found.rows})
     if len(hosts) > 1:
         told.append(f"Host memory of a replica that was offered: {_sizes(hosts)} (--host-bytes).")
-    if found.options.spread:
-        coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
-        told.append(f"{coarse} arrive at random times until the next timestamp (--spread, --seed).")
+    told += arrivals_told(found)
     for reason, machines in found.refused.items():
         told.append(f"Left out: {', '.join(machines)}: {reason}.")
     documents = [one.found for one in found.rows if one.served]
@@ -208,48 +187,3 @@ def assumptions(found: Decision) -> list[str]:
 
 def _sizes(hosts: list[int]) -> str:
     return ", ".join(gigabytes(size) if size else "none" for size in hosts)
-
-
-def _report(
-    found: Decision,
-    decision: dict[str, Any],
-    told: list[str],
-    command: str,
-    warnings: list[str],
-    assumed: list[str],
-) -> dict[str, Any]:
-    trace, jobs = found.trace, found.trace.jobs
-    shown = dict.fromkeys((found.answer, found.runner_up, found.today))
-    documents = [found.rows[place].found for place in shown if place is not None]
-    whole = (one for one in documents if one is not None and "stopped" not in one)
-    variants = [one["variant"] for one in whole]
-    answer = None if found.answer is None else found.rows[found.answer].candidate.label
-    slo = found.options.slo
-    assert slo is not None
-    return report(
-        f"What to buy for {os.path.basename(trace.path)}",
-        command,
-        {
-            "path": trace.path,
-            "format": trace.format,
-            "requests": len(jobs),
-            "input_tokens": jobs.input_tokens,
-        },
-        variants,
-        curve=found.curves.document() if found.curves else None,
-        verdict={
-            "sentences": told,
-            "limits": [],
-            "evidence": [],
-            "buys": [],
-            "best": answer,
-            "served": [],
-            "break_even": None,
-        },
-        decision=decision,
-        slo={f"{name}_s": limit / 1e9 for name, limit in slo.limits},
-        prefixes=hot_prefixes(found.paged) if trace.identity else None,
-        warnings=warnings,
-        estimates=assumed,
-        complete=not (found.ended.code or found.ended.error),
-    )

@@ -5,7 +5,7 @@ each costs an hour, which of two is the stronger, and about what each can do.
     host       bytes of host memory of each replica
     stored     whether the store of --storage is behind it
 
-Does not search (see cheapest) or replay (see decision).
+Does not search (see trials) or replay (see decision).
 """
 
 from __future__ import annotations

@@ -15,14 +15,13 @@ from math import sqrt
 
 from . import plan
 from .candidates import Candidate, Machines
-from .replays import Document
+from .replays import Document, pass_error
 from .search import WITHIN, typed
 from .trials import Moved, Trials
 
 LESS, MORE = Fraction(4, 5), Fraction(5, 4)  # of the load
 PASSES, LOAD, DRAW = "passes", "load", "draw"
 SHARING = ("sharing none", "sharing most")
-_UNKNOWN_ERROR = 0.2  # of times that were never judged
 _MOST = 3  # times as much, before a flip is looked for no further
 _MOST_RIVALS = 2  # cheaper ones that are tried with less to do
 _NEAR = 0.02  # less than asked: what a candidate kept that chance might let serve
@@ -81,9 +80,7 @@ def how_sure(
     """answer: the cheapest that serves. found: its document. documents: of every candidate, None
     where it was not replayed. seeds: of the other draws. is_log: whether which tokens prompts share
     was assumed."""
-    stated = (found.get("expected_error") or {}).get("tpot") or {}
-    judged = bool(stated.get("runs"))
-    error = max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2))
+    error, judged = pass_error(found)
     sure = Sure(error, judged)
     part = Fraction(f"{error:.2f}")
     rivals = _rivals(answer, documents, trials, machines)

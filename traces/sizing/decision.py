@@ -21,16 +21,15 @@ from ..deciding.prices import LIST_PRICES, Prices
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
-from ..sweeping.grid import Point, check_simulated
+from ..sweeping.grid import check_simulated
 from ..sweeping.running import How, Measured
 from ..sweeping.work import Traces
 from . import plan
 from .candidates import Candidate, Demand, Machines, cost_of, demand_of, every
-from .cheapest import Search
 from .confidence import Sure, how_sure
 from .replays import Document, Replays
 from .study import spread_of
-from .trials import Trials, as_it_is
+from .trials import Search, Trials, as_it_is
 
 ATTAIN = Fraction(9, 10)  # of the requests, as DistServe (OSDI 2024) counts
 _HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
@@ -45,7 +44,7 @@ _RANKS = (1, 2, 4, 8, 16, 32)
 class Asked:
     """What was asked for beside the replay. hardware, tp, replicas, hosts (bytes of a replica):
     None to choose them. most_gpus: of one candidate. draws: of the arrivals. today: the machine
-    that there is. The others as in sweeping/running."""
+    that there is."""
 
     hardware: Sequence[str] | None
     tp: Sequence[int] | None
@@ -56,9 +55,7 @@ class Asked:
     attain: Fraction
     draws: int
     today: Candidate | None
-    executor: str
-    jobs: int
-    path: str | None
+    how: How
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +109,7 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
     prices = asked.prices or LIST_PRICES
     offered = _Offered(base, asked, trace, prices)
     demand = offered.demand
-    how = How(asked.executor, asked.jobs, asked.path, "size")
-    replays = Replays(how, command, base, _same, _whole, asked.attain)
+    replays = Replays(asked.how, command, base, attain=asked.attain)
     known, machines = offered.candidates, offered.machines
     trials = Trials(known, base, machines, replays, asked.attain, _SIDE_BY_SIDE)
     worth = offered.worth_replaying()
@@ -315,11 +311,3 @@ def _reasons(
         if answer is not None and one > answer:
             found.setdefault(one, "costs more")
     return found
-
-
-def _same(point: Point) -> Point:
-    return point
-
-
-def _whole(point: Point, document: Document) -> Document:
-    return document

@@ -1,7 +1,7 @@
 """What host memory alone buys: one replay of the trace as it is for each size of host memory.
 
 A table with bars, a sentence, and a picture. Does not search loads or compare anything else (see
-study), replay (see sweeping/pool) or draw (see sweeping/picture).
+study), replay (see sweeping/points) or draw (see sweeping/picture).
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from ..reporting.head import head
 from ..reporting.outputs import repeat_warnings, warn
 from ..reporting.report import print_story
 from ..sweeping import words
-from ..sweeping.enough import recommended
 from ..sweeping.picture import picture, print_points
-from ..sweeping.points import Point, with_host
-from ..sweeping.pool import points
+from ..sweeping.points import Point, points, with_host
 from ..sweeping.svg import check_picture
+from ..sweeping.words import recommended
 from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.rows import rows
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.tables import console, print_sentences
-from ..terminal.text import name as shown_name
+from ..terminal.tables import print_sentences, print_written
 from ..terminal.workers import cores
 
 _GB = 10**9
@@ -98,9 +96,5 @@ def show_host(
             "conclusions": told,
         }
         write_json(json, document)
-    named = (svg if found else None, json)
-    written = [shown_name(path) for path in named if path not in (None, "-")]
-    if written:
-        with ignore_broken_pipe():
-            console(out).print(f"wrote {', '.join(written)}", markup=False)
+    print_written((svg if found else None, json), out)
     return 0 if complete else INTERRUPTED

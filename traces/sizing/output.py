@@ -1,19 +1,21 @@
 """What a study says: the verdict, the table, the report and its document.
 
-Does not measure; see study.
+Of a trace that has lengths only nothing is said of hits, since nobody knows which prompts begin
+alike. Does not measure; see study.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any, TextIO
 
 from ..deciding.break_even import BreakEven, break_even
 from ..deciding.limits import digits
+from ..deciding.measured import span
 from ..deciding.prices import Prices
-from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS, accuracy
+from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS, Served, accuracy, sentences
 from ..deciding.verdict import decide
 from ..expected.words import together as errors_together
 from ..html.document import report
@@ -24,13 +26,11 @@ from ..replaying.settings import with_bandwidth
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import scaled
-from ..sweeping.outcome import outcome_of
-from ..sweeping.sweep_table import print_outcomes
+from ..sweeping.outcome import outcome_of, print_outcomes
 from ..terminal.output import as_json, write_all
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, percent, print_sentences
-from ..terminal.text import name as shown_name
-from .lengths import without_hits
+from ..terminal.tables import percent, print_sentences, print_written
+from .decision import Decision
 from .plan import gpus_of
 from .study import Moved, Study
 
@@ -46,56 +46,54 @@ def show(
     json: str | None,
 ) -> None:
     """Prints the study and writes the files that were asked for, each whole or not at all."""
-    outcomes = [outcome_of(point) for point in found.points]
-    assumed = assumptions(found)
-    jobs, settings = found.trace.jobs, found.settings
-    warnings = [*found.trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)]
-    document = _report(found, prices, command, assumed, warnings)
-    told = document["verdict"]["sentences"]
-    with ignore_broken_pipe():
-        print_sentences("Verdict", told, out)
-        print_outcomes(_title(found), outcomes, out, ranked=False)
-        if document["curve"]:
-            print_curve(document["curve"], out)
-        if warnings:
-            print_sentences("Warnings", warnings, out)
-        print_sentences("What was assumed", assumed, out)
-    files: list[tuple[str, Iterable[str]]] = []
-    if html and found.points:
-        files.append((html, [render(document)]))
-    if json:
-        files.append((json, as_json(document)))
-    write_all(files)
-    written = [shown_name(path) for path, _ in files if path != "-"]
-    if written:
-        with ignore_broken_pipe():
-            console(out).print(f"wrote {', '.join(written)}", markup=False)
-
-
-def _title(found: Study) -> str:
-    at = ""
-    if found.curves is not None and found.options.speed is not None:
-        at = f" at {float(found.speed):g} x the speed of the trace"
-    return f"{len(found.points)} of {found.tasks} points{at}, {found.replays} replays in all"
-
-
-def _report(
-    found: Study, prices: Prices | None, command: str, assumed: list[str], warnings: list[str]
-) -> dict[str, Any]:
-    trace, jobs = found.trace, found.trace.jobs
-    slo = None
-    if found.options.slo is not None:
-        slo = {f"{name}_s": limit / 1e9 for name, limit in found.options.slo.limits}
     curve = found.curves.document() if found.curves else None
+    slo = limits_of(found)
     verdict = decide(
         *(found.points, curve, slo, prices, _break_even(found)),
         served=found.served,
         idle=found.idle,
     ).document()
-    if not trace.identity:
+    if not found.trace.identity:
         verdict = without_hits(verdict, found.points, found.served)
+    document = report_of(
+        found,
+        f"How much memory {os.path.basename(found.trace.path)} needs",
+        command,
+        [point["variant"] for point in found.points],
+        verdict,
+        assumptions(found),
+        complete=len(found.points) == found.tasks,
+    )
+
+    def tables() -> None:
+        outcomes = [outcome_of(point) for point in found.points]
+        print_outcomes(_title(found), outcomes, out, ranked=False)
+        if document["curve"]:
+            print_curve(document["curve"], out)
+
+    print_report("Verdict", document, tables, out)
+    write_report(document, html if found.points else None, json, out)
+
+
+def limits_of(found: Study | Decision) -> dict[str, float] | None:
+    slo = found.options.slo
+    return None if slo is None else {f"{name}_s": limit / 1e9 for name, limit in slo.limits}
+
+
+def report_of(
+    found: Study | Decision,
+    title: str,
+    command: str,
+    variants: Sequence[Mapping[str, Any]],
+    verdict: Mapping[str, Any],
+    assumed: Sequence[str],
+    complete: bool,
+    decision: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The document of the report."""
+    trace, jobs, settings = found.trace, found.trace.jobs, found.settings
     return report(
-        f"How much memory {os.path.basename(trace.path)} needs",
+        title,
         command,
         {
             "path": trace.path,
@@ -103,15 +101,42 @@ def _report(
             "requests": len(jobs),
             "input_tokens": jobs.input_tokens,
         },
-        [point["variant"] for point in found.points],
-        curve=curve,
+        variants,
+        curve=found.curves.document() if found.curves else None,
         verdict=verdict,
-        slo=slo,
+        decision=decision,
+        slo=limits_of(found),
         prefixes=hot_prefixes(found.paged) if trace.identity else None,
-        warnings=warnings,
+        warnings=[*trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)],
         estimates=assumed,
-        complete=len(found.points) == found.tasks,
+        complete=complete,
     )
+
+
+def print_report(
+    title: str, document: Mapping[str, Any], tables: Callable[[], None], out: TextIO
+) -> None:
+    """The sentences of a report, what `tables` prints, and what was assumed."""
+    with ignore_broken_pipe():
+        print_sentences(title, document["verdict"]["sentences"], out)
+        tables()
+        if document["warnings"]:
+            print_sentences("Warnings", document["warnings"], out)
+        print_sentences("What was assumed", document["estimates"], out)
+
+
+def write_report(document: dict[str, Any], html: str | None, json: str | None, out: TextIO) -> None:
+    files = [(html, [render(document)])] if html else []
+    files += [(json, as_json(document))] if json else []
+    write_all(files)
+    print_written((path for path, _ in files), out)
+
+
+def _title(found: Study) -> str:
+    at = ""
+    if found.curves is not None and found.options.speed is not None:
+        at = f" at {float(found.speed):g} x the speed of the trace"
+    return f"{len(found.points)} of {found.tasks} points{at}, {found.replays} replays in all"
 
 
 def _break_even(found: Study) -> BreakEven | None:
@@ -133,12 +158,7 @@ def assumptions(found: Study) -> list[str]:
         if found.idle is not None:
             rule = f"{RULE}; on an idle machine {percent(found.idle, 1)} of all do."
         told.append(f"{rule}{accuracy(found.served)}")
-    if found.options.spread:
-        coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
-        told.append(
-            f"{coarse} arrive at random times until the next timestamp (--spread, --seed); a range "
-            "is of replays with other draws of these times."
-        )
+    told += arrivals_told(found, "; a range is of replays with other draws of these times")
     if found.curves is None:
         told.append(
             f"{found.trace.path} has lengths only, so no prompt repeats another: there are times, "
@@ -152,6 +172,13 @@ def assumptions(found: Study) -> list[str]:
         told.append(_sampling(found))
     told += errors_together(point.get("expected_error") for point in found.points)
     return told + moved_times(found.moved)
+
+
+def arrivals_told(found: Study | Decision, more: str = "") -> list[str]:
+    if not found.options.spread:
+        return []
+    coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
+    return [f"{coarse} arrive at random times until the next timestamp (--spread, --seed){more}."]
 
 
 def moved_times(moved: Moved | None) -> list[str]:
@@ -191,3 +218,40 @@ def _sampling(found: Study) -> str:
         f"{error.mean * 100:.1f} points of hit rate on average and {error.largest * 100:.1f} at "
         "most."
     )
+
+
+_OF_A_CACHE = ("working_set", "capacity", "policy", "tier_bandwidth")
+
+
+def without_hits(
+    verdict: Mapping[str, Any], points: Sequence[Mapping[str, Any]], served: Sequence[Served]
+) -> dict[str, Any]:
+    """The verdict of these points without what it says of a cache."""
+    limits = [one for one in verdict["limits"] if one["resource"] not in _OF_A_CACHE]
+    buys = [
+        {**one, "per_unit": {**one["per_unit"], "hit_rate": None}}
+        for one in verdict["buys"]
+        if one["resource"] == "gpu"
+    ]
+    told = [*sentences(served), *map(_times, points), *(one["sentence"] for one in limits)]
+    return {
+        **verdict,
+        "sentences": told,
+        "limits": limits,
+        "evidence": [fact for one in limits for fact in one["evidence"]],
+        "buys": buys,
+        "break_even": None,
+    }
+
+
+def _times(point: Mapping[str, Any]) -> str:
+    """The times of a point, and how many requests keep the limits."""
+    replays = point["replays"]
+    times = [
+        f"{name} TTFT {span(replays[f'ttft_{name}_s'], lambda one: f'{one:.2f}')} s"
+        for name in ("p50", "p90")
+    ]
+    if replays["attained_rate"]:
+        kept = span(replays["attained_rate"], lambda one: percent(one, 1))
+        times.append(f"{kept} of the requests keep the limits")
+    return f"{point['label']}: {', '.join(times)}."

@@ -135,11 +135,10 @@ def machines(base: ReplayOptions, steps: Ladder | None) -> list[Named]:
     return found
 
 
-def loaded(named: Named, speed: Fraction, seed: int | None = None) -> Named:
-    """The point at another speed, which its label names; with another draw of what is random."""
+def loaded(named: Named, speed: Fraction) -> Named:
+    """The point at another speed, which its label names."""
     label, point = named
-    label = f"{label}, {float(speed):g}x speed"
-    return label, _with(point, speed=speed, **({} if seed is None else {"seed": seed}))
+    return f"{label}, {float(speed):g}x speed", _with(point, speed=speed)
 
 
 def at_speed(point: Point, speed: Fraction) -> Point:

@@ -1,7 +1,10 @@
 """The replays of a study: named points in processes, round by round, and what came out of each.
 
-A point that a round before it had is not replayed again, whatever its name is now. Does not choose
-points; see plan and study.
+A point that a round before it had is not replayed again, whatever its name is now. A point that was
+replayed several times with other draws of what is random becomes one: its document is that of the
+replay whose p90 time to first token is the median, with the figures of all of them under `replays`.
+The draws of all points have the same seeds, so that two points differ by what they are and not by
+what was drawn for them. Does not choose points; see plan and study.
 """
 
 from __future__ import annotations
@@ -12,17 +15,46 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from hicache.version import VERSION
-
 from ..outside import entries
 from ..replaying.options import ReplayOptions
-from ..sweeping.grid import Point, tasks_of
-from ..sweeping.identity import canonical, decisions, trace_digest
+from ..sweeping.grid import Grid, Point, header_of, tasks_of
+from ..sweeping.identity import decisions
 from ..sweeping.running import How, Measured, labelled, measured
 from ..sweeping.work import PointWork, opened_once
 from .plan import Named
 
 Document = dict[str, Any]
+_UNKNOWN_ERROR = 0.2  # of times that were never judged
+
+FIGURES: Mapping[str, Callable[[Document], float | None]] = {
+    "hit_rate": lambda one: one["whole"]["hit_rate"],
+    "ttft_p50_s": lambda one: one["latency_s"]["ttft"]["p50"],
+    "ttft_p90_s": lambda one: one["latency_s"]["ttft"]["p90"],
+    "attained_rate": lambda one: (one.get("slo") or {}).get("attained_rate"),
+    "goodput_requests_per_s": lambda one: (one.get("slo") or {}).get("goodput_requests_per_s"),
+}
+
+
+def together(label: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """documents: of one point, one for each draw, in the same order for all points."""
+    ordered = sorted(documents, key=FIGURES["ttft_p90_s"])  # type: ignore[arg-type]
+    middle = ordered[(len(ordered) - 1) // 2]
+    replays: dict[str, Any] = {
+        "seeds": [one["config"]["seed"] for one in documents],
+        "digests": [one["digest"] for one in documents],
+    }
+    for name, figure in FIGURES.items():
+        found = [figure(one) for one in documents]
+        replays[name] = None if None in found else found
+    variant = middle["variant"] | {"label": label, "replays": replays}
+    return middle | {"label": label, "replays": replays, "variant": variant}
+
+
+def pass_error(found: Document) -> tuple[float, bool]:
+    """The error to expect of the time of a pass, and whether it was judged; else it is assumed."""
+    stated = (found.get("expected_error") or {}).get("tpot") or {}
+    judged = bool(stated.get("runs"))
+    return max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2)), judged
 
 
 class Replays:
@@ -35,14 +67,15 @@ class Replays:
         how: How,
         command: str,
         base: ReplayOptions,
-        scaled: Callable[[Point], Point],
-        unscaled: Callable[[Point, Document], Document],
+        scaled: Callable[[Point], Point] = lambda point: point,
+        unscaled: Callable[[Point, Document], Document] = lambda point, document: document,
         attain: Fraction | None = None,
     ) -> None:
         self.ended = Measured(0, None, ())
-        self._how, self._command, self._base = how, command, base
+        self._how, self._command = how, command
         self._scaled, self._unscaled, self._attain = scaled, unscaled, attain
-        self._digest = trace_digest(base.trace)
+        self._header = header_of(Grid(base), command)
+        self._digest: str = self._header["trace"]["sha256"]
         self._done: dict[str, Document] = {}
 
     @property
@@ -72,7 +105,7 @@ class Replays:
             each = len(opened_once(tasks[0].options).jobs)
             # those without host memory take the least time: last, they leave no core idle for long
             first = sorted(missing.values(), key=lambda task: not task.point["host_bytes"])
-            found = measured(work, first, self._how, self._header(), each)
+            found = measured(work, first, self._how, self._header, each)
             self.ended = found
             self._done |= {document["key"]: document for document in found.points}
         return [
@@ -85,13 +118,3 @@ class Replays:
             return None
         found = labelled(found, label)
         return found if "stopped" in found else self._unscaled(point, found)
-
-    def _header(self) -> Mapping[str, object]:
-        return {
-            "hicache_version": VERSION,
-            "decisions": decisions(),
-            "command": self._command,
-            "trace": {"path": self._base.trace, "sha256": self._digest},
-            "base": canonical(self._base),
-            "grid": {},
-        }

@@ -30,29 +30,23 @@ from ..sweeping.running import How, Measured
 from ..sweeping.work import Traces
 from ..terminal.workers import cores
 from . import plan, sampling
-from .pilot import Pilot, pilot
 from .plan import Named
-from .repeated import together
-from .replays import Document, Replays
-from .search import Search, typed
+from .replays import Document, Replays, pass_error, together
+from .search import Pilot, Search, pilot, typed
 
 _IDLE = 20  # times less than the first load that is tried
 _LOADS = 8  # replays for the load of a machine: to choose a part for a budget
-_UNKNOWN_ERROR = 0.2  # of times that were never judged
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked for beside the replay. sizes: bytes of host memory; None to choose them.
-    budget_s: None without one. draws: replays of each point of the ladder. The others as in
-    sweeping/running."""
+    budget_s: None without one. draws: replays of each point of the ladder."""
 
     sizes: Sequence[int] | None
     budget_s: float | None
     draws: int
-    executor: str
-    jobs: int
-    path: str | None
+    how: How
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +115,13 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     fixed = _possible(fixed, trace)
     if asked.budget_s is not None:
         count = len(machines) * (_LOADS + 2) + len(fixed) + asked.draws * (1 + len(steps.sizes))
-        jobs = min(asked.jobs or cores(), count)
+        jobs = min(asked.how.jobs or cores(), count)
         rate = sampling.part_for(asked.budget_s, trace, paged.page_size, count, jobs)
     error = None
     if rate < 1 and curves is not None:
         error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
-    replays = _replays(asked, command, base, Scaling(rate, settings, tried, trace))
+    scaling = Scaling(rate, settings, tried, trace)
+    replays = Replays(asked.how, command, base, scaling.scaled, scaling.unscaled)
     served: list[Served] = []
     idle, at = None, [speed] * len(machines)
     if tried is not None and given.speed is None and given.request_rate is None:
@@ -211,9 +206,7 @@ def _moved(
     """The times of each machine with passes that take longer and shorter."""
     if not points:
         return None
-    stated = (points[0].get("expected_error") or {}).get("tpot") or {}
-    judged = bool(stated.get("runs"))
-    error = max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2))
+    error, judged = pass_error(points[0])
     factors = [1 - Fraction(f"{error:.2f}"), Fraction(1), 1 + Fraction(f"{error:.2f}")]
     named = [
         plan.slower_passes((label, plan.at_speed(point, load)), factor)
@@ -262,11 +255,6 @@ class Scaling:
         if self.rate == 1:
             return document
         return sampling.unscaled(document, self.rate, point.options.speed)
-
-
-def _replays(asked: Asked, command: str, base: ReplayOptions, scaling: Scaling) -> Replays:
-    how = How(asked.executor, asked.jobs, asked.path, "size")
-    return Replays(how, command, base, scaling.scaled, scaling.unscaled)
 
 
 def spread_of(

@@ -185,7 +185,7 @@ def _told(faults: dict[str, list[str]], points: int) -> list[str]:
     return [*lines[:_SHOWN], *rest]
 
 
-def header_of(grid: Grid, command: str) -> dict[str, object]:
+def header_of(grid: Grid, command: str) -> dict[str, Any]:
     """What the file of a sweep begins with."""
     return {
         "hicache_version": VERSION,

@@ -1,20 +1,25 @@
-"""One replay with one size of host memory, and the figures that are kept of it.
+"""Replays with several sizes of host memory, in processes, and the figures that are kept of each.
 
-Runs in a process of its own or in the command's. Does not print.
+A process that is no longer wanted (after Ctrl-C, or beside one that failed) is killed; what was
+measured before is kept. Does not print.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from hicache.core.errors import CallerError
 from invariants.watch import SPECIFIED_PAGES, Watch
 
+from ..executors import local
+from ..executors.base import JobOptions
 from ..formats.base import Trace
+from ..outside import entries
 from ..replaying import modes
 from ..replaying.declared.needs import Need
 from ..replaying.options import ReplayOptions, that_need
@@ -22,6 +27,8 @@ from ..replaying.settings import Settings, resolve
 from ..reporting.conclusions import saved_s
 from ..reporting.results import result_of
 from ..results.record import Spread
+from ..terminal.processes import WorkerLost
+from .work import Board, board, opened_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +78,10 @@ def measure(
 
     A KeyboardInterrupt ends it without a point.
     """
-
-    @contextmanager
-    def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield progress
-
     settings, paged = resolve(with_host(options, host_bytes), trace)
     started = time.perf_counter()
     watch = None if settings.check == "off" else Watch(settings.check, most_pages=SPECIFIED_PAGES)
-    run = modes.run(trace, paged, settings, watch, started, shown=shown)
+    run = modes.run(trace, paged, settings, watch, started, shown=lambda *_: nullcontext(progress))
     if run.interrupted:
         raise KeyboardInterrupt
     found = result_of(trace, settings, run)
@@ -109,3 +111,54 @@ def measure(
 def machine(settings: Settings) -> str:
     """The model and the hardware in words."""
     return f"{settings.model.name} on {settings.tp} x {settings.hardware.name}"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Everything that a worker needs beside the size and its place."""
+
+    options: ReplayOptions
+    outside: entries.Outside
+    board: Board
+
+    def __call__(self, job: tuple[int, int]) -> Point:
+        place, size = job
+        entries.load(self.outside)
+        trace = opened_once(self.options)
+        return measure(self.options, trace, size, self.board.writer(place))
+
+
+def points(
+    options: ReplayOptions,
+    trace: Trace,
+    sizes: Sequence[int],
+    jobs: int,
+    progress: Callable[[int], None],
+) -> Iterator[Point]:
+    """The points as they are measured, in any order. progress: gets all requests done so far.
+
+    With one job they are measured here, and the trace is not read again.
+    """
+    if jobs == 1:
+        for place, size in enumerate(sizes):
+            yield measure(options, trace, size, _after(place * len(trace.jobs), progress))
+        return
+    with board(len(sizes)) as far:
+        work = _Work(options, entries.given(), far)
+        job_options = JobOptions(_lost, ahead=1, watch=lambda: progress(far.total()))
+        try:
+            with closing(local.run(work, iter(enumerate(sizes)), jobs, job_options)) as results:
+                yield from results
+        except WorkerLost as lost:
+            raise CallerError(str(lost)) from None
+
+
+def _lost(job: tuple[int, int], open_jobs: int, how_ended: str) -> str:
+    return (
+        f"a worker process died: {how_ended}; give --jobs 1 to do the same in one process, or "
+        "fewer sizes"
+    )
+
+
+def _after(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: progress(before + done)

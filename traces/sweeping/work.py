@@ -1,17 +1,23 @@
 """One point in a worker: opens the trace once, replays it, and makes the document of the point.
 
-Runs in a process of its own, on another machine, or in the command's process. Does not print.
+How far each job is stands on a board: a file of one number for each, which workers write and the
+command reads. It needs no lock, which a worker that is killed would keep. Runs in a process of its
+own, on another machine, or in the command's process. Does not print.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from hicache.core.errors import CallerError
 from invariants.watch import SPECIFIED_PAGES, Watch
@@ -32,8 +38,45 @@ from ..reporting.head import head
 from ..reporting.results import result_of
 from ..results.record import document
 from ..terminal.rows import rows
-from .board import Board
 from .identity import decisions, trace_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """path: of the file. jobs: how many numbers it has."""
+
+    path: str
+    jobs: int
+
+    def total(self) -> int:
+        """The sum of all numbers."""
+        return int(np.fromfile(self.path, dtype=np.int64).sum())
+
+    def writer(self, job: int) -> Callable[[int], None]:
+        """A function that writes how far this job is."""
+        try:
+            numbers = np.memmap(self.path, dtype=np.int64, mode="r+")
+        except OSError:
+            return lambda done: None
+
+        def write(done: int) -> None:
+            numbers[job] = done
+
+        return write
+
+
+@contextmanager
+def board(jobs: int) -> Iterator[Board]:
+    """A board of zeros, which goes at the end of the block."""
+    handle, path = tempfile.mkstemp(prefix="hicache-progress-")
+    try:
+        os.write(handle, bytes(8 * jobs))
+        os.close(handle)
+        yield Board(path, jobs)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
 
 KIND = "point"
 # the options that decide which requests there are, and when they arrive
@@ -122,10 +165,6 @@ class PointWork:
             if self.shown is not None:
                 self.shown()
 
-        @contextmanager
-        def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
-            yield far
-
         started = time.perf_counter()
         settings, paged = resolve(task.options, trace)
         watch = None
@@ -137,7 +176,7 @@ class PointWork:
         with story_on_error(watch), rare_collections():
             run = modes.run(
                 *(trace, paged, settings, watch, started, task.follow),
-                shown=shown,
+                shown=lambda *_: nullcontext(far),
                 hopeless=hopeless,
             )
         named = {"kind": KIND, "key": task.key, "label": task.label, "point": task.point}

@@ -15,7 +15,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from .streams import raw
+from .streams import ignore_broken_pipe, raw
+from .text import name as shown_name
 from .text import visible
 
 WIDTH = 80
@@ -95,6 +96,14 @@ def print_sentences(title: str, sentences: Sequence[str], stream: TextIO | None 
     out.print(f"\n{title}", style="bold")
     for sentence in sentences:
         out.print(sentence)
+
+
+def print_written(paths: Iterable[str | None], stream: TextIO | None = None) -> None:
+    """Which files were written; None and "-" are none."""
+    written = [shown_name(path) for path in paths if path not in (None, "-")]
+    if written:
+        with ignore_broken_pipe():
+            console(stream).print(f"wrote {', '.join(written)}", markup=False)
 
 
 def percent(rate: float, places: int = 3) -> str:

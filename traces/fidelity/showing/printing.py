@@ -16,7 +16,6 @@ from ..judging import (
     Summary,
     by_quantity,
     grouped,
-    in_points,
     judged,
     left_out,
     not_judged,
@@ -122,7 +121,7 @@ def amount(figure: Compared, value: float) -> str:
 
 
 def error_of(figure: Compared) -> str:
-    return (points if in_points(figure) else percent_of)(figure.error, signed=True)
+    return (points if figure.quantity == HITS else percent_of)(figure.error, signed=True)
 
 
 def _worst(title: str, pairs: Sequence[Pair]) -> object:
