@@ -29,7 +29,9 @@ from hicache.core.events import (
     BackupDone,
     DeleteDone,
     FetchDone,
+    LoadDone,
     LookupDone,
+    PrefillDone,
     Reply,
     StoreDone,
 )
@@ -262,3 +264,25 @@ def test_settings_that_differ_between_ranks_are_named() -> None:
         assert str(found.value).startswith(
             "page_size: " if other.page_size == 8 else "write_policy: "
         )
+
+
+def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:
+    fast = [[BackupDone(3), LoadDone(2)], [BackupDone(1)], [], []]
+    slow = [[BackupDone(1)], [], [LoadDone(2)], [BackupDone(3), PrefillDone(4)]]
+    assert told([fast, slow], 5) == [[], [BackupDone(1)], [LoadDone(2)], [BackupDone(3)], []]
+
+
+def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
+    for bad in range(3):
+        polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
+        assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
+
+
+STORAGE: tuple[Action, ...] = (
+    Store(1, ()),
+    Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
+    Store(3, ()),
+    Delete(4),
+    Fetch(5, 0, 0, (), 9),
+    Backup(6, ()),
+)

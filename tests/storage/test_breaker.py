@@ -311,3 +311,48 @@ def test_closing_is_no_outage(rig: Rig) -> None:
     assert asdict(rig.store.losses) | {"reads_failed": 0, "writes_refused": 0} == asdict(
         rig.store.losses.__class__()
     )
+
+
+def test_one_call_that_times_out_is_enough() -> None:
+    """So a store that hangs costs its caller the time-out once."""
+
+    class Silent(MemoryStore):
+        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+            self.calls += 1
+            clock.s += 1.0
+            return [None for _ in keys]
+
+    rig = Rig(Silent())
+    clock = rig.clock
+    for _ in range(12):
+        rig.store.lookup(["key"])
+    assert rig.medium.calls == 1
+    assert clock.s == 1.0
+    assert rig.store.losses.waited_s == 1.0
+    assert len(rig.notices) == 1
+
+
+def test_failures_that_are_not_in_a_row_do_not_count(rig: Rig) -> None:
+    for _ in range(5):
+        rig.kill()
+        assert [rig.read(), rig.read()] == [Status.FAILED] * 2
+        assert rig.store.lookup(["a"]) == rig.store.lookup(["a"]) == [None]
+        rig.revive()
+        assert rig.read() is Status.MISSING
+        assert rig.store.lookup(["a"]) == [False]
+    assert not rig.store.out
+
+
+def test_probes_come_at_doubling_pauses(rig: Rig) -> None:
+    rig.kill()
+    for _ in range(3):
+        rig.read()
+    probes = []
+    for tenth in range(200):
+        rig.clock.s = tenth / 10
+        before = rig.medium.calls
+        rig.read()
+        if rig.medium.calls > before:
+            probes.append(rig.clock.s)
+    assert probes == [1.0, 3.0, 7.0, 11.0, 15.0, 19.0]
+    assert len(rig.notices) == 1

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache.storage.base import Status, Value
-from hicache.storage.verified import HEADER_BYTES, Verified
+from hicache.storage.verified import HEADER_BYTES, Verified, header_of
 from tests.storage import corrupt
 from tests.storage.memory_store import MemoryStore
 
@@ -129,3 +129,31 @@ def test_corrupted_reads_of_every_kind(tmp_path: Path) -> None:
     assert all(found[kind.__name__] > 100 for kind in corrupt.KINDS)
     assert found["served"] == 0
     assert found["other answers"] == 0
+
+
+def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    store.write(["one", "two"], [value(b"1" * 100), value(b"2" * 100)])
+    one, two = medium.values["one"], medium.values["two"]
+    for spoilt in (
+        one[:-1],
+        one[:64],
+        one + b"1",
+        b"",
+        two,
+        one[:-50] + two[-50:],
+        two[:64] + one[64:],
+        one[:64] + bytes(100),
+        bytes(len(one)),
+    ):
+        medium.values["one"] = spoilt
+        assert read(store, "one", 100)[0] is Status.CORRUPT
+    assert read(store, "two", 100) == (Status.DONE, b"2" * 100)
+
+
+def test_a_value_of_another_format_is_found(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    header = bytearray(header_of(KEY, value(b"payload")))
+    header[8] = 2
+    medium.values[KEY] = bytes(header) + b"payload"
+    assert read(store, KEY, 7)[0] is Status.CORRUPT
