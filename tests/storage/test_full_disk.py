@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -182,8 +183,14 @@ for action in ("list", "stats", "check"):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path, killed: bool) -> None:
-    """With a clean index, and with the log of a process that was killed."""
+def test_a_folder_that_cannot_be_written_is_read(killed: bool) -> None:
+    """With a clean index, and with the log of a process that was killed. Not in pytest's own
+    folder: another run of pytest takes away the right of others to enter that one."""
+    with tempfile.TemporaryDirectory() as place:
+        _read_only(Path(place), killed)
+
+
+def _read_only(tmp_path: Path, killed: bool) -> None:
     folder = tmp_path / "store"
     store = opened(folder)
     put(store, *range(50))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hicache import registry
@@ -91,7 +91,8 @@ def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any
     chats: dict[object, list[tuple[int, list[Any], list[Any]]]] = {}
     found = []
     for place, row in enumerate(rows):
-        before = chats.setdefault(place if row.chat is None else row.chat, [])
+        has_prefix = options.sharing == "none" or row.prompt >= len(prefix)
+        before = chats.setdefault((place if row.chat is None else row.chat, has_prefix), [])
         start: list[Any] = []
         if options.sharing == "most":
             start = max((prompt + answer for _, prompt, answer in before), key=len, default=[])
@@ -104,8 +105,8 @@ def tokens_of(rows: Sequence[Asked], options: LogOptions) -> list[tuple[list[Any
                 if row.prompt >= len(prompt) + len(answer):
                     start = prompt + answer
         start = start[: row.prompt]
-        if options.sharing != "none" and len(start) < len(prefix[: row.prompt]):
-            start = prefix[: row.prompt]
+        if options.sharing != "none" and has_prefix and len(start) < len(prefix):
+            start = prefix
         whole = start + [("asked", place, at) for at in range(row.prompt - len(start))]
         told = [("told", place, at) for at in range(row.answer)]
         before.append((row.turn, whole, told))
@@ -227,7 +228,14 @@ def alike(trace: Trace, rows: Sequence[Asked], options: LogOptions) -> None:
     assert found == numbered(cached)
 
 
+SHORT = [  # prompts that are shorter than the shared prefix
+    *(Asked(0, 1, 1, "a", 0), Asked(0, 1, 1, "c", 0), Asked(0, 2, 1, "c", 0)),
+    *(Asked(0, 1, 1, "b", 0), Asked(0, 1, 1, "b", 0), Asked(0, 2, 1, "b", 0)),
+]
+
+
 @DRAWN
+@example(rows=SHORT, options=LogOptions(None, 3, None, None), has_sessions=True)
 @given(rows=logs(), options=OPTIONS, has_sessions=st.booleans())
 def test_what_is_assumed_lies_between_the_bounds(
     rows: list[Asked], options: LogOptions, has_sessions: bool

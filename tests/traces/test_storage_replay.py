@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from traces.cli import main
 from traces.replaying import hits
 from traces.replaying.following.caps import lost_by_reason
 from traces.reporting import stored
+from traces.results.record import Lost
 
 from .rig import Capsys, Patch
 
@@ -183,15 +184,12 @@ def test_lost_tokens_have_their_reason(
         (0, "Try a disk or server with more room for the store, which has no --storage-size"),
     ],
 )
-def test_a_store_that_had_to_evict_should_be_larger(
-    size_bytes: int, said: str, monkeypatch: Patch
-) -> None:
+def test_a_store_that_had_to_evict_should_be_larger(size_bytes: int, said: str) -> None:
     """Without a size, its disk or server is what is full."""
-    lost = {"evicted_from_storage": (1, 100)}
-    monkeypatch.setattr(stored, "lost_by_reason", lambda run: lost)
     storage = SimpleNamespace(options=StorageOptions(size_bytes=size_bytes), limit=None)
     settings: Any = SimpleNamespace(storage=storage)
-    assert stored.advice(settings, cast(Any, None)).startswith(said)
+    use: Any = SimpleNamespace(lost_tokens={"evicted_from_storage": Lost(1, 100)})
+    assert stored.advice(settings, use).startswith(said)
 
 
 def test_the_story_of_a_request_says_why_storage_did_not_have_it(

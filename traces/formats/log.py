@@ -261,13 +261,16 @@ class _Held(NamedTuple):
 
 
 class _Sharing:
-    """What each prompt begins with, as the options say; nothing else does."""
+    """What each prompt begins with, as the options say; nothing else does. A prompt that is shorter
+    than the shared prefix does not have it, so it shares nothing with those of its session that
+    do."""
 
     def __init__(self, options: LogOptions, has_sessions: bool) -> None:
         self._options = options
         self._has_sessions = has_sessions
         self._prefix = 0 if options.sharing == "none" else options.shared_prefix or 0
-        self._held: dict[int, _Held] = {}
+        self._held: dict[tuple[int, bool], _Held] = {}
+        self._shorter = 0
         self._later = self._answered = self._asked = self._repeated = 0
 
     def segments(
@@ -277,23 +280,25 @@ class _Sharing:
         is_most = self._options.sharing == "most"
         if is_most and not self._has_sessions:
             session = _EVERYBODY
-        held = self._held.get(session)
+        has_prefix = length >= self._prefix
+        self._shorter += not has_prefix
+        held = self._held.get((session, has_prefix))
         common = 0 if held is None else self._common(held, length, is_again)
         before = [] if held is None else held.segments
-        prefix = min(self._prefix, length)
-        if prefix > common:
-            before, common = [(_PREFIX, prefix)], prefix
+        if has_prefix and self._prefix > common:
+            before, common = [(_PREFIX, self._prefix)], self._prefix
         found = _first(before, common)
         if length > common:
             found.append((2 * row + 1, length - common))
         found.append((2 * row + 2, output))
         if held is None or not is_most or length + output > held.whole:
-            self._held[session] = _Held(found, length, length + output)
+            self._held[session, has_prefix] = _Held(found, length, length + output)
         return found
 
     def forget(self, session: int) -> None:
         """No request of the session follows."""
-        self._held.pop(session, None)
+        for has_prefix in (False, True):
+            self._held.pop((session, has_prefix), None)
 
     def _common(self, held: _Held, length: int, is_again: bool) -> int:
         """The tokens that a prompt has in common with what its session holds."""
@@ -341,7 +346,8 @@ class _Sharing:
         if self._repeated:
             yield f"the same turn again repeats its prompt ({self._repeated:,})"
         if self._prefix:
-            yield f"all prompts begin with the same {self._prefix:,} tokens"
+            but = f" but {self._shorter:,} that are shorter" if self._shorter else ""
+            yield f"all prompts{but} begin with the same {self._prefix:,} tokens"
         else:
             yield f"{'sessions' if self._has_sessions else 'prompts'} share nothing"
 
