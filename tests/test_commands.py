@@ -28,6 +28,7 @@ from hicache.core.errors import CallerError
 from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
+from tests.traces.pages import BEFORE, logged, prompts, serving
 from tests.traces.test_fidelity import CLOSED
 from tests.traces.test_fidelity_rows import rows_of
 from traces.cli import main, parse
@@ -64,7 +65,9 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
+    ({"watch"}, ("--once",)),
 )
+WATCHED = "http://127.0.0.1:8000"  # stands for a server that plays a recorded page
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
 FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17)}
@@ -111,6 +114,9 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
         else:
             small_trace(folder / name)
     (folder / "mine.json").write_text('{"name": "mine", "batching": "separate"}')
+    (folder / "server.log").write_text(
+        "".join(logged(at, ids) for at, ids in enumerate(prompts(20)))
+    )
     (folder / "fuzz-failures").mkdir()
     for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
         shutil.copy(tape, folder / place)
@@ -200,7 +206,7 @@ def test_every_command_in_a_block_runs(
     printed = ""
     try:
         for shown in chain:
-            code = piped(shown) if shown.pipe else main(shortened(runnable(shown.words, page)))
+            code = piped(shown) if shown.pipe else ran(runnable(shown.words, page))
             text = capsys.readouterr()
             printed += text.out
             wanted = {shown.code, *FINDS.get(shown.words[1], ())}
@@ -212,6 +218,14 @@ def test_every_command_in_a_block_runs(
         assert {line.rstrip() for line in answer.splitlines()} <= {
             line.rstrip() for line in printed.splitlines()
         }
+
+
+def ran(arguments: list[str]) -> int:
+    """The exit code of a command; one that watches a server has one."""
+    if WATCHED not in arguments:
+        return main(shortened(arguments))
+    with serving(BEFORE.read_text()) as (url, _):
+        return main([url if word == WATCHED else word for word in arguments])
 
 
 def piped(shown: Shown) -> int:

@@ -19,6 +19,7 @@ from traces.html import reading
 from traces.mutants import fresh_work
 from traces.mutants.planted_work import Row, Small, Trial
 
+from . import pages
 from . import test_fidelity as published
 from . import test_store as test_store_command
 from .rig import Capsys, Patch, mooncake, write
@@ -170,6 +171,23 @@ def test_curve(folder: Path) -> None:
         written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
     ]
     compare("hicache curve", documents)
+
+
+def test_watch(folder: Path) -> None:
+    log = folder / "server.log"
+    log.write_text("".join(pages.logged(at, ids) for at, ids in enumerate(pages.prompts(12))))
+    once = ["--log", str(log), "--once"]
+    lacking = pages.vllm(12, 0, 7872, blocks=42).replace("prefix_cache_hits", "other")
+    with (
+        pages.serving(pages.BEFORE.read_text()) as (real, _),
+        pages.serving(lacking) as (url, _),
+    ):
+        documents = [
+            written(folder, "watch", real, "--once"),
+            written(folder, "watch", url, *once),
+            written(folder, "watch", url, *once, "--model", "llama-3.1-8b"),
+        ]
+    compare("hicache watch", documents)
 
 
 def test_reports_and_comparisons(folder: Path) -> None:

@@ -499,11 +499,13 @@ def test_answers_of_a_vllm_server_may_come_in_pieces() -> None:
         f"DEBUG 01-01 00:00:01 [logger.py:71] Request r1 details: prompt: '', prompt_token_ids: "
         f"[{ids}, 7], prompt_embeds shape: None.",
         "DEBUG 01-01 00:00:02 [logger.py:80] Generated response r1 details: output_token_ids: [5]",
+        "DEBUG 01-01 00:00:02 [logger.py:80] Generated response r1 (streaming delta) details: "
+        "output_token_ids: [6]",
     ]
     Path("log").write_text("\n".join(lines))
     trace = open_trace("log")
     jobs = [(job.arrival_ns, job.input_length, job.output_length) for job in trace.jobs]
-    assert jobs == [(0, 40, 3), (3_000_000_000, 41, 1)]
+    assert jobs == [(0, 40, 3), (3_000_000_000, 41, 2)]
     assert not trace.notes
     assert ceiling_of(trace.paged(16), True).tolist() == [0, 32]
 

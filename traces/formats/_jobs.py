@@ -73,6 +73,12 @@ class Jobs(Sequence[Job]):
         jobs._after = array("i", afters.astype(np.int32).tobytes())
         return jobs
 
+    def answered(self, output_length: int) -> Jobs:
+        """The same requests with answers of this length."""
+        jobs = copy(self)
+        jobs._output_length = array("i", [output_length]) * len(self)
+        return jobs
+
     def reordered(self, order: NDArray[np.integer[Any]]) -> Jobs:
         """The same requests in another order, renumbered. order: of each place, the request that
         comes there; none may come before the one that it waits for."""

@@ -43,9 +43,9 @@ prompt_token_ids: [{_IDS}, 7], prompt_embeds shape: None.
 
 _DATE = re.compile(r"\b(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 _ASKED = re.compile(r"\b(?:Received request (\S{1,256}): prompt: |Request (\S{1,256}) details: )")
-_ANSWERED = re.compile(r"\bGenerated response (\S{1,256}?)(?: \([a-z ]{1,20}\)| details)?: ")
+_ANSWERED = re.compile(r"\bGenerated response (\S{1,256}?)(?: \([a-z ]{1,20}\))?(?: details)?: ")
 _YEAR_NS = 366 * 86400 * base.NS_PER_S
-_NO_ANSWER = (
+NO_ANSWER = (
     "requests have an output of one token: the log has no token ids of their answers "
     "(--enable-log-outputs)."
 )
@@ -98,7 +98,7 @@ def _rows(lines: Lines, about: About) -> Iterator[Row]:
         lines.number = one.line
         output = answered.get(one.name, 0)
         if not output:
-            about.notes[_NO_ANSWER] += 1
+            about.notes[NO_ANSWER] += 1
         time_ns = one.time_ns
         yield Row(time_ns, one.length, max(1, output), one.blocks, start_ns=time_ns)
 
