@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,7 @@ def watched(capsys: Capsys, folder: Path, *words: str, code: int = 0) -> tuple[d
     out = folder / "watch.json"
     assert main(["watch", *words, "--json", str(out)]) == code
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert not printed.err.replace("predicting all that the log has\n", "")  # if that takes long
     found: dict[str, Any] = json.loads(out.read_text())
     return found, printed.out
 
@@ -391,7 +393,9 @@ def test_with_a_model_there_are_times_and_bytes(tmp_path: Path, capsys: Capsys) 
     assert {*predicted["latency_s"]} == {"ttft", "queue", "e2e", "tpot", "itl"}
     assert 0 < predicted["latency_s"]["ttft"]["p50"] < 1
     assert predicted["memory"]["now"]["bytes"] == 41 * BLOCK * 131072
-    assert "The log has no answers: each is taken to have 8 tokens" in " ".join(printed.split())
+    said = " ".join(printed.split())
+    assert "The log has no answers: each is taken to have 8 tokens" in said
+    assert "Predicted times are of llama-3.1-8b on h100. Expected error" in said
     assert other["predicted"]["device_pages"] == 4096 // BLOCK
 
 
@@ -713,12 +717,31 @@ def test_a_line_a_minute_where_there_is_no_terminal(
 ) -> None:
     monkeypatch.setattr("traces.commands.watch._LINE_EVERY_S", 0.0)
     with serving(
-        pages.vllm(10, 100, 1000), pages.vllm(14, 200, 1400), interrupting(pages.vllm(16, 0, 1500))
+        pages.vllm(10, 100, 1000),
+        pages.vllm(14, 200, 1400),
+        *("<html>",) * 3,
+        interrupting(pages.vllm(16, 300, 1500)),
     ) as (url, _):
         _, printed = watched(capsys, tmp_path, url, "--interval", "1ms", code=130)
-    assert "0:00:00: 4 requests, hit rate 25.0 %, running 0, waiting 0, TTFT p50 under 100 ms" in (
-        printed
-    )
+    said = ": 4 requests, hit rate 25.0 %, running 0, waiting 0, TTFT p50 under 100 ms"
+    assert len(re.findall(rf"^\d:\d\d:\d\d{re.escape(said)}$", printed, re.MULTILINE)) == 1
+    assert ": 0 requests" not in printed  # no line without a scrape
+
+
+def test_a_terminal_has_one_live_table(tmp_path: Path, capsys: Capsys, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with serving(
+        pages.vllm(10, 100, 1000),
+        "\x1b]0;title\x07",
+        pages.vllm(14, 200, 1400),
+        interrupting(pages.vllm(16, 300, 1500)),
+    ) as (url, _):
+        _, printed = watched(capsys, tmp_path, url, "--interval", "1ms", code=130)
+    assert printed.count("predicted") > 2  # drawn again and again, and at the end
+    assert "\x1b]0;title" not in printed
+    assert printed.count("line 1: expected NAME") >= 1
 
 
 def test_the_document_goes_to_standard_output_alone(capsys: Capsys) -> None:

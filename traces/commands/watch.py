@@ -40,7 +40,8 @@ GROUP = "plan"
 NS_PER_S = 1_000_000_000
 _LINE_EVERY_S = 60.0
 _FIRST_S = 10.0  # before the first prediction
-_PART = 4  # of the time at most one in so much predicts, and one more
+_PART = 4  # predictions run for at most one in so much of the time
+_PATIENCE_S = 5.0  # for the last prediction, before it is said that it takes a while
 _HEADINGS = ("model, hardware", "cache", "host memory", "components")
 _WITHOUT = ("pin", "ttl")
 
@@ -149,7 +150,7 @@ class _Watch:
         self._anew = anew
         if self._log is not None:
             self._begun = Begun(lines_of(self._log), before.known, anew)
-        self._predicted_at = self._since - (_PART - 1) * _FIRST_S
+        self._predicted_at = self._since - (_PART - 1) * _FIRST_S  # the first one comes soon
         self._predicted: Log | None = None
 
     def _read(self) -> None:
@@ -190,7 +191,7 @@ class _Watch:
             return
         self._trouble = trouble
         with ignore_broken_pipe():
-            self._screen.print(trouble)
+            self._screen.print(trouble, soft_wrap=True)
 
     # -- predicting
 
@@ -267,6 +268,9 @@ class _Watch:
             yield live
 
     def _line(self) -> None:
+        """Prints what happened since the last line, if there was a scrape."""
+        if self._now is self._last:
+            return
         with ignore_broken_pipe():
             last: Measured = between(self._last, self._now)
             self._screen.print(showing.line_of(self._shown(), last), soft_wrap=True)
@@ -279,5 +283,13 @@ class _Watch:
             self._read()
         if self._log is not None:
             self._predictor.begin(self._asked())
-            self._predictor.wait()
+            said = time.monotonic() + _PATIENCE_S
+
+            def waiting() -> None:
+                nonlocal said
+                if time.monotonic() > said:
+                    said += _LINE_EVERY_S
+                    print("predicting all that the log has", file=sys.stderr, flush=True)
+
+            self._predictor.wait(waiting)
         return self._shown()

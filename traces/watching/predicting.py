@@ -35,6 +35,7 @@ from ..replaying.load.trace import loaded
 from ..replaying.options import HOST_SIZES, ReplayOptions
 from ..replaying.run import Latency, spread
 from ..replaying.settings import Settings, resolve
+from ..reporting.results import result_of
 from ..results.record import Spread
 from ..terminal.processes import JobFailed, WorkerLost, results
 
@@ -103,8 +104,9 @@ class More:
 class Predicted:
     """requests: that count; warming: those before them; unlogged: those that the server had had
     before and the log has not. times: by name, of the requests that ended. page_bytes: on all
-    ranks. identity: whether the log says which prompts begin alike. notes: in sentences.
-    measured_rate: the hit rate of the server when the log was as it is here."""
+    ranks. identity: whether the log says which prompts begin alike. error: to expect of the times,
+    in a sentence. notes: in sentences, too. measured_rate: the hit rate of the server when the log
+    was as it is here."""
 
     requests: int
     warming: int
@@ -122,6 +124,7 @@ class Predicted:
     host_pages: int
     identity: bool
     more: More | None
+    error: str
     notes: tuple[str, ...]
     measured_rate: float | None
     took_s: float
@@ -242,6 +245,7 @@ def predict(asked: Asked) -> Predicted | None:
         host_pages=core.host_pages[0],
         identity=trace.identity,
         more=_more(settings, trace, first) if trace.identity else None,
+        error=str((result_of(trace, settings, run).expected_error or {}).get("sentence", "")),
         notes=notes,
         measured_rate=asked.measured,
         took_s=time.perf_counter() - started,

@@ -226,7 +226,9 @@ def _doubts(shown: Shown, predicted: Predicted) -> Iterator[str]:
         )
     if not predicted.identity:
         yield "The log has lengths only: no hits can be predicted."
-    if not shown.times:
+    if shown.times:
+        yield f"Predicted times are of {predicted.model} on {predicted.hardware}. {predicted.error}"
+    else:
         yield "Give --model and --hardware for predicted times and for bytes."
     yield from predicted.notes
 
