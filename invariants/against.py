@@ -35,7 +35,7 @@ SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 def lockstep_of(config: Config) -> Lockstep | None:
     """A specification to compare a core with; None if the rules do not cover its configuration: a
     component that they do not know, or an eviction policy that declares no order."""
-    order = _order(config.eviction_policy)
+    order = order_of(config.eviction_policy)
     if order is None or not {*KINDS} >= {*config.components}:
         return None
     writes, waits = WRITES.get(config.write_policy), WAITS.get(config.prefetch_policy)
@@ -47,7 +47,7 @@ def lockstep_of(config: Config) -> Lockstep | None:
     return Lockstep(config, Policies(writes, order, waits))
 
 
-def _order(name: str) -> Order | None:
+def order_of(name: str) -> Order | None:
     """What an eviction policy compares: of one from outside of the project, what it declares. None
     if it declares nothing."""
     if name in ORDERS:

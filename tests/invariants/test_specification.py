@@ -32,7 +32,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Key, Tier
 from invariants import spec
-from invariants.against import Against, SpecMismatch
+from invariants.against import Against, SpecMismatch, order_of
 from invariants.base import INVARIANT
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
@@ -123,13 +123,14 @@ def test_there_is_a_rule_for_each_event() -> None:
 
 def test_every_policy_and_component_of_the_project_is_specified() -> None:
     root = Path(__file__).parents[2] / "hicache" / "core"
-    for folder, known in (
-        ("write_policies", kinds.WRITES),
-        ("eviction_policies", kinds.ORDERS),
-        ("components", {"full", "swa", "mamba"}),
-    ):
-        stems = {path.stem for path in (root / folder).glob("*.py")} - {"__init__", "base"}
-        assert stems == set(known)
+    found = {
+        folder: {path.stem for path in (root / folder).glob("*.py")} - {"__init__", "base"}
+        for folder in ("write_policies", "eviction_policies", "components")
+    }
+    assert found["write_policies"] == set(kinds.WRITES)
+    assert found["components"] == {"full", "swa", "mamba"}
+    assert set(kinds.ORDERS) <= found["eviction_policies"]
+    assert all(order_of(name) is not None for name in found["eviction_policies"])
 
 
 @pytest.mark.parametrize("seed", sample(range(4000, 4024), 8))

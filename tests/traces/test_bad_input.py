@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from hicache import registry
 from traces.cli import main
 
 from .rig import HEADER, Capsys, Patch, as_lines, fails, mooncake, native, write
+
+EVICTION = registry.spellings(registry.EVICTION_POLICIES)
 
 GOOD = mooncake([1, 2], 600)
 TURN = native(("a", 5), output=("b", 3))
@@ -106,10 +109,8 @@ OPTIONS = {
     "--token-budget 3": "at least one page of 64 tokens",
     "--json /nowhere/out.json": "a file that can be written",
     "--unheard-of": "unrecognized arguments",
-    "--eviction nothing": "expected one of cost_aware, fifo, lfu, lru, "
-    "lru_path, priority, s3_fifo, sieve, slru",
-    "--compare-eviction nothing": "expected one of cost_aware, fifo, lfu, lru, "
-    "lru_path, priority, s3_fifo, sieve, slru",
+    "--eviction nothing": f"expected one of {', '.join(EVICTION)}",
+    "--compare-eviction nothing": f"expected one of {', '.join(EVICTION)}",
     "--components nothing": "expected full, and each of swa, mamba at most once",
     "--components full,nothing": "found 'full,nothing'",
     "--components swa,mamba": "expected full",

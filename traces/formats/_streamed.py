@@ -9,6 +9,7 @@ cache would hit. Does not know when a request ends; see `forget`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
@@ -96,10 +97,14 @@ class Held(NamedTuple):
 
 
 class StreamedJobs(Jobs, ReadOnce):
-    """The requests of a trace that is read once. There are no columns. read: how many were read."""
+    """The requests of a trace that is read once. There are no columns, so reading one is an
+    AttributeError. read: how many were read."""
 
     def __init__(self, jobs: Iterator[Job], total: int) -> None:
         super().__init__()
+        for name, column in list(vars(self).items()):
+            if isinstance(column, array):
+                delattr(self, name)
         self.read = 0
         self._jobs = jobs
         self._total = total
