@@ -6,19 +6,25 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from traces.cli import main
+from traces.cli import main, parse
+from traces.curves.distances import lru_curve
 from traces.deciding.answer import sentences
+from traces.formats._open import open_trace
 from traces.html.reading import read_report
-from traces.sizing.candidates import Candidate
+from traces.sizing import sampling
+from traces.sizing.candidates import Candidate, Machines, demand_of
 from traces.sizing.decision import Decision
+from traces.sizing.search import pilot
 from traces.sizing.trials import Search
 from traces.sweeping import work
+from traces.sweeping.work import Traces
 
 from ..bench import purchases
 from .rig import Capsys, Patch
@@ -103,8 +109,73 @@ def test_what_is_moved_past_a_limit_changes_the_answer(document: dict[str, Any])
     assert all(one["label"] != label for one in dearer)
 
 
+SAMPLED = ["--hardware", "h100,h200", "--tp", "1", "--most-gpus", "2", "--host-bytes", "0,16GB"]
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("way", ["--sample", "--budget", "unasked"])
+def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
+    way: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
+    out, points = tmp_path / "out.json", tmp_path / "points.jsonl"
+    words = [str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", *SAMPLED, "--speed", "0.15"]
+    words += ["--jobs", "1", "--json", str(out), "--points", str(points)]
+    words += {"--sample": [way, "0.5"], "--budget": [way, "3s"]}.get(way, [])
+    monkeypatch.setattr(sampling, "_LONG_S", 1.0)
+    monkeypatch.setattr(sampling, "_BUDGET_S", 1.5)
+    assert main(["size", *words]) == 0
+    told = capsys.readouterr().err
+    assert (("would take hours" in told) and "--sample 1 replays all" in told) == (way == "unasked")
+    document = json.loads(out.read_text())
+    found, part = document["decision"], document["decision"]["sample"]
+    assert 0 < part["part"] < 1
+    assert 0 < part["requests"] < found["demand"]["requests"] == 160
+    assert 0 <= part["hit_rate_error_mean"] <= part["hit_rate_error_most"] < 1
+    _check_keys(found)
+    kept = [json.loads(line) for line in points.read_text().splitlines()]
+    played = [one["config"] for one in kept if one.get("variant")]
+    named = [one["config"] for one in document["variants"]]
+    assert {one["speed"] for one in named} == {0.15}
+    assert min(one["speed"] for one in played) > 0.15
+    assert max(one["device_pages"] for one in played) < min(one["device_pages"] for one in named)
+    assert any(one.startswith("Replayed were") for one in document["verdict"]["sentences"])
+
+
+@pytest.mark.one_in(8)
+def test_one_plays_everything(tmp_path: Path, monkeypatch: Patch) -> None:
+    purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
+    out = tmp_path / "out.json"
+    words = [str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", *SAMPLED, "--sample", "1"]
+    monkeypatch.setattr(sampling, "_LONG_S", 0.1)
+    assert main(["size", *words, "--limit", "40", "--jobs", "1", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["decision"]["sample"] is None
+
+
+def test_what_runs_at_once_is_about_what_a_replay_has(tmp_path: Path) -> None:
+    """The estimate of each machine, against the pilot of a study on it."""
+    purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
+    words = ["size", str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", "--speed", "0.15"]
+    _, given = parse(words)
+    base = given.replay
+    trace = open_trace(base.trace)
+    demand = demand_of(trace, trace.paged(512), base.speed)
+    machines = Machines(base, trace, demand, lru_curve(trace.paged(512)))
+    for hardware in ("h100", "b200"):
+        one = Candidate(hardware, 1, 1)
+        found = machines.running(one, 1.0)
+        true = pilot(one.point(base).options, Traces()).running_tokens
+        assert 0.4 * true < found < 2.5 * true
+        assert machines.running(replace(one, replicas=2), 1.0) < found
+        assert found < machines.running(one, 1.5)
+
+
 def test_every_key_is_described(document: dict[str, Any]) -> None:
-    one = deepcopy(document["decision"]) | {"answer": None, "runner_up": None, "today": None}
+    _check_keys(document["decision"])
+
+
+def _check_keys(found: dict[str, Any]) -> None:
+    one = deepcopy(found) | {"answer": None, "runner_up": None, "today": None}
     one["confidence"] = one["confidence"] | {"rivals": []}
     one["refused"] = [{"reason": "too large", "machines": ["1 x h100"]}]
     known = [["prices", "per_hour"], ["confidence", "flips"]]
@@ -180,7 +251,15 @@ def decision(**changed: Any) -> dict[str, Any]:
             "output_tokens": 4_000_000,
         },
         "prices": {"per_hour": {"h100": 3.2, "h200": 3.99}, "source": "a list", "currency": "USD"},
-        "confidence": {"pass_error": 0.07, "judged": True, "tried": [], "flips": [], "rivals": []},
+        "confidence": {
+            "pass_error": 0.07,
+            "sample_error": 0.0,
+            "judged": True,
+            "tried": [],
+            "flips": [],
+            "rivals": [],
+        },
+        "sample": None,
         "candidates": [answer, second],
         "replays": 12,
     }
@@ -209,6 +288,26 @@ def test_an_answer_that_flips_within_its_own_error_is_undecided() -> None:
         "expect, need the second. Measured times would decide: hicache calibrate on h100, then "
         "--hardware FILE."
     )
+
+
+def test_an_answer_that_depends_on_the_error_of_the_sample_says_so() -> None:
+    part = {"part": 0.04, "requests": 40_120}
+    errors = {"hit_rate_error_mean": 0.004, "hit_rate_error_most": 0.011}
+    found = decision(sample=part | errors)
+    assert (
+        "Replayed were 40,120 requests of the trace (4.0 %), whole sessions, on machines scaled to "
+        "them. On the exact curve of the whole trace such a part errs by 0.4 points of hit rate on "
+        "average and 1.1 at most, at the memory of the candidates. The error of its times is not "
+        "known."
+    ) in sentences(found)
+    found["confidence"]["sample_error"] = 0.02
+    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "passes"}]
+    assert (
+        "passes that take 9 % longer, which is the error to expect and 2 % for the sample, need "
+        "the second"
+    ) in sentences(found)[0]
+    lengths_only = part | dict.fromkeys(errors)
+    assert not any("hit rate" in one for one in sentences(decision(sample=lengths_only)))
 
 
 def test_nothing_that_meets_the_limits_is_an_answer() -> None:
@@ -241,7 +340,9 @@ def test_flips_are_told_with_what_holds() -> None:
         (["--attain", "1.5"], "expected a part of the requests such as 0.9 or 95%"),
         (["--price", "h100=3/GB"], "expected h100=AMOUNT or h100=AMOUNT/h, found h100=3/GB"),
         (["--price", "h101=3/h"], "expected prices of gpu, host, storage, link, an accelerator"),
-        (["--sample", "0.5"], "--sample: a machine is chosen by replays of the whole trace"),
+        (["--sample", "0.5", "--budget", "9s"], "--budget and --sample do not go together"),
+        (["--sample", "1.5"], "expected at most 1, found '1.5'"),
+        (["--sample", "0.0001"], "--sample: expected a part with at least one request, found none"),
         (["--hardware", "h100", "--attain", "0.9"], "--attain: it is read where a machine is"),
         (["--hardware", "h100", "--tp", "1,2"], "--tp: expected one value, found 2"),
         (["--hardware", "l40s,h100"], "--price: expected a price of l40s, found none; add l40s="),

@@ -333,10 +333,11 @@ def test_a_request_of_a_sample_has_the_pages_and_the_turns_of_the_whole_trace(
 
 def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
     whole = open_trace(conversations(tmp_path / "long.jsonl", requests=2000))
-    error = sampling.error_of(whole, curve_of(whole), Fraction(1, 2), 512)
+    half = sampled(whole, Fraction(1, 2))
+    error = sampling.error_of(whole, half, curve_of(whole), Fraction(1, 2), 512)
     assert 0.4 < error.part < 0.6
     assert 0 < error.mean <= error.largest < 0.1
-    none = sampling.error_of(whole, curve_of(whole), Fraction(1), 512)
+    none = sampling.error_of(whole, whole, curve_of(whole), Fraction(1), 512)
     assert none.largest == 0
 
 

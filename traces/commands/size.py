@@ -150,7 +150,8 @@ class Options(WorkerOptions, OfReplays):
     )
     budget: int | None = option(
         "replay about as much of the trace as this time has room for, such as 120s; sets --sample, "
-        "from the size of the trace alone",
+        "from the size of the trace alone (where a machine is chosen, a trace that would take "
+        "hours has 600s; --sample 1 replays all)",
         read.at_least(1, read.duration_ns),
         "TIME",
     )
@@ -239,6 +240,7 @@ def _buy(options: Options, command: str) -> int:
         options.draws or _DRAWS,
         options.today,
         options.how,
+        None if options.budget is None else options.budget / 1e9,
     )
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     found = decision.decision(options.replay, wanted, command)
@@ -254,9 +256,7 @@ def _check_used(options: Options) -> None:
         used += ["executor"] * (options.executor != executors.LOCAL)
         why = "--host-only replays each size once, on this machine, and does not read it"
     elif options.buys:
-        used = ["budget"] if options.budget is not None else []
-        used += ["sample"] if options.replay.sample is not None else []
-        why = "a machine is chosen by replays of the whole trace; --limit plays its beginning"
+        used, why = [], ""
     else:
         used = [name for name in _OF_A_PURCHASE if getattr(options, name) is not None]
         why = "it is read where a machine is chosen, with --slo and without one --hardware"

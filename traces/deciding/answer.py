@@ -17,10 +17,11 @@ def sentences(decision: Document) -> list[str]:
     """The first one is the one to forward."""
     answer = decision["answer"]
     if answer is None:
-        return [_nothing(decision), *_today(decision), _demand(decision), _prices(decision)]
+        told = [_nothing(decision), *_today(decision), *_part(decision)]
+        return [*told, _demand(decision), _prices(decision)]
     told = [_headline(decision, answer), *_next(decision, answer), *_today(decision)]
     told += [*_draws(decision, answer), *_flips(decision), *_less(decision), *_shared(decision)]
-    return [*told, _demand(decision), _prices(decision)]
+    return [*told, *_part(decision), _demand(decision), _prices(decision)]
 
 
 def _headline(decision: Document, answer: Document) -> str:
@@ -38,13 +39,17 @@ def _headline(decision: Document, answer: Document) -> str:
 
 
 def _rival(decision: Document, one: Document, answer: Document) -> str:
-    error = percent(decision["confidence"]["pass_error"])
+    sure = decision["confidence"]
+    error = percent(sure["pass_error"] + sure["sample_error"])
+    which = "which is the error to expect"
+    if sure["sample_error"]:
+        which += f" and {percent(sure['sample_error'])} for the sample"
     dearer = one["cost_per_hour"] >= answer["cost_per_hour"]
     if one["why"] == "draw":
         return "other arrivals of the same requests change the answer"
     if dearer:
-        return f"passes that take {error} longer, which is the error to expect, need the second"
-    return f"passes that take {error} less, which is the error to expect, make the cheaper one do"
+        return f"passes that take {error} longer, {which}, need the second"
+    return f"passes that take {error} less, {which}, make the cheaper one do"
 
 
 def _measure(decision: Document, answer: Document, rivals: list[Document]) -> str:
@@ -163,6 +168,24 @@ def _shared(decision: Document) -> Iterator[str]:
             f"requests would keep the limits, and {kept[1]} if all did that could. {holds} if none "
             "did."
         )
+
+
+def _part(decision: Document) -> Iterator[str]:
+    """What was replayed of a long trace, and the error of that."""
+    part = decision["sample"]
+    if part is None:
+        return
+    told = (
+        f"Replayed were {part['requests']:,} requests of the trace ({percent(part['part'], 1)}), "
+        "whole sessions, on machines scaled to them. "
+    )
+    if part["hit_rate_error_most"] is not None:
+        mean, most = (100 * part[f"hit_rate_error_{name}"] for name in ("mean", "most"))
+        told += (
+            f"On the exact curve of the whole trace such a part errs by {mean:.1f} points of hit "
+            f"rate on average and {most:.1f} at most, at the memory of the candidates. "
+        )
+    yield told + "The error of its times is not known."
 
 
 def _demand(decision: Document) -> str:

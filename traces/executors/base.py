@@ -46,13 +46,15 @@ class JobOptions:
     lost: the message for a lost worker, from a job that was under way, the number of jobs under
     way, and how the worker ended. ahead: jobs that are queued for each worker of a cluster.
     hash_seed: of the first worker, each further one has the next; None leaves it to Python. watch:
-    called from time to time in the process of the command, while workers are at work.
+    called from time to time in the process of the command, while workers are at work. forked: where
+    the system allows it, workers begin with all that the command has read.
     """
 
     lost: Callable[[Any, int, str], str]
     ahead: int = 3
     hash_seed: int | None = None
     watch: Callable[[], None] = lambda: None
+    forked: bool = False
 
 
 class Executor(Protocol):

@@ -1,4 +1,5 @@
-"""Does jobs on the cores of this machine, in new processes that share nothing.
+"""Does jobs on the cores of this machine, in processes of their own: new ones, or on Linux, where
+that was asked for, copies of the command's, which need not import or read anything again.
 
 With a hash seed in the options, each worker has its own, so that an order that comes from hashing
 is not the same in all of a run. A worker does many jobs and keeps what it has read. Does not know
@@ -7,6 +8,7 @@ what a job is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 
@@ -25,8 +27,9 @@ def run(
 
     if workers == 1:
         return (work(job) for job in jobs)
+    forked = options.forked and sys.platform == "linux"
     return results(
-        get_context("spawn"),
+        get_context("fork") if forked else get_context("spawn"),
         work,
         jobs,
         workers,

@@ -41,7 +41,7 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
 
 def document(found: Decision) -> dict[str, Any]:
     """The `decision` of the document; docs/json.md describes it."""
-    rows = [_row(one) for one in found.rows]
+    rows = [_row(one, found.part.rate < 1) for one in found.rows]
     of = {one.candidate: row for one, row in zip(found.rows, rows, strict=True)}
     slo = found.options.slo
     assert slo is not None
@@ -70,6 +70,7 @@ def document(found: Decision) -> dict[str, Any]:
         },
         "confidence": {
             "pass_error": sure.error,
+            "sample_error": sure.work,
             "judged": sure.judged,
             "tried": [
                 {
@@ -93,12 +94,25 @@ def document(found: Decision) -> dict[str, Any]:
             ],
             "rivals": [of[one] | {"why": why} for one, why in sure.rivals],
         },
+        "sample": _sample(found),
         "candidates": rows,
         "refused": [
             {"reason": reason, "machines": list(machines)}
             for reason, machines in found.refused.items()
         ],
         "replays": found.replays,
+    }
+
+
+def _sample(found: Decision) -> dict[str, Any] | None:
+    part = found.part
+    if part.rate == 1:
+        return None
+    return {
+        "part": float(part.rate),
+        "requests": part.requests,
+        "hit_rate_error_mean": part.error and part.error.mean,
+        "hit_rate_error_most": part.error and part.error.largest,
     }
 
 
@@ -109,7 +123,7 @@ def _used(found: Decision) -> dict[str, float]:
     return {name: price for name, price in found.prices.per_hour.items() if name in names}
 
 
-def _row(one: Row) -> dict[str, Any]:
+def _row(one: Row, sampled: bool = False) -> dict[str, Any]:
     slo = (one.found or {}).get("slo") or {}
     goodput = slo.get("goodput_requests_per_s")
     return {
@@ -122,14 +136,15 @@ def _row(one: Row) -> dict[str, Any]:
         "goodput_requests_per_s": goodput,
         "goodput_per_cost": goodput * 3600 / one.cost if goodput is not None and one.cost else None,
         "served": one.served,
-        "why": _why(one),
+        "why": _why(one, sampled),
     }
 
 
-def _why(one: Row) -> str:
+def _why(one: Row, sampled: bool) -> str:
     if one.found is not None and "stopped" in one.found:
         part = one.found["stopped"]
-        return f"{part['missed']:,} of the first {part['ended']:,} requests missed the limits"
+        which = "replayed requests" if sampled else "requests"
+        return f"{part['missed']:,} of the first {part['ended']:,} {which} missed the limits"
     return one.why
 
 
@@ -177,12 +192,25 @@ def assumptions(found: Decision) -> list[str]:
     hosts = sorted({one.candidate.host_bytes for one in found.rows})
     if len(hosts) > 1:
         told.append(f"Host memory of a replica that was offered: {_sizes(hosts)} (--host-bytes).")
+    if found.part.rate < 1:
+        told.append(_sampling(found))
     told += arrivals_told(found)
     for reason, machines in found.refused.items():
         told.append(f"Left out: {', '.join(machines)}: {reason}.")
     documents = [one.found for one in found.rows if one.served]
     told += errors_together((one or {}).get("expected_error") for one in documents)
     return [*told, _TAILS]
+
+
+def _sampling(found: Decision) -> str:
+    part = found.part
+    why = "; all of them would take hours (--sample 1)" if part.unasked else ""
+    return (
+        f"Replays are of {percent(float(part.rate), 1)} of the trace (--sample): whole sessions "
+        "and groups with a common prefix, with the same part of host memory, of the store and of "
+        "what running requests leave of each device, and with arrivals that come so much faster. "
+        f"What is named is the whole{why}. Pauses within sessions are shorter, too, and bursts."
+    )
 
 
 def _sizes(hosts: list[int]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from math import sqrt
+from math import ceil, sqrt
 
 from . import plan
 from .candidates import Candidate, Machines
@@ -28,6 +28,7 @@ _NEAR = 0.02  # less than asked: what a candidate kept that chance might let ser
 _MOST_ROUNDS = 6
 _FEW = 4  # replays, before a bracket is halved instead
 _STEP = 1.4
+_LEAST = Fraction(1, 100)  # of the times of passes
 _CLEARLY = 1.5  # times the odds
 
 
@@ -58,11 +59,12 @@ class Tried:
 
 @dataclass(slots=True)
 class Sure:
-    """error: of a pass, and whether it was judged for this accelerator and engine. rivals: what may
-    be the answer within the errors, and why: `draw` or `passes`."""
+    """error: of a pass, and whether it was judged for this accelerator and engine. work: see
+    how_sure. rivals: what may be the answer within the errors, and why: `draw` or `passes`."""
 
     error: float = 0.0
     judged: bool = False
+    work: float = 0.0
     tried: list[Tried] = field(default_factory=list)
     flips: list[Flip] = field(default_factory=list)
     rivals: list[tuple[Candidate, str]] = field(default_factory=list)
@@ -76,20 +78,24 @@ def how_sure(
     machines: Machines,
     seeds: Sequence[int],
     is_log: bool = False,
+    work: float = 0.0,
 ) -> Sure:
     """answer: the cheapest that serves. found: its document. documents: of every candidate, None
     where it was not replayed. seeds: of the other draws. is_log: whether which tokens prompts share
-    was assumed."""
+    was assumed. work: the part of the work that the error of a sampled trace may add or spare, as
+    passes that take so much longer or shorter would."""
     error, judged = pass_error(found)
-    sure = Sure(error, judged)
-    part = Fraction(f"{error:.2f}")
+    work = ceil(100 * work) / 100
+    sure = Sure(error, judged, work)
+    part = Fraction(f"{error:.2f}") + Fraction(f"{work:.2f}")
     rivals = _rivals(answer, documents, trials, machines)
     harder: list[tuple[str, Fraction, Moved]] = [
         *((DRAW, Fraction(1), partial(plan.drawn, seed=seed)) for seed in seeds),
         (PASSES, 1 + part, _slower(1 + part)),
         (LOAD, MORE, _more(MORE)),
     ]
-    easier = [(PASSES, 1 - part, _slower(1 - part)), (LOAD, LESS, _more(LESS))]
+    less = max(_LEAST, 1 - part)
+    easier = [(PASSES, less, _slower(less)), (LOAD, LESS, _more(LESS))]
     assumed: list[tuple[str, Fraction, Moved]] = [
         (what, Fraction(1), partial(plan.sharing, how=what.split()[-1])) for what in SHARING
     ]

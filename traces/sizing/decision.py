@@ -4,7 +4,8 @@
     runner-up    the cheapest other one that was seen to serve and is not the answer with more
     confidence   both with other arrivals, times and loads (see confidence)
 
-Does not word anything (see deciding/answer) or print (see buying).
+Of a long trace a part is replayed, see sampling. Does not word anything (see deciding/answer) or
+print (see buying).
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from hicache.core.errors import CallerError
 from ..curves.curves import CurveOptions, Curves, curves_of
 from ..curves.distances import Curve
 from ..deciding.prices import LIST_PRICES, Prices
+from ..formats._with_jobs import sampled
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
 from ..sweeping.grid import check_simulated
 from ..sweeping.running import How, Measured
-from ..sweeping.work import Traces
-from . import plan
+from ..sweeping.work import Traces, opened_once
+from ..terminal.streams import print_error
+from ..terminal.workers import cores
+from . import plan, sampling
 from .candidates import Candidate, Demand, Machines, cost_of, demand_of, every
 from .confidence import Sure, how_sure
 from .replays import Document, Replays
@@ -44,7 +48,7 @@ _RANKS = (1, 2, 4, 8, 16, 32)
 class Asked:
     """What was asked for beside the replay. hardware, tp, replicas, hosts (bytes of a replica):
     None to choose them. most_gpus: of one candidate. draws: of the arrivals. today: the machine
-    that there is."""
+    that there is. budget_s: seconds, to choose the part; None without."""
 
     hardware: Sequence[str] | None
     tp: Sequence[int] | None
@@ -56,6 +60,7 @@ class Asked:
     draws: int
     today: Candidate | None
     how: How
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,26 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What was replayed of the trace. rate: the part; 1 for all. requests: how many. unasked:
+    whether nobody asked for a part. error: of hit rates at the memory of the candidates; None where
+    all was replayed, and for a trace of lengths only. work: so much of the work of the answer
+    depends on the largest of these errors."""
+
+    rate: Fraction
+    requests: int
+    unasked: bool = False
+    error: sampling.Error | None = None
+    work: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """See the module. options: of every replay. rows: every candidate, the cheapest first. refused:
     machines that cannot run the model, by reason. answer, runner_up, today: places in `rows`. sure:
     without content where nothing serves. searched: replays until the answer was known, of
     `replays`. spread: whether a coarse clock was spread although nobody
-    asked for it."""
+    asked for it. part: of the trace that was replayed."""
 
     trace: Trace
     paged: Paged
@@ -97,20 +116,25 @@ class Decision:
     searched: int
     replays: int
     ended: Measured
+    part: Part
 
 
 def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
     """Runs everything. Raises CallerError for what cannot be run, before the first replay."""
     check_simulated(given.storage)
     traces = Traces()
-    base = replace(given, check=given.check or "off", seed=given.seed or 1)
+    base = replace(given, check=given.check or "off", seed=given.seed or 1, sample=None)
     base, spread = spread_of(base, traces)
     trace = traces(plan.bare(base))
     prices = asked.prices or LIST_PRICES
     offered = _Offered(base, asked, trace, prices)
     demand = offered.demand
-    replays = Replays(asked.how, command, base, attain=asked.attain)
+    part = _part(given, asked, base, traces, offered)
     known, machines = offered.candidates, offered.machines
+    scaling = sampling.Scaling(part.rate, base, machines, trace)
+    replays = Replays(
+        asked.how, command, base, scaling.scaled, scaling.unscaled, attain=asked.attain
+    )
     trials = Trials(known, base, machines, replays, asked.attain, _SIDE_BY_SIDE)
     worth = offered.worth_replaying()
     search = trials.search(worth, demand.requests)
@@ -129,7 +153,8 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
         assert found is not None
         seeds = range(base.seed + 1, base.seed + asked.draws)  # type: ignore[operator]
         is_log = trace.identity and base.columns is not None and base.sharing is None
-        sure = how_sure(answer, found, documents, trials, machines, seeds, is_log)
+        part = replace(part, work=_work(part, known[answer], machines, demand))
+        sure = how_sure(answer, found, documents, trials, machines, seeds, is_log, part.work)
     why = _reasons(worth, search, offered, trials, answer)
     rows = [
         Row(
@@ -144,8 +169,48 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
     return Decision(
         *(trace, offered.paged, offered.settings, base, offered.curves, demand, prices),
         *(asked.attain, rows, offered.refused, answer, runner_up, today, sure),
-        *(spread, searched, replays.count, replays.ended),
+        *(spread, searched, replays.count, replays.ended, part),
     )
+
+
+def _part(
+    given: ReplayOptions, asked: Asked, base: ReplayOptions, traces: Traces, offered: _Offered
+) -> Part:
+    """What to replay. Keeps the trace, or the part, where replays look for it."""
+    trace, size, rate = offered.trace, offered.paged.page_size, given.sample or Fraction(1)
+    if asked.budget_s is not None:
+        workers = asked.how.jobs or cores()
+        rate = sampling.part_for(asked.budget_s, trace, size, sampling.SEARCH, workers)
+    unasked = given.sample is None and asked.budget_s is None and bool(offered.demand.duration_s)
+    if unasked:
+        rate = sampling.part_unasked(trace, size)
+    recorded = traces.recorded(base)
+    if rate == 1:
+        opened_once.hold(base, recorded)
+        return Part(rate, len(trace.jobs))
+    some = sampled(recorded, rate)
+    opened_once.hold(replace(base, sample=rate), some)
+    error = None
+    if offered.curves is not None:
+        sizes = [offered.machines.pages(one) for one in offered.candidates]
+        error = sampling.error_of(
+            trace, some, offered.curves.lru, rate, size, (min(sizes), max(sizes))
+        )
+    part = Part(rate, len(some.jobs), unasked, error)
+    if unasked:
+        print_error(
+            f"{trace.path}: all of its {len(trace.jobs):,} requests would take hours, so "
+            f"{part.requests:,} of them are replayed ({float(rate):.2%}); --sample 1 replays all"
+        )
+    return part
+
+
+def _work(part: Part, answer: Candidate, machines: Machines, demand: Demand) -> float:
+    """How much more there is to compute if the answer hits less by the largest error."""
+    if part.error is None or not demand.input_tokens:
+        return 0.0
+    hits = machines.hits(answer) / demand.input_tokens
+    return part.error.largest / max(part.error.largest, 1 - hits)
 
 
 def _best(
@@ -205,6 +270,7 @@ class _Offered:
             for tp in ranks
             for count in asked.replicas or range(1, max(1, asked.most_gpus // tp) + 1)
         ]
+        self.trace = trace
         none = Demand(0, 0, 0, 0.0, 0)
         ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, ranks)
         settings = self.settings

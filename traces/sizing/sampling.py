@@ -8,8 +8,9 @@ at once as in the whole trace, and the device keeps room for them:
     device          running + p x (device - running)      tokens
     speed           speed / p
 
-The error is measured on the curve of hits, which is exact for the whole trace. Does not choose the
-requests; see formats/_with_jobs.
+Each machine and each replica has a device of its own, and what runs at once on it is measured (in a
+study) or estimated (see candidates). The error is measured on the curve of hits, which is exact for
+the whole trace. Does not choose the requests; see formats/_with_jobs.
 """
 
 from __future__ import annotations
@@ -22,33 +23,47 @@ from typing import Any
 import numpy as np
 
 from ..curves.distances import Curve, lru_curve
-from ..formats._with_jobs import sampled
 from ..formats.base import Trace
+from ..replaying.defaults import HARDWARE
+from ..replaying.options import ReplayOptions
 from ..sweeping.grid import Point
+from .candidates import Candidate, Machines
 
 _CAPACITIES = 50
 # What a replay of a request and of a page costs, measured on the conversation trace: used to choose
 # a part for a budget, so that the same budget gives the same part on any machine.
 _REQUEST_S, _PAGE_S = 4e-4, 4e-6
 _DIGITS = 2
+_LONG_S, _BUDGET_S = 3600.0, 600.0  # where a part is chosen unasked, and for how much time
+# the search of a machine on the whole conversation trace takes as long as so many of such replays
+SEARCH = 60
+_CORES = 2  # so that a part that is chosen unasked is the same on any machine
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The error of hit rates on the sampled trace, absolute: mean and largest over capacities from
-    a hundredth of all pages to all. part: the tokens that were sampled, of all."""
+    """The error of hit rates on the sampled trace, absolute: mean and largest over capacities.
+    part: the tokens that were sampled, of all."""
 
     mean: float
     largest: float
     part: float
 
 
-def error_of(trace: Trace, exact: Curve, rate: Fraction, page_size: int) -> Error:
-    """exact: the curve of the whole trace."""
-    some = sampled(trace, rate)
+def error_of(
+    trace: Trace,
+    some: Trace,
+    exact: Curve,
+    rate: Fraction,
+    page_size: int,
+    between: tuple[int, int] | None = None,
+) -> Error:
+    """exact: the curve of the whole trace. some: the part. between: capacities in pages; None for
+    those from a hundredth of all pages to all."""
     curve = lru_curve(some.paged(page_size))
     whole_tokens, tokens = trace.jobs.input_tokens, some.jobs.input_tokens
-    capacities = np.geomspace(max(1, exact.unique // 100), exact.unique, _CAPACITIES)
+    least, most = between or (exact.unique // 100, exact.unique)
+    capacities = np.geomspace(max(1, least), max(1, most), _CAPACITIES)
     errors = [
         abs(
             exact.hit_tokens(capacity) / whole_tokens
@@ -65,7 +80,14 @@ def part_for(budget_s: float, trace: Trace, page_size: int, points: int, jobs: i
     part = budget_s * jobs / (points * whole_s)
     if part >= 1:
         return Fraction(1)
-    return max(Fraction(1, 1000), Fraction(f"{part:.{_DIGITS}f}"))
+    return max(Fraction(1, 1000), Fraction(f"{part:.{_DIGITS}g}"))
+
+
+def part_unasked(trace: Trace, page_size: int) -> Fraction:
+    """The part for the search of a machine: all, unless that takes hours."""
+    if part_for(_LONG_S, trace, page_size, SEARCH, _CORES) == 1:
+        return Fraction(1)
+    return part_for(_BUDGET_S, trace, page_size, SEARCH, _CORES)
 
 
 def scaled(
@@ -90,11 +112,17 @@ def scaled(
     return Point(replace(options, **given), point.varied)
 
 
-def unscaled(document: Mapping[str, Any], rate: Fraction, speed: Fraction | None) -> dict[str, Any]:
-    """The document of a point with the sizes that it stands for. speed: as it was scaled."""
+def unscaled(
+    document: Mapping[str, Any], rate: Fraction, speed: Fraction | None, device_pages: int = 0
+) -> dict[str, Any]:
+    """The document of a point with the sizes that it stands for. speed: as it was scaled.
+    device_pages: of the whole machine, where they are to be named."""
     by = 1 / rate
     found: dict[str, Any] = dict(document)
     found["config"] = _grown(document["config"], ("host_pages", "host_tokens"), by)
+    if device_pages:
+        size = found["config"]["page_size"]
+        found["config"] |= {"device_pages": device_pages, "device_tokens": device_pages * size}
     if speed is not None:
         found["config"] |= {"speed": float(speed * rate)}
     uses: dict[str, Any] = {}
@@ -110,3 +138,44 @@ def unscaled(document: Mapping[str, Any], rate: Fraction, speed: Fraction | None
 
 def _grown(numbers: Mapping[str, Any], names: Sequence[str], by: Fraction) -> dict[str, Any]:
     return {name: int(one * by) if name in names else one for name, one in numbers.items()}
+
+
+class Scaling:
+    """From points of candidates to those of a part, and back. The first requests alone (see trials)
+    are played as they are. base: the options of every replay, for the whole trace."""
+
+    def __init__(
+        self, rate: Fraction, base: ReplayOptions, machines: Machines, trace: Trace
+    ) -> None:
+        self._rate, self._base, self._machines = rate, base, machines
+        jobs = trace.jobs
+        self._largest = int(
+            (jobs.input_lengths.astype(np.int64) + jobs.output_lengths).max(initial=1)
+        )
+
+    def scaled(self, point: Point) -> Point:
+        options, base = point.options, self._base
+        if self._rate == 1 or options.limit != base.limit:
+            return point
+        hardware = options.hardware or HARDWARE
+        core = self._machines.settings(hardware, options.tp).core
+        size = core.page_size
+        one = Candidate(hardware, options.tp, options.replicas or 1, options.host_bytes or 0)
+        load = (options.scale_sessions or 1) / (base.scale_sessions or Fraction(1))
+        for given, before in (
+            (options.speed, base.speed),
+            (options.request_rate, base.request_rate),
+        ):
+            load *= (given or 1) / (before or Fraction(1))
+        return scaled(
+            *(point, self._rate, core.device_pages[0] * size),
+            *(self._machines.running(one, float(load)), -(-self._largest // size) * size),
+            self._machines.page_bytes(one),
+        )
+
+    def unscaled(self, point: Point, document: Mapping[str, Any]) -> dict[str, Any]:
+        options = point.options
+        if options.sample is None:
+            return dict(document)
+        core = self._machines.settings(options.hardware or HARDWARE, options.tp).core
+        return unscaled(document, self._rate, options.speed, core.device_pages[0])

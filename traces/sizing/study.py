@@ -21,6 +21,7 @@ from hicache.core.errors import CallerError
 
 from ..curves.curves import CurveOptions, Curves, curves_of
 from ..deciding.serving import Served, serves
+from ..formats._with_jobs import sampled
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
@@ -119,7 +120,8 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
         rate = sampling.part_for(asked.budget_s, trace, paged.page_size, count, jobs)
     error = None
     if rate < 1 and curves is not None:
-        error = sampling.error_of(trace, curves.lru, rate, paged.page_size)
+        some = sampled(trace, rate)
+        error = sampling.error_of(trace, some, curves.lru, rate, paged.page_size)
     scaling = Scaling(rate, settings, tried, trace)
     replays = Replays(asked.how, command, base, scaling.scaled, scaling.unscaled)
     served: list[Served] = []
@@ -246,7 +248,7 @@ class Scaling:
         core = resolve(point.options, self.trace)[0].core
         device = core.device_pages[0] * core.page_size
         tried = self.tried
-        running = tried.running_tokens if tried else self.settings.core.device_pages[0]
+        running = tried.running_tokens if tried else device
         least = -(-largest // core.page_size) * core.page_size
         page_bytes = self.settings.page_bytes[0] * self.settings.page_ranks
         return sampling.scaled(point, self.rate, device, running, least, page_bytes)

@@ -140,7 +140,9 @@ def _run(
         whole = work(far)
         if how.executor == executors.LOCAL and jobs == 1:  # nobody watches the board
             whole = replace(whole, shown=lambda: shown(far.total()))
-        options = executors.JobOptions(_lost, ahead=1, watch=lambda: shown(far.total()))
+        options = executors.JobOptions(
+            _lost, ahead=1, watch=lambda: shown(far.total()), forked=True
+        )
         numbered = (replace(task, number=number) for number, task in enumerate(tasks))
         played = executors.load(how.executor).run(whole, numbered, jobs, options)
         with closing(played) as results:

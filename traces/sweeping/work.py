@@ -107,20 +107,34 @@ class Traces:
     def __init__(self) -> None:
         self._read: tuple[object, ...] = ()
         self._loaded: tuple[object, ...] = ()
+        self._held: tuple[tuple[object, ...], Trace] | None = None
         self._recorded: Trace | None = None
         self._trace: Trace | None = None
 
+    def hold(self, options: ReplayOptions, recorded: Trace) -> None:
+        """Keeps a trace that was read already: what these options read, before their load."""
+        self._held, self._read = (tuple(getattr(options, name) for name in _READ), recorded), ()
+
     def __call__(self, options: ReplayOptions) -> Trace:
+        recorded = self.recorded(options)
+        load = tuple(getattr(options, name) for name in _LOADED)
+        if self._trace is None or load != self._loaded:
+            self._trace, self._loaded = loaded(options, recorded), load
+        return self._trace
+
+    def recorded(self, options: ReplayOptions) -> Trace:
+        """The trace before its load."""
         read = tuple(getattr(options, name) for name in _READ)
         if self._recorded is None or read != self._read:
             self._recorded = self._trace = (
                 None  # before the next one is read: there is room for one
             )
-            self._recorded, self._read = as_recorded(options), read
-        load = tuple(getattr(options, name) for name in _LOADED)
-        if self._trace is None or load != self._loaded:
-            self._trace, self._loaded = loaded(options, self._recorded), load
-        return self._trace
+            if self._held is not None and self._held[0] == read:
+                self._recorded = self._held[1]
+            else:
+                self._recorded = as_recorded(options)
+            self._read = read
+        return self._recorded
 
 
 opened_once = Traces()  # of this process
