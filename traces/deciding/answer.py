@@ -11,6 +11,7 @@ from .limits import digits, percent
 from .measured import span
 
 Document = Mapping[str, Any]
+_MOST_LESS = 0.99  # of the time of a pass
 
 
 def sentences(decision: Document) -> list[str]:
@@ -30,7 +31,8 @@ def _headline(decision: Document, answer: Document) -> str:
     kept = f"{percent(answer['attained_rate'], 1)} of the requests keep {limits} at {load}"
     if not rivals:
         return f"Buy {answer['label']} for {_cost(decision, answer)}: {kept}."
-    others = " or ".join(f"{one['label']} ({_cost(decision, one)})" for one in rivals)
+    names = dict.fromkeys(f"{one['label']} ({_cost(decision, one)})" for one in rivals)
+    others = " or ".join(names)
     why = "; ".join(dict.fromkeys(_rival(decision, one, answer) for one in rivals))
     return (
         f"Undecided between {answer['label']} ({_cost(decision, answer)}) and {others}. {kept} "
@@ -40,11 +42,12 @@ def _headline(decision: Document, answer: Document) -> str:
 
 def _rival(decision: Document, one: Document, answer: Document) -> str:
     sure = decision["confidence"]
-    error = percent(sure["pass_error"] + sure["sample_error"])
+    dearer = one["cost_per_hour"] >= answer["cost_per_hour"]
+    error = sure["pass_error"] + sure["sample_error"]
+    error = percent(error if dearer else min(error, _MOST_LESS))
     which = "which is the error to expect"
     if sure["sample_error"]:
         which += f" and {percent(sure['sample_error'])} for the sample"
-    dearer = one["cost_per_hour"] >= answer["cost_per_hour"]
     if one["why"] == "draw":
         return "other arrivals of the same requests change the answer"
     if dearer:

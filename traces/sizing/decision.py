@@ -78,12 +78,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was replayed of the trace. rate: the part; 1 for all. requests: how many. unasked:
-    whether nobody asked for a part. error: of hit rates at the memory of the candidates; None where
-    all was replayed, and for a trace of lengths only. work: so much of the work of the answer
-    depends on the largest of these errors."""
+    """What was replayed of the trace. rate: the part; 1 for all. load: the part of the prompt
+    tokens. requests: how many. unasked: whether nobody asked for a part. error: of hit rates at the
+    memory of the candidates; None where all was replayed, and for a trace of lengths only. work: so
+    much of the work of the answer depends on the largest of these errors."""
 
     rate: Fraction
+    load: Fraction
     requests: int
     unasked: bool = False
     error: sampling.Error | None = None
@@ -131,7 +132,7 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
     demand = offered.demand
     part = _part(given, asked, base, traces, offered)
     known, machines = offered.candidates, offered.machines
-    scaling = sampling.Scaling(part.rate, base, machines, trace)
+    scaling = sampling.Scaling(part.rate, part.load, base, machines, trace)
     replays = Replays(
         asked.how, command, base, scaling.scaled, scaling.unscaled, attain=asked.attain
     )
@@ -187,7 +188,7 @@ def _part(
     recorded = traces.recorded(base)
     if rate == 1:
         opened_once.hold(base, recorded)
-        return Part(rate, len(trace.jobs))
+        return Part(rate, rate, len(trace.jobs))
     some = sampled(recorded, rate)
     opened_once.hold(replace(base, sample=rate), some)
     error = None
@@ -196,7 +197,8 @@ def _part(
         error = sampling.error_of(
             trace, some, offered.curves.lru, rate, size, (min(sizes), max(sizes))
         )
-    part = Part(rate, len(some.jobs), unasked, error)
+    load = Fraction(some.jobs.input_tokens, trace.jobs.input_tokens)
+    part = Part(rate, load, len(some.jobs), unasked, error)
     if unasked:
         print_error(
             f"{trace.path}: all of its {len(trace.jobs):,} requests would take hours, so "

@@ -97,15 +97,18 @@ def scaled(
     running_tokens: int,
     largest: int,
     page_bytes: int,
+    load: Fraction | None = None,
 ) -> Point:
     """The point for the sampled trace. device_tokens: of the whole machine. largest: tokens of the
-    largest request, which has to fit. page_bytes: of all ranks; a pool has one page at least."""
+    largest request, which has to fit. page_bytes: of all ranks; a pool has one page at least.
+    load: the part of the prompt tokens, where arrivals are to keep the load of the whole trace by
+    that."""
     options = point.options
     running = min(running_tokens, device_tokens)
     kept = max(largest, running + int(rate * (device_tokens - running)))
     given: dict[str, Any] = {"sample": rate, "device_tokens": kept, "device_pages": None}
     if options.request_rate is None and options.concurrency is None:
-        given["speed"] = (options.speed or Fraction(1)) / rate
+        given["speed"] = (options.speed or Fraction(1)) / (load or rate)
     for name in ("host_bytes", "storage_size"):
         size = getattr(options, name)
         given[name] = max(page_bytes, int(size * rate)) if size else size
@@ -113,10 +116,14 @@ def scaled(
 
 
 def unscaled(
-    document: Mapping[str, Any], rate: Fraction, speed: Fraction | None, device_pages: int = 0
+    document: Mapping[str, Any],
+    rate: Fraction,
+    speed: Fraction | None,
+    load: Fraction | None = None,
+    device_pages: int = 0,
 ) -> dict[str, Any]:
-    """The document of a point with the sizes that it stands for. speed: as it was scaled.
-    device_pages: of the whole machine, where they are to be named."""
+    """The document of a point with the sizes that it stands for. speed: as it was scaled. load: as
+    in `scaled`. device_pages: of the whole machine, where they are to be named."""
     by = 1 / rate
     found: dict[str, Any] = dict(document)
     found["config"] = _grown(document["config"], ("host_pages", "host_tokens"), by)
@@ -124,7 +131,7 @@ def unscaled(
         size = found["config"]["page_size"]
         found["config"] |= {"device_pages": device_pages, "device_tokens": device_pages * size}
     if speed is not None:
-        found["config"] |= {"speed": float(speed * rate)}
+        found["config"] |= {"speed": float(speed * (load or rate))}
     uses: dict[str, Any] = {}
     for name, use in document["components"].items():
         uses[name] = dict(use)
@@ -142,12 +149,18 @@ def _grown(numbers: Mapping[str, Any], names: Sequence[str], by: Fraction) -> di
 
 class Scaling:
     """From points of candidates to those of a part, and back. The first requests alone (see trials)
-    are played as they are. base: the options of every replay, for the whole trace."""
+    are played as they are. rate, load: the part of the groups, and of the prompt tokens. base: the
+    options of every replay, for the whole trace."""
 
     def __init__(
-        self, rate: Fraction, base: ReplayOptions, machines: Machines, trace: Trace
+        self,
+        rate: Fraction,
+        load: Fraction,
+        base: ReplayOptions,
+        machines: Machines,
+        trace: Trace,
     ) -> None:
-        self._rate, self._base, self._machines = rate, base, machines
+        self._rate, self._load, self._base, self._machines = rate, load, base, machines
         jobs = trace.jobs
         self._largest = int(
             (jobs.input_lengths.astype(np.int64) + jobs.output_lengths).max(initial=1)
@@ -171,6 +184,7 @@ class Scaling:
             *(point, self._rate, core.device_pages[0] * size),
             *(self._machines.running(one, float(load)), -(-self._largest // size) * size),
             self._machines.page_bytes(one),
+            self._load,
         )
 
     def unscaled(self, point: Point, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,4 +192,4 @@ class Scaling:
         if options.sample is None:
             return dict(document)
         core = self._machines.settings(options.hardware or HARDWARE, options.tp).core
-        return unscaled(document, self._rate, options.speed, core.device_pages[0])
+        return unscaled(document, self._rate, options.speed, self._load, core.device_pages[0])
