@@ -46,6 +46,7 @@ STANDS_FOR = {
     "TAPE": "TAPE.jsonl",
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
+    "URL": "http://127.0.0.1:8000",
 }
 LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
