@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
 from traces.cli import main
+from traces.replaying.options import ReplayOptions
 from traces.watching import predicting, scraping
 from traces.watching.names import FIGURES, NEEDED, SERVERS, SGLANG, VLLM
-from traces.watching.predicting import lines_of, log_at
+from traces.watching.predicting import Asked, Begun, Predictor, lines_of, log_at, with_sizes
 from traces.watching.readings import Histogram, Reading, between, read, times_of
 from traces.watching.scraping import MOST_BYTES, Unread, parsed, url_of
 
@@ -375,6 +377,7 @@ def test_what_more_memory_brings_is_that_of_an_lru_cache_of_that_size(
     assert memory["points"][-1]["hit_tokens"] == most
     enough = memory["enough"]["pages"]
     assert hits_of(24, enough) >= now + 0.9 * (most - now) > hits_of(24, enough - 1)
+    assert f"hicache size {log} --model MODEL --slo" in " ".join(printed.split())
     fewer = memory["enough"]["hit_tokens"] - now
     assert f"{fewer:,} prompt tokens less to compute" in " ".join(printed.split())
     assert "Give --model and --hardware for predicted times and for bytes." in printed
@@ -404,6 +407,19 @@ def test_a_prediction_in_a_process_is_the_same(tmp_path: Path, capsys: Capsys) -
     with serving(pages.vllm(24, 0, 15744, blocks=66)) as (url, _):
         found, _ = watched(capsys, tmp_path, url, "--log", log, "--once")
     assert found["predicted"]["hit_tokens"]["device"] == hits_of(24, 65)
+
+
+def test_a_prediction_in_a_process_can_be_stopped(tmp_path: Path) -> None:
+    log = log_at(log_of(tmp_path / "server.log", 2000), "vllm")
+    options = with_sizes(ReplayOptions(), "vllm", BLOCK, 65 * BLOCK, None)
+    predictor = Predictor()
+    predictor.begin(Asked(options, log, Begun(0, None), None, None))
+    assert predictor.busy
+    predictor.stop()
+    assert not predictor.busy
+    assert predictor.found is None
+    assert predictor.failed == ""
+    assert multiprocessing.active_children() == []
 
 
 def test_without_a_log_nothing_is_predicted(tmp_path: Path, capsys: Capsys) -> None:
@@ -517,6 +533,7 @@ def test_a_log_that_cannot_be_read_leaves_the_metrics(
     assert found["measured"]["requests"] == 4
     assert said in printed
     assert ("Not predicted" in printed) == bool(said)
+    assert "Nothing was predicted: the log has no request" in printed
 
 
 def test_only_whole_lines_of_a_log_count(tmp_path: Path) -> None:

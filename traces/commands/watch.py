@@ -37,6 +37,7 @@ from ._options import OfReplays
 
 SUMMARY = "watch a vLLM or SGLang server beside the model: hits, times, what more memory brings"
 GROUP = "plan"
+COMPILED = True
 NS_PER_S = 1_000_000_000
 _LINE_EVERY_S = 60.0
 _FIRST_S = 10.0  # before the first prediction
@@ -252,7 +253,7 @@ class _Watch:
                 self._read()
                 self._predict()
                 if live is not None:
-                    live.update(showing.table_of(self._shown()))
+                    live.update(showing.table_of(self._shown(), brief=True), refresh=True)
                 elif time.monotonic() >= line_at:
                     line_at += _LINE_EVERY_S
                     self._line()
@@ -263,7 +264,7 @@ class _Watch:
         if not self._screen.is_terminal:
             yield None
             return
-        first = showing.table_of(self._shown())
+        first = showing.table_of(self._shown(), brief=True)
         with Live(first, console=self._screen, auto_refresh=False, transient=True) as live:
             yield live
 

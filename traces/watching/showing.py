@@ -17,6 +17,7 @@ from rich.text import Text
 from ..reporting.amounts import gigabytes
 from ..results.record import document as plain
 from ..terminal.tables import percent, table
+from ..terminal.text import command_line
 from .names import FIGURES, HISTOGRAMS
 from .predicting import Point, Predicted
 from .readings import Measured, Percentile, Reading, Times
@@ -46,12 +47,12 @@ class Shown:
     notes: Sequence[str]
 
 
-def table_of(shown: Shown) -> RenderableType:
-    """The live table."""
+def table_of(shown: Shown, brief: bool = False) -> RenderableType:
+    """The table. brief: with fewer rows, for a terminal."""
     reading, predicted = shown.reading, shown.predicted
     name = reading.server.name
     result = table(f"{shown.url}, {name}, {_period(shown)}", "", "measured", "predicted")
-    for row in _rows(shown):
+    for row in _rows(shown, brief):
         result.add_row(*row)
     parts: list[RenderableType] = [result]
     if predicted is not None and predicted.more is not None and predicted.more.points:
@@ -66,7 +67,7 @@ def _period(shown: Shown) -> str:
     return str(timedelta(seconds=int(shown.seconds)))
 
 
-def _rows(shown: Shown) -> Iterator[tuple[str, str, str]]:
+def _rows(shown: Shown, brief: bool) -> Iterator[tuple[str, str, str]]:
     measured, predicted = shown.measured, shown.predicted
     counters, gauges = measured.counters, shown.reading.gauges
 
@@ -90,7 +91,8 @@ def _rows(shown: Shown) -> Iterator[tuple[str, str, str]]:
     if "usage" in gauges:
         yield (f"{FIGURES['usage']} now", percent(gauges["usage"], 1), _NOTHING)
     for name, said in _SHOWN_TIMES.items():
-        yield from _time_rows(name, said, shown)
+        if not brief or name == "ttft" or name == ("tpot" if "tpot" in measured.times else "itl"):
+            yield from list(_time_rows(name, said, shown))[: 3 if brief else None]
 
 
 def _time_rows(name: str, said: str, shown: Shown) -> Iterator[tuple[str, str, str]]:
@@ -185,6 +187,11 @@ def sentences(shown: Shown) -> list[str]:
                 "Without --log nothing says which prompts begin alike, so nothing is predicted, "
                 "and nobody knows what more memory would have brought."
             )
+        else:
+            told.append(
+                "Nothing was predicted: the log has no request of this time that could be read. It "
+                "has to be the log of this server, with the token ids of the prompts."
+            )
         return told
     told += _doubts(shown, predicted)
     told += _brought(shown, predicted)
@@ -254,7 +261,9 @@ def _brought(shown: Shown, predicted: Predicted) -> Iterator[str]:
             f"takes {_size(shown, predicted, last)}."
         )
     assert shown.log is not None
-    yield "What that does to times, and what it costs, says hicache size with this log."
+    model = predicted.model if shown.times else "MODEL"
+    words = ["hicache", "size", shown.log, "--model", model, "--slo", "ttft=2s,tpot=50ms"]
+    yield f"{command_line(words)} says what that does to times, and what it costs."
 
 
 def _with(shown: Shown, predicted: Predicted, point: Point, now: Point) -> str:
