@@ -76,6 +76,7 @@ examples:
       --seed 7
   hicache replay trace.jsonl --requests out.jsonl
   hicache replay trace.jsonl --why 7
+  hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html
   hicache size trace.jsonl --host-only --host-bytes 0,256GB,1TB -o picture.svg
   hicache size trace.jsonl --model llama-3.1-70b --tp 8 -o report.html
   hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl

@@ -237,6 +237,8 @@ def decision(**changed: Any) -> dict[str, Any]:
         return {
             "label": label,
             "hardware": "h100",
+            "host_bytes": 0,
+            "stored": False,
             "cost_per_hour": cost,
             "why": "",
             "attained_rate": kept,
@@ -327,6 +329,46 @@ def test_nothing_that_meets_the_limits_is_an_answer() -> None:
     )
 
 
+def test_a_search_that_did_not_end_says_what_it_has_seen() -> None:
+    found = decision(answer=None, runner_up=None, today=None)
+    assert sentences(found, complete=False)[0] == (
+        "The search did not end. The cheapest machine that was seen to serve so far is 2 x h100 "
+        "for 6.40 USD an hour: 93.4 % of the requests keep TTFT 2 s and TPOT 50 ms at the load "
+        "that was played, 3.34 requests a second. A cheaper one may serve, too."
+    )
+    found["candidates"] = [found["candidates"][0] | {"attained_rate": None, "served": False}]
+    assert sentences(found, complete=False)[0] == (
+        "The search did not end: nothing of what was replayed so far meets the limits."
+    )
+    told = sentences(decision(), complete=False)
+    assert told[1] == "The run did not end: it is not known how sure this is."
+
+
+def test_of_machines_that_no_replay_was_needed_for_one_has_a_reason_of_its_own() -> None:
+    found = decision(answer=None, runner_up=None, today=None)
+    row = found["candidates"][0] | {"attained_rate": None, "served": None}
+    found["demand"]["requests_per_s"] = 1.004
+    found["candidates"] = [
+        row | {"why": "0.0% of the prompts keep the limit of TTFT alone on it"},
+        row | {"why": "hits what 2 x h100 hits", "label": "2 x h100 with 8 GB of host memory"},
+    ]
+    assert sentences(found)[0] == (
+        "Nothing that was tried meets the limits at the load that was played, 1 request a second: "
+        "90 % of the requests should keep TTFT 2 s and TPOT 50 ms. Even 2 x h100 does not: 0.0% of "
+        "the prompts keep the limit of TTFT alone on it. Try more GPUs (--most-gpus), or other "
+        "limits."
+    )
+
+
+def test_what_has_no_price_is_named() -> None:
+    found = decision()
+    assert sentences(found)[-1] == "Prices USD an hour, from a list: h100 3.2, h200 3.99."
+    found["candidates"][1] |= {"host_bytes": 10**9}
+    assert sentences(found)[-1].endswith(
+        "What has no price counts as free: host memory (host=AMOUNT/GB/h)."
+    )
+
+
 def test_flips_are_told_with_what_holds() -> None:
     found = decision()
     found["confidence"]["flips"] = [
@@ -344,6 +386,7 @@ def test_flips_are_told_with_what_holds() -> None:
     [
         (["--today", "3xh100,tp=2"], "expected a multiple of 2 GPUs (tp), found 3"),
         (["--today", "h100;2"], "expected a machine such as 2xh100,tp=2,host=512GB"),
+        (["--storage", "sim:foo=1"], "--storage sim: expected some of read, write, latency"),
         (["--attain", "1.5"], "expected a part of the requests such as 0.9 or 95%"),
         (["--price", "h100=3/GB"], "expected h100=AMOUNT or h100=AMOUNT/h, found h100=3/GB"),
         (["--price", "h101=3/h"], "expected prices of gpu, host, storage, link, an accelerator"),

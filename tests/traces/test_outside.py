@@ -191,6 +191,19 @@ def test_an_error_of_a_users_file_during_a_run_names_its_line(mine: str, capsys:
     assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
 
 
+def test_an_error_in_the_trial_of_a_users_file_names_its_line(mine: str, capsys: Capsys) -> None:
+    Path("bad.py").write_text(
+        "from hicache.core.eviction_policies.base import Term, before\n"
+        "class Bad:\n"
+        "    name, whole_path, order = 'bad', False, (Term('hits', 3), Term('last_use'))\n"
+        "    def rank(self, node, component):\n"
+        "        return before(min(node.hits, 3), node.last_use)\n"
+    )
+    said = fails(capsys, "replay", "trace.jsonl", "--eviction", "bad.py:Bad")
+    assert "found TypeError: unsupported operand" in said
+    assert "(Bad.rank, line 5)" in said
+
+
 def test_a_file_that_does_not_load_is_refused_in_one_line(mine: str, capsys: Capsys) -> None:
     for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
         Path("bad.py").write_text(text)

@@ -66,6 +66,10 @@ def test_money_by_hand() -> None:
         {"gpu": 2.0, "host": 0.0002, "storage": 0.25, "link": 0.01}
     )
     assert read_prices("gpu=35040").per_hour == pytest.approx({"gpu": 1.0})
+    assert read_prices("gpu=2/h,host=3/GB").source == (
+        "the prices that were given (host paid once, over 4 years; a rent ends with /h)"
+    )
+    assert read_prices("gpu=2/h").source == "the prices that were given"
     # 2 x 2 + 512 x 0.0002 + 3,000 x 0.25 + 100 x 0.01 an hour
     cost = 4 + 0.1024 + 750 + 1
     assert prices.cost_per_hour(amounts(measured(machine()))) == pytest.approx(cost)

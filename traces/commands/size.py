@@ -35,7 +35,7 @@ from ..terminal import options as read
 from ..terminal.rows import add_rows, flag, option
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
 
-SUMMARY = "from a trace to a decision: how much memory, what it buys, what binds, one HTML report"
+SUMMARY = "from a trace to a decision: which machine to buy, what memory brings, one HTML report"
 GROUP = "plan"
 COMPILED = True
 _DRAWS = 3
@@ -87,6 +87,11 @@ def _part(text: str) -> Fraction:
 
 _HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
 _TODAY = "2xh100,tp=2,host=512GB"
+_EXAMPLES = (
+    "Examples: `hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html` says which "
+    "machine to buy; `hicache size trace.jsonl --hardware h100 -o report.html` what host memory "
+    "brings on one H100. docs/sizing.md has the rules."
+)
 _MOST_DIGITS = 10
 
 
@@ -194,6 +199,7 @@ class Options(WorkerOptions, OfReplays):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
+    parser.epilog = _EXAMPLES
 
 
 def run(options: Options, command: str) -> int:
@@ -244,6 +250,8 @@ def _buy(options: Options, command: str) -> int:
     )
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     found = decision.decision(options.replay, wanted, command)
+    if found.ended.error is not None and not found.replays:
+        raise found.ended.error  # a fault of every replay: there is nothing to show
     buying.show(found, command, out, options.output, options.json)
     return found.ended.ended()
 

@@ -14,13 +14,17 @@ Document = Mapping[str, Any]
 _MOST_LESS = 0.99  # of the time of a pass
 
 
-def sentences(decision: Document) -> list[str]:
-    """The first one is the one to forward."""
+def sentences(decision: Document, complete: bool = True) -> list[str]:
+    """The first one is the one to forward. complete: whether the run came to its end."""
     answer = decision["answer"]
     if answer is None:
-        told = [_nothing(decision), *_today(decision), *_part(decision)]
+        first = _nothing(decision) if complete else _unfinished(decision)
+        told = [first, *_today(decision), *_part(decision)]
         return [*told, _demand(decision), _prices(decision)]
-    told = [_headline(decision, answer), *_next(decision, answer), *_today(decision)]
+    told = [_headline(decision, answer)]
+    if not complete:
+        told.append("The run did not end: it is not known how sure this is.")
+    told += [*_next(decision, answer), *_today(decision)]
     told += [*_draws(decision, answer), *_flips(decision), *_less(decision), *_shared(decision)]
     return [*told, *_part(decision), _demand(decision), _prices(decision)]
 
@@ -62,6 +66,20 @@ def _measure(decision: Document, answer: Document, rivals: list[Document]) -> st
     return f"Measured times would decide: hicache calibrate on {names}, then --hardware FILE."
 
 
+def _unfinished(decision: Document) -> str:
+    """The search was interrupted or failed, so cheaper candidates may serve, too."""
+    serving = [one for one in decision["candidates"] if one["served"]]
+    if not serving:
+        return "The search did not end: nothing of what was replayed so far meets the limits."
+    first = serving[0]
+    return (
+        "The search did not end. The cheapest machine that was seen to serve so far is "
+        f"{first['label']} for {_cost(decision, first)}: {percent(first['attained_rate'], 1)} of "
+        f"the requests keep {decision['limits']} at {_load(decision)}. A cheaper one may serve, "
+        "too."
+    )
+
+
 def _nothing(decision: Document) -> str:
     tried = [one for one in decision["candidates"] if one["attained_rate"] is not None]
     told = f"Nothing that was tried meets the limits at {_load(decision)}"
@@ -73,8 +91,10 @@ def _nothing(decision: Document) -> str:
             "Try more GPUs (--most-gpus), or other limits."
         )
     failed = [one for one in decision["candidates"] if one["served"] is False]
-    found = (failed or [one for one in decision["candidates"] if one["why"]])[-1:]
-    even = f" Even of {found[0]['label']}: {found[0]['why']}." if found else ""
+    compared = ("hits what ", "weaker than ")  # with another one, which has a reason of its own
+    alone = [one for one in decision["candidates"] if not one["why"].startswith(compared)]
+    found = (failed or [one for one in alone if one["why"]])[-1:]
+    even = f" Even {found[0]['label']} does not: {found[0]['why']}." if found else ""
     return (
         f"{told}: {percent(decision['attain'])} of the requests should keep {decision['limits']}."
         f"{even} Try more GPUs (--most-gpus), or other limits."
@@ -194,7 +214,7 @@ def _part(decision: Document) -> Iterator[str]:
 def _demand(decision: Document) -> str:
     demand = decision["demand"]
     rate = demand["requests_per_s"]
-    told = f"{digits(rate)} requests a second" if rate else "at the pace of its answers"
+    told = _rate(rate) if rate else "at the pace of its answers"
     return (
         f"The load: {demand['requests']:,} requests, {told}, {demand['input_tokens']:,} prompt "
         f"tokens and {demand['output_tokens']:,} to generate."
@@ -205,12 +225,32 @@ def _prices(decision: Document) -> str:
     prices = decision["prices"]
     known = ", ".join(f"{name} {digits(one)}" for name, one in sorted(prices["per_hour"].items()))
     unit = f" {prices['currency']}" if prices["currency"] else ""
-    return f"Prices{unit} an hour, from {prices['source']}: {known}."
+    return f"Prices{unit} an hour, from {prices['source']}: {known}.{_free(decision)}"
+
+
+def _free(decision: Document) -> str:
+    """What candidates have that has no price."""
+    named = {
+        "host memory (host=AMOUNT/GB/h)": ("host", "host_bytes"),
+        "storage (storage=AMOUNT/GB/h)": ("storage", "stored"),
+    }
+    free = [
+        told
+        for told, (price, amount) in named.items()
+        if price not in decision["prices"]["per_hour"]
+        and any(one[amount] for one in decision["candidates"])
+    ]
+    return f" What has no price counts as free: {' and '.join(free)}." if free else ""
 
 
 def _load(decision: Document) -> str:
     rate = decision["demand"]["requests_per_s"]
-    return f"the load that was played, {digits(rate)} requests a second" if rate else "this load"
+    return f"the load that was played, {_rate(rate)}" if rate else "this load"
+
+
+def _rate(requests_per_s: float) -> str:
+    told = digits(requests_per_s)
+    return f"{told} request{'' if told == '1' else 's'} a second"
 
 
 def _cost(decision: Document, one: Document) -> str:

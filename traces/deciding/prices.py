@@ -22,6 +22,7 @@ UNITS = {"gpu": "", "host": "GB", "storage": "GB", "link": "GBps"}
 YEARS = 4
 _HOURS = 365 * 24
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)((?:/[A-Za-z]+)*)", re.ASCII)
+GIVEN = "the prices that were given"
 _EXAMPLE = "gpu=2.5/h,host=3/GB,years=4"
 
 
@@ -32,7 +33,7 @@ class Prices:
 
     per_hour: dict[str, float] = field(default_factory=dict)
 
-    source: str = "the prices that were given"
+    source: str = GIVEN
     currency: str = ""
 
     def of_gpu(self, hardware: str) -> float | None:
@@ -79,7 +80,14 @@ def read_prices(text: str, hardware: Collection[str] = ()) -> Prices:
             raise argparse.ArgumentTypeError(f"expected one price of {name}, found two")
         given[name] = value
     years = _years(given.pop("years", str(YEARS)))
-    return Prices({name: _per_hour(name, value, years) for name, value in given.items()})
+    per_hour = {name: _per_hour(name, value, years) for name, value in given.items()}
+    once = [name for name, value in given.items() if not value.endswith("/h")]
+    if not once:
+        return Prices(per_hour)
+    return Prices(
+        per_hour,
+        f"{GIVEN} ({', '.join(once)} paid once, over {years:g} years; a rent ends with /h)",
+    )
 
 
 def _years(text: str) -> float:

@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -217,10 +218,20 @@ def _check(package: str, text: str, maker: Any) -> str:
         problem = kind.wrong(maker if kind.takes else instance)
         name = getattr(instance, "name", None) or getattr(maker, "__name__", "")
     except Exception as error:
-        problem, name = f"expected no exception, found {_summary(error)}", ""
+        problem, name = f"expected no exception, found {_summary(error)}{_where(error)}", ""
     if problem:
         raise CallerError(f"{text}: {problem}; {_SEE}")
     return str(name).lower()
+
+
+def _where(error: Exception) -> str:
+    """The last line of a user's file on the way to the error; empty if there is none."""
+    lines = [
+        f" ({frame.f_code.co_qualname}, line {line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").startswith(registry.OUTSIDE)
+    ]
+    return lines[-1] if lines else ""
 
 
 def _summary(error: BaseException) -> str:

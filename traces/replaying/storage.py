@@ -106,7 +106,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
     scheme, _, rest = options.storage.partition(":")
     is_simulated = scheme == SIMULATED
     if is_simulated:
-        store = _simulated(rest, options.seed or 0)
+        store = simulated(rest, options.seed or 0)
     else:
         if parse(options.storage).scheme not in schemes():  # raises for what is no address
             raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
@@ -152,7 +152,7 @@ def _limit(options: ReplayOptions, policy: str) -> PrefetchLimit | None:
     return PrefetchLimit(*(options.prefetch_limit or LIMITS_NS[policy]))
 
 
-def _simulated(text: str, seed: int) -> StoreOptions:
+def simulated(text: str, seed: int) -> StoreOptions:
     """The settings in an address such as `read=6GB/s,write=3GB/s,latency=200us,loss=0.01`."""
     found: dict[str, int] = {}
     for part in filter(None, text.split(",")):

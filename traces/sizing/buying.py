@@ -29,9 +29,9 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
     documents = [found.rows[place].found for place in shown if place is not None]
     variants = [one["variant"] for one in documents if one and "stopped" not in one]
     best = None if found.answer is None else found.rows[found.answer].candidate.label
-    verdict = Verdict(tuple(sentences(decision)), (), (), best, None).document()
-    title = f"What to buy for {os.path.basename(found.trace.path)}"
     complete = not (found.ended.code or found.ended.error)
+    verdict = Verdict(tuple(sentences(decision, complete)), (), (), best, None).document()
+    title = f"What to buy for {os.path.basename(found.trace.path)}"
     whole = report_of(
         *(found, title, command, variants, verdict, assumptions(found), complete, decision)
     )
@@ -161,6 +161,10 @@ def _attained(found: dict[str, Any] | None) -> float | None:
 def _print_table(found: Decision, out: TextIO) -> None:
     """The candidates that were replayed: those that serve, the cheapest first, then the others."""
     known = sorted((row for row in found.rows if row.found), key=lambda row: not row.served)
+    if not known:
+        count = len(found.rows)
+        print(f"None of {count:,} candidates was replayed (--json says why).", file=out)
+        return
     title = f"{len(known)} of {len(found.rows)} candidates, {found.replays} replays in all"
     result = table(title, "candidate", "cost/h", "p50 s", "p90 s", "p99 s", "keep", "good/cost")
     for row in known[:_SHOWN]:

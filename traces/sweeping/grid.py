@@ -20,6 +20,7 @@ from hicache.version import VERSION
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions, plain
 from ..replaying.settings import resolve
+from ..replaying.storage import simulated
 from ..replaying.unread import SIMULATED, Unread
 from ..terminal.rows import flag
 from ..terminal.text import command_line
@@ -160,8 +161,14 @@ def _read(
 
 
 def check_simulated(stored: str | None) -> None:
-    """Raises CallerError for a real store, which several points would share."""
-    if stored is not None and not stored.startswith(f"{SIMULATED}:"):
+    """Raises CallerError for a real store, which several points would share, and for a simulated
+    one with settings that cannot be read."""
+    if stored is None:
+        return
+    scheme, _, settings = stored.partition(":")
+    if scheme == SIMULATED:
+        simulated(settings, seed=0)
+    else:
         raise CallerError(
             f"--storage: expected {SIMULATED}:..., since a point would find what others have "
             f"stored, found {stored}; give a simulated one"
