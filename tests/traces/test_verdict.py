@@ -241,8 +241,8 @@ def test_no_memory_is_enough_where_memory_brings_nothing() -> None:
     found = decide([point("none", 0, 0.1), point("more", 100, 0.105)])
     assert found.best == "none"
     assert found.sentences[0].startswith(
-        "No host memory is enough: hit rate 10 %, p90 TTFT 2.00 s; beyond that hardly anything, up "
-        "to 100 GB"
+        "Host memory brings little: without it hit rate 10 %, p90 TTFT 2.00 s; beyond that "
+        "hardly anything, up to 100 GB"
     )
 
 

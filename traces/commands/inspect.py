@@ -161,7 +161,8 @@ def conclusions(result: Inspection, words: Sequence[str]) -> list[str]:
     if result.ceiling_hit_rate is None:
         return [
             "The trace has lengths only: nothing says which prompts begin alike, so no hit rate "
-            "can be given for any size of a cache. It can drive load: hicache replay."
+            "can be given for any size of a cache. It can drive load: hicache replay, and "
+            "hicache size --slo ttft=2s says which machine to buy."
         ]
     ceiling = percent(result.ceiling_hit_rate)
     if not result.ceiling_hit_tokens:

@@ -30,11 +30,13 @@ def headline(points: Sequence[Measured], best: Measured, binding: Sequence[Limit
             f"{best.label or 'This point'}{load}: {_state(best)}. No prompt begins like an earlier "
             "one."
         )
-    if best is first:
-        what = "the least host memory that was tried" if best.host_gb else "no host memory"
-        return f"{_capital(what)} is enough{load}: {_state(best)}{_beyond(ordered, best)}{limit}."
-    host = gigabytes(best.host_gb)
     gpus = f" with {best.gpus} GPUs" if best.gpus != points[0].gpus else ""
+    if best is first:
+        told = f"{gpus}{load}: {'' if best.host_gb else 'without it '}{_state(best)}"
+        what = "The least host memory that was tried is enough"
+        what = what if best.host_gb else "Host memory brings little"
+        return f"{what}{told}{_beyond(ordered, best)}{limit}."
+    host = gigabytes(best.host_gb)
     change = _change(points, first, best)
     return f"{host} of host memory{gpus}{load}: {change}{_beyond(ordered, best)}{limit}."
 
@@ -206,7 +208,3 @@ def _signed(seconds: float) -> str:
 
 def _count(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 100 else digits(amount)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -55,6 +55,11 @@ def show(
     ).document()
     if not found.trace.identity:
         verdict = without_hits(verdict, found.points, found.served)
+    complete = len(found.points) == found.tasks
+    if found.points and not complete:
+        many = f"{len(found.points)} of {found.tasks}"
+        told = f"The run did not end: only {many} points were replayed, and these alone are judged."
+        verdict = {**verdict, "sentences": [told, *verdict["sentences"]]}
     document = report_of(
         found,
         f"How much memory {os.path.basename(found.trace.path)} needs",
@@ -62,7 +67,7 @@ def show(
         [point["variant"] for point in found.points],
         verdict,
         assumptions(found),
-        complete=len(found.points) == found.tasks,
+        complete=complete,
     )
 
     def tables() -> None:
