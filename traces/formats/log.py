@@ -253,11 +253,13 @@ class _Sessions:
 
 
 class _Held(NamedTuple):
-    """A request that the next one of its session may begin with. whole: tokens, with the answer."""
+    """A request that the next one of its session may begin with. whole: tokens, with the answer.
+    turn: counts the turns of the session."""
 
     segments: list[Segment]
     prompt: int
     whole: int
+    turn: int
 
 
 class _Sharing:
@@ -270,6 +272,7 @@ class _Sharing:
         self._has_sessions = has_sessions
         self._prefix = 0 if options.sharing == "none" else options.shared_prefix or 0
         self._held: dict[tuple[int, bool], _Held] = {}
+        self._turns: dict[int, int] = {}
         self._shorter = 0
         self._later = self._answered = self._asked = self._repeated = 0
 
@@ -282,8 +285,9 @@ class _Sharing:
             session = _EVERYBODY
         has_prefix = length >= self._prefix
         self._shorter += not has_prefix
+        turn = self._turns[session] = self._turns.get(session, 0) + (not is_again)
         held = self._held.get((session, has_prefix))
-        common = 0 if held is None else self._common(held, length, is_again)
+        common = 0 if held is None else self._common(held, length, held.turn == turn)
         before = [] if held is None else held.segments
         if has_prefix and self._prefix > common:
             before, common = [(_PREFIX, self._prefix)], self._prefix
@@ -292,11 +296,12 @@ class _Sharing:
             found.append((2 * row + 1, length - common))
         found.append((2 * row + 2, output))
         if held is None or not is_most or length + output > held.whole:
-            self._held[session, has_prefix] = _Held(found, length, length + output)
+            self._held[session, has_prefix] = _Held(found, length, length + output, turn)
         return found
 
     def forget(self, session: int) -> None:
         """No request of the session follows."""
+        self._turns.pop(session, None)
         for has_prefix in (False, True):
             self._held.pop((session, has_prefix), None)
 
