@@ -33,6 +33,8 @@ def _headline(decision: Document, answer: Document) -> str:
     rivals = decision["confidence"]["rivals"]
     load, limits = _load(decision), decision["limits"]
     kept = f"{percent(answer['attained_rate'], 1)} of the requests keep {limits} at {load}"
+    if decision["sample"]:
+        kept += f", in replays of {percent(decision['sample']['part'], 1)} of the trace"
     if not rivals:
         return f"Buy {answer['label']} for {_cost(decision, answer)}: {kept}."
     names = dict.fromkeys(f"{one['label']} ({_cost(decision, one)})" for one in rivals)
@@ -208,7 +210,11 @@ def _part(decision: Document) -> Iterator[str]:
             f"On the exact curve of the whole trace such a part errs by {mean:.1f} points of hit "
             f"rate on average and {most:.1f} at most, at the memory of the candidates. "
         )
-    yield told + "The error of its times is not known."
+    yield (
+        f"{told}The error of its times is not known: pauses within sessions and bursts are "
+        f"{digits(1 / part['part'])} times shorter and make longer queues, so a cheaper machine "
+        "may do. A larger --sample, or --sample 1, would say."
+    )
 
 
 def _demand(decision: Document) -> str:
