@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sqlite3
 import subprocess
@@ -363,6 +364,14 @@ def test_a_damaged_index_is_refused(folder: Path) -> None:
     opened(folder).close()
     (folder / "index.sqlite").write_bytes(b"not a database" * 1000)
     assert "delete this one" in refused(folder)
+
+
+def test_a_refused_folder_does_not_stay_locked(folder: Path) -> None:
+    opened(folder).close()
+    (folder / "index.sqlite").write_bytes(b"not a database" * 1000)
+    refused(folder)
+    with (folder / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others would wait without end
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])

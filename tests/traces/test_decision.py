@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +21,12 @@ from traces.deciding.answer import sentences
 from traces.formats._open import open_trace
 from traces.formats._with_jobs import sampled
 from traces.html.reading import read_report
-from traces.sizing import sampling
+from traces.sizing import plan, sampling
 from traces.sizing.candidates import Candidate, Machines, demand_of
+from traces.sizing.confidence import how_sure
 from traces.sizing.decision import Decision
 from traces.sizing.search import pilot
-from traces.sizing.trials import Search
+from traces.sizing.trials import Search, Trials
 from traces.sweeping import work
 from traces.sweeping.work import Traces
 
@@ -413,6 +415,53 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err
     assert expected in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("most", "why"),
+    [
+        (0.0, ""),  # it cannot be told
+        (0.79, "its work takes 1.3 times as long as the trace"),
+        (0.81, ""),
+        (1.0, ""),
+        (1.2, ""),
+    ],
+)
+def test_only_work_that_takes_clearly_longer_than_the_trace_rules_out(
+    most: float, why: str
+) -> None:
+    """most: times the work of the trace that a machine does at most."""
+    machines: Any = SimpleNamespace(at_most=lambda one: most, alone=lambda hardware, tp: 1.0)
+    unused: Any = None
+    trials = Trials((), unused, machines, unused, Fraction(9, 10), 1)
+    assert trials.cannot(Candidate("h100", 1, 1)) == why
+
+
+@pytest.mark.parametrize("holds", ["1", "1.05"])
+def test_a_dearer_one_is_a_rival_if_the_answer_fails_at_its_own_error(holds: str) -> None:
+    """holds: how many times as long passes may take until the answer does not serve any more."""
+    answer, dearer = Candidate("h100", 1, 1), Candidate("h200", 1, 1)
+
+    def document(one: int, moved: Any) -> dict[str, Any]:
+        slower = moved.keywords["factor"] if moved.func is plan.slower_passes else 1
+        fails = one == 0 and slower > Fraction(holds)
+        return {"slo": {"attained_rate": 0.5 if fails else 1.0}}
+
+    trials: Any = SimpleNamespace(
+        candidates=[answer, dearer],
+        attain=Fraction(9, 10),
+        over=False,
+        cannot=lambda one: "",
+        documents=lambda wanted: [document(*one) for one in wanted],
+        serves=lambda found: found["slo"]["attained_rate"] >= 0.9,
+    )
+    machines: Any = SimpleNamespace(likely=lambda one: 1.0 + 9 * (one is dearer))
+    found = {
+        "slo": {"attained_rate": 1.0},
+        "expected_error": {"tpot": {"runs": 5, "median": 0.05}},
+    }
+    sure = how_sure(0, found, [found, None], trials, machines, seeds=())
+    assert sure.rivals == ([(dearer, "passes")] if holds == "1" else [])
 
 
 def test_a_total_is_named_once() -> None:

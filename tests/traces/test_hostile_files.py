@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hicache.files import once, packed_as
+from hicache.core.errors import CallerError
+from hicache.files import once, packed_as, text_of
 from hicache.models import get
 from hicache.models._document import as_document
 from sim.hardware import measured
@@ -83,6 +84,13 @@ def test_pipes_and_endless_files_are_refused(words: tuple[str, ...], capsys: Cap
     with open("x.json", "wb") as sparse:
         sparse.truncate(1 << 40)
     assert "expected at most" in one_line(capsys, *words)
+
+
+def test_a_file_may_have_as_many_bytes_as_its_reader_takes() -> None:
+    Path("x.json").write_text("12345")
+    assert text_of("x.json", "tape", 5) == "12345"
+    with pytest.raises(CallerError, match="expected at most 4 bytes, found 5; name another tape"):
+        text_of("x.json", "tape", 4)
 
 
 MODEL = as_document(get("llama-3.1-8b"))
