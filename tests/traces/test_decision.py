@@ -17,7 +17,7 @@ import pytest
 
 from traces.cli import main, parse
 from traces.curves.distances import lru_curve
-from traces.deciding.answer import sentences
+from traces.deciding.answer import ALONE, in_words, sentences
 from traces.formats._open import open_trace
 from traces.formats._with_jobs import sampled
 from traces.html.reading import read_report
@@ -239,9 +239,15 @@ def decision(**changed: Any) -> dict[str, Any]:
         return {
             "label": label,
             "hardware": "h100",
+            "tp": 1,
+            "replicas": 2,
+            "gpus": 2,
             "host_bytes": 0,
             "stored": False,
             "cost_per_hour": cost,
+            **{f"ttft_{name}_s": 0.5 for name in ("p50", "p90", "p99")},
+            "goodput_requests_per_s": 3.0,
+            "goodput_per_cost": 1_700.0,
             "why": "",
             "attained_rate": kept,
             "served": kept is not None and kept >= 0.9,
@@ -287,6 +293,75 @@ def test_the_first_sentence_is_the_one_to_forward() -> None:
     assert told[2] == (
         "Today's 1 x h100 does not serve it: 121 of the first 130 requests missed the limits."
     )
+
+
+def test_a_reader_finds_answer_load_cost_confidence_and_what_next() -> None:
+    found = decision()
+    found["confidence"]["flips"] = [
+        {"what": "load", "holds": 1.2, "at": 1.25, "to": found["runner_up"]}
+    ]
+    told = in_words(found)
+    assert told["answer"] == [
+        "Buy 2 x h100 for 6.40 USD an hour",
+        "2 x h100: 2 GPUs of the kind h100, 2 copies of the model (replicas), each 1 GPU, no host "
+        "memory.",
+        "93.4 % of the requests keep TTFT 2 s and TPOT 50 ms; 90 % must.",
+        "Today's 1 x h100 does not serve it: 121 of the first 130 requests missed the limits.",
+    ]
+    assert told["load"] == [
+        "3.34 requests a second: 12,031 requests in 60 minutes.",
+        "A prompt has 12,035 tokens and an answer 332, on average.",
+    ]
+    assert told["cost"][0] == "2 x h100: 6.40 USD an hour (4,672 a month of 730 hours)."
+    assert told["cost"][-1] == "Prices are from a list."
+    assert told["sure"][0] == "Decided"
+    assert "a pass, one step of the model, errs by 7 % (the error to expect)" in told["sure"][-1]
+    assert told["next"][-1] == (
+        "Search again before the load is 1.2 times this one, 4.01 requests a second."
+    )
+
+
+def test_an_answer_that_needs_more_within_its_error_is_undecided_too() -> None:
+    """Also where nothing stronger was found."""
+    found = decision()
+    found["confidence"]["flips"] = [{"what": "passes", "holds": 1.03, "at": 1.06, "to": None}]
+    assert sentences(found)[0].startswith(
+        "Undecided between 2 x h100 (6.40 USD an hour) and something stronger. 93.4 % of the "
+    )
+    told = in_words(found)
+    assert told["answer"][0] == "Undecided: 2 x h100 or something stronger"
+    assert told["next"] == [
+        "Measured times would decide: hicache calibrate on h100, then --hardware FILE.",
+        "If it cannot wait, 2 x h200 is the safer choice.",
+    ]
+    found["confidence"]["flips"][0]["at"] = 1.08
+    assert sentences(found)[0].startswith("Buy 2 x h100")
+    shared = {"what": "sharing none", "served": False, "attained_rate": None}
+    found["confidence"]["tried"] = [shared, shared | {"what": "sharing most"}]
+    told = in_words(found)
+    assert told["sure"][0] == "Decided only if prompts share what was assumed"
+    assert told["next"][0].startswith("First find out what prompts share")
+
+
+def test_what_next_depends_on_the_answer() -> None:
+    found = decision()
+    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "passes"}]
+    told = in_words(found)
+    assert told["answer"][0] == "Undecided: 2 x h100 or 2 x h200"
+    assert told["sure"][0] == "Undecided"
+    assert told["next"][0].startswith("Measured times would decide: hicache calibrate on h100")
+    assert told["next"][1] == "If it cannot wait, 2 x h200 is the safer choice."
+    nothing = decision(answer=None, runner_up=None, today=None)
+    nothing["candidates"] = [found["answer"] | {"attained_rate": 0.6, "served": False}]
+    told = in_words(nothing)
+    assert told["answer"][0] == "Nothing that was tried meets the limits"
+    assert "with 2 x h100, the best of what was tried, 60.0 % do" in told["answer"][1]
+    assert "more GPUs than the 2 that were offered (--most-gpus)" in told["next"][0]
+    nothing["candidates"][0] |= {"why": f"10 % of the prompts keep the limit of TTFT {ALONE}"}
+    assert "more replicas or memory cannot help" in in_words(nothing)["next"][0]
+    told = in_words(nothing, complete=False)
+    assert told["answer"][0] == "No answer yet"
+    assert "--points" in told["next"][0]
 
 
 def test_an_answer_that_flips_within_its_own_error_is_undecided() -> None:

@@ -19,8 +19,10 @@ import pytest
 
 from tests.needs import missing
 from tests.patience import PATIENCE_S
+from traces.deciding.answer import in_words
 from traces.html.render import render
 
+from .test_decision import decision
 from .test_html_report import folder, hostile, whole
 
 __all__ = ["folder", "whole"]
@@ -37,7 +39,7 @@ addEventListener("load", () => {
   const told = () => {
     const charts = [...document.querySelectorAll(".chart")];
     const shown = (one) => one.querySelectorAll(
-      ".scatterlayer .trace, .barlayer .trace, .iciclelayer .trace").length;
+      ".scatterlayer .trace, .barlayer .trace").length;
     const rest = document.documentElement;
     const seen = {
       width: innerWidth,
@@ -162,3 +164,41 @@ def test_the_report_is_drawn_in_a_browser(
         assert page["printed"] == "rgb(255, 255, 255)"
     assert not console
     assert not asked
+
+
+@pytest.mark.one_in(16)
+@pytest.mark.parametrize("size", ["A4", "letter"])
+@pytest.mark.parametrize("rivals", [0, 2])
+def test_a_purchase_prints_on_two_pages(
+    size: str, rivals: int, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whatever the answer, and with more candidates than a page has room for."""
+    found = decision()
+    long = "6 x h100 (3 replicas, each tp 2) with 256 GB of host memory each, 768 GB in all"
+    found["candidates"] += [
+        found["runner_up"] | {"label": f"{long}, {number}", "why": "151 of the first 1,295 missed"}
+        for number in range(60)
+    ]
+    found["confidence"]["rivals"] = [
+        one | {"why": "passes"} for one in found["candidates"][1 : 1 + rivals]
+    ]
+    found["in_words"] = in_words(found)
+    estimates = [
+        f"{number}: a sentence of some words about what was assumed here, and that it is "
+        "told in a line and a half or two lines of the page."
+        for number in range(6)
+    ]
+    text = render(whole | {"decision": found, "estimates": estimates})
+    assert text.count("@page {") == 1
+    (tmp_path / "report.html").write_text(text.replace("@page {", f"@page {{ size: {size};"))
+    pdf = tmp_path / "report.pdf"
+    subprocess.run(
+        [
+            *(browser(), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}"),
+            *(f"--print-to-pdf={pdf}", (tmp_path / "report.html").as_uri()),
+        ],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) == 2

@@ -29,31 +29,122 @@ def sentences(decision: Document, complete: bool = True) -> list[str]:
     return [*told, *_part(decision), _demand(decision), _prices(decision)]
 
 
+def in_words(decision: Document, complete: bool = True) -> dict[str, list[str]]:
+    """The same in the parts that a reader asks for, shorter: `answer`, `load`, `cost`, `sure`, and
+    `next`, what to do now. The first text of `answer` and of `sure` is its heading. complete:
+    whether the search came to its end."""
+    answer, rivals = decision["answer"], decision["confidence"]["rivals"]
+    if not complete:
+        known = [] if answer is None else [f"Until then {answer['label']} was the cheapest."]
+        return {
+            "answer": ["No answer yet", "The search was interrupted.", *known],
+            "load": [*_short_load(decision)],
+            "cost": [*_cheapest(decision), _source(decision)],
+            "sure": ["Not at all", _tried(decision)],
+            "next": ["Run the command again; with --points FILE it goes on where it was."],
+        }
+    if answer is None:
+        return {
+            "answer": ["Nothing that was tried meets the limits", *_short_of(decision)],
+            "load": [*_short_load(decision)],
+            "cost": [*_cheapest(decision), _source(decision)],
+            "sure": ["Sure, for what was offered", _tried(decision)],
+            "next": [*_look_further(decision)],
+        }
+    names = " or ".join(dict.fromkeys(one["label"] for one in (answer, *rivals)))
+    which = f" with {answer['label']}" if rivals else ""
+    kept = (
+        f"{percent(answer['attained_rate'], 1)} of the requests keep {decision['limits']}{which}; "
+        f"{percent(decision['attain'])} must."
+    )
+    sure = [*_draws(decision, answer), *_flips(decision), *_less(decision), *_shared(decision)]
+    dearer = [one for one in rivals if one["cost_per_hour"] >= answer["cost_per_hour"]]
+    reasons = [*_reasons(decision, answer)]
+    if _is_open(decision) and not dearer:
+        names += " or something stronger"
+        reasons.append(_open_reason(decision))
+    sure[:0] = [f"{text[0].upper()}{text[1:]}." for text in reasons]
+    buy = f"Buy {names} for {_cost(decision, answer)}"
+    return {
+        "answer": [
+            f"Undecided: {names}" if reasons else buy,
+            _gloss(answer),
+            kept,
+            *_today(decision),
+        ],
+        "load": [*_short_load(decision)],
+        "cost": [*_costs(decision, answer), *_next(decision, answer), _source(decision)],
+        "sure": [
+            "Undecided" if reasons else _ASSUMED if _is_assumed(decision) else "Decided",
+            *sure,
+            *_part(decision),
+            *_few(decision),
+            _tried(decision),
+        ],
+        "next": [*_to_do(decision, answer)],
+    }
+
+
 def _headline(decision: Document, answer: Document) -> str:
     rivals = decision["confidence"]["rivals"]
     load, limits = _load(decision), decision["limits"]
     kept = f"{percent(answer['attained_rate'], 1)} of the requests keep {limits} at {load}"
     if decision["sample"]:
         kept += f", in replays of {percent(decision['sample']['part'], 1)} of the trace"
+    if not rivals and _is_open(decision):
+        return (
+            f"Undecided between {answer['label']} ({_cost(decision, answer)}) and something "
+            f"stronger. {kept} with the first as modelled; {_open_reason(decision)}. "
+            f"{_measure(decision, answer, rivals)}"
+        )
     if not rivals:
         return f"Buy {answer['label']} for {_cost(decision, answer)}: {kept}."
     names = dict.fromkeys(f"{one['label']} ({_cost(decision, one)})" for one in rivals)
     others = " or ".join(names)
-    why = "; ".join(dict.fromkeys(_rival(decision, one, answer) for one in rivals))
+    why = "; ".join(_reasons(decision, answer))
     return (
         f"Undecided between {answer['label']} ({_cost(decision, answer)}) and {others}. {kept} "
         f"with the first as modelled; {why}. {_measure(decision, answer, rivals)}"
     )
 
 
+def _reasons(decision: Document, answer: Document) -> Iterator[str]:
+    """Why it is undecided."""
+    rivals = decision["confidence"]["rivals"]
+    yield from dict.fromkeys(_rival(decision, one, answer) for one in rivals)
+
+
+_OPEN = "passes that take {} longer, which is {}, need something stronger"
+
+
+def _open_reason(decision: Document) -> str:
+    return _OPEN.format(percent(_error(decision)), _which(decision))
+
+
+def _error(decision: Document) -> float:
+    """Of a pass, and of what was sampled."""
+    return float(decision["confidence"]["pass_error"] + decision["confidence"]["sample_error"])
+
+
+def _which(decision: Document) -> str:
+    sample = decision["confidence"]["sample_error"]
+    return "the error to expect" + (f" and {percent(sample)} for the sample" if sample else "")
+
+
+def _is_open(decision: Document) -> bool:
+    """Whether the answer does not serve any more within the error to expect of passes, so that
+    something dearer may be needed, whether it was found or not."""
+    most = 1 + _error(decision)
+    return any(
+        flip["what"] == "passes" and flip["at"] is not None and flip["at"] <= most
+        for flip in decision["confidence"]["flips"]
+    )
+
+
 def _rival(decision: Document, one: Document, answer: Document) -> str:
-    sure = decision["confidence"]
     dearer = one["cost_per_hour"] >= answer["cost_per_hour"]
-    error = sure["pass_error"] + sure["sample_error"]
-    error = percent(error if dearer else min(error, _MOST_LESS))
-    which = "which is the error to expect"
-    if sure["sample_error"]:
-        which += f" and {percent(sure['sample_error'])} for the sample"
+    error = percent(_error(decision) if dearer else min(_error(decision), _MOST_LESS))
+    which = f"which is {_which(decision)}"
     if one["why"] == "draw":
         return "other arrivals of the same requests change the answer"
     if dearer:
@@ -62,7 +153,7 @@ def _rival(decision: Document, one: Document, answer: Document) -> str:
 
 
 def _measure(decision: Document, answer: Document, rivals: list[Document]) -> str:
-    if all(one["why"] == "draw" for one in rivals):
+    if rivals and all(one["why"] == "draw" for one in rivals):
         return "A longer trace of the same traffic would decide."
     names = " and ".join(dict.fromkeys(one["hardware"] for one in (answer, *rivals)))
     return f"Measured times would decide: hicache calibrate on {names}, then --hardware FILE."
@@ -101,6 +192,157 @@ def _nothing(decision: Document) -> str:
         f"{told}: {percent(decision['attain'])} of the requests should keep {decision['limits']}."
         f"{even} Try more GPUs (--most-gpus), or other limits."
     )
+
+
+def _gloss(one: Document) -> str:
+    """A candidate for readers who do not know its label."""
+    split = "" if one["tp"] == 1 else ", split over them"
+    copies = f"{one['replicas']} copies of the model (replicas), each {_gpus(one['tp'])}"
+    what = f"one copy of the model{split}" if one["replicas"] == 1 else copies
+    host = "with host memory" if one["host_bytes"] else "no host memory"
+    return f"{one['label']}: {_gpus(one['gpus'])} of the kind {one['hardware']}, {what}, {host}."
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"
+
+
+_ASSUMED = "Decided only if prompts share what was assumed"
+
+
+def _is_assumed(decision: Document) -> bool:
+    """Whether the answer needs an assumption about what the prompts of a log share."""
+    tried = decision["confidence"]["tried"]
+    return any(one["what"] == "sharing none" and not one["served"] for one in tried)
+
+
+def _few(decision: Document) -> Iterator[str]:
+    count = decision["demand"]["requests"]
+    if 0 < count < _FEW:
+        yield f"{count} requests are few: one of them is {percent(1 / count, 1)} of all."
+
+
+_FEW = 100
+
+
+def _short_of(decision: Document) -> Iterator[str]:
+    """How far the best that was tried is from serving."""
+    nearest = _nearest(decision)
+    failed = [one for one in decision["candidates"] if one["why"][:4] not in ("", "hits")]
+    must = f"{percent(decision['attain'])} of the requests must keep {decision['limits']}"
+    if nearest is None and failed:
+        yield f"{must}; but even with {failed[-1]['label']}: {failed[-1]['why']}."
+    elif nearest is None:
+        yield f"{must}; no replay came to its end, since too many requests missed them."
+    else:
+        kept = percent(nearest["attained_rate"], 1)
+        yield f"{must}; with {nearest['label']}, the best of what was tried, {kept} do."
+    yield from _today(decision)
+
+
+def _nearest(decision: Document) -> Document | None:
+    tried = [one for one in decision["candidates"] if one["attained_rate"] is not None]
+    return max(tried, key=lambda one: float(one["attained_rate"]), default=None)
+
+
+def _alone(decision: Document) -> list[Document]:
+    """The candidates on which too many prompts are too slow even when each is alone."""
+    return [one for one in decision["candidates"] if one["why"].endswith(ALONE)]
+
+
+def _look_further(decision: Document) -> Iterator[str]:
+    """What to do where nothing serves."""
+    alone = {(one["hardware"], one["tp"]) for one in _alone(decision)}
+    if alone == {(one["hardware"], one["tp"]) for one in decision["candidates"]}:
+        yield (
+            "Ask for a longer limit of TTFT, or offer faster accelerators: too many prompts miss "
+            "it even when each is alone on a machine, so that more replicas or memory cannot help."
+        )
+        return
+    most = max((one["gpus"] for one in decision["candidates"]), default=0)
+    yield (
+        f"Search again with more GPUs than the {most} that were offered (--most-gpus), with other "
+        "accelerators (--hardware, --price), or with longer limits (--slo)."
+    )
+
+
+def _cheapest(decision: Document) -> Iterator[str]:
+    costs = [one["cost_per_hour"] for one in decision["candidates"]]
+    if costs:
+        unit = decision["prices"]["currency"]
+        yield (
+            f"{len(costs)} machines were offered, for {min(costs):,.2f} to {max(costs):,.2f}"
+            f"{f' {unit}' if unit else ''} an hour."
+        )
+
+
+def _costs(decision: Document, answer: Document) -> Iterator[str]:
+    rivals = {one["label"]: one for one in decision["confidence"]["rivals"]}
+    for one in (answer, *rivals.values()):
+        hours = f"{_HOURS * one['cost_per_hour']:,.0f} a month of {_HOURS} hours"
+        yield f"{one['label']}: {_cost(decision, one)} ({hours})."
+
+
+_HOURS = 730
+ALONE = "alone on it"  # ends the reason of a machine on which too many prompts are too slow
+
+
+def _tried(decision: Document) -> str:
+    error = percent(decision["confidence"]["pass_error"])
+    count, replays = len(decision["candidates"]), decision["replays"]
+    if decision["answer"] is None:
+        how = f"with {replays} replays of the log" if replays else "and none needs a replay"
+        return f"{count} machines were compared, {how}."
+    kind = (
+        "the error to expect"
+        if decision["confidence"]["judged"]
+        else "an assumed error, since nobody has judged times on this accelerator"
+    )
+    return (
+        f"Times are simulated; a pass, one step of the model, errs by {error} ({kind}). {count} "
+        f"machines were compared, with {replays} replays of the log."
+    )
+
+
+def _to_do(decision: Document, answer: Document) -> Iterator[str]:
+    rivals = decision["confidence"]["rivals"]
+    if rivals or _is_open(decision):
+        yield _measure(decision, answer, rivals)
+        safe = max((answer, *rivals), key=lambda one: float(one["cost_per_hour"]))
+        if safe is answer and _is_open(decision):
+            safe = decision["runner_up"] or answer
+        if safe is not answer or not _is_open(decision):
+            yield f"If it cannot wait, {safe['label']} is the safer choice."
+        return
+    if _is_assumed(decision):
+        yield (
+            "First find out what prompts share, for example from the prefix hits that the server "
+            "counts; --growth, --shared-prefix and --sharing set it. Then search again."
+        )
+        return
+    yield (
+        "Order it, or rent it for a day first and play this log on it: the times of this report "
+        "are simulated."
+    )
+    rate = decision["demand"]["requests_per_s"]
+    for flip in decision["confidence"]["flips"]:
+        if flip["what"] == "load" and flip["at"] is not None:
+            when = f", {digits(flip['holds'] * rate)} requests a second" if rate else ""
+            yield f"Search again before the load is {digits(flip['holds'])} times this one{when}."
+
+
+def _short_load(decision: Document) -> Iterator[str]:
+    demand = decision["demand"]
+    rate, count = demand["requests_per_s"], demand["requests"]
+    if rate:
+        span = count / rate
+        time = f"{span / 3600:.3g} hours" if span >= 5400 else f"{span / 60:.3g} minutes"
+        yield f"{digits(rate)} requests a second: {count:,} requests in {time}."
+    else:
+        yield f"{count:,} requests; a session sends its next one when it has the answer."
+    if count:
+        inputs, outputs = (round(demand[f"{name}_tokens"] / count) for name in ("input", "output"))
+        yield f"A prompt has {inputs:,} tokens and an answer {outputs:,}, on average."
 
 
 def _next(decision: Document, answer: Document) -> Iterator[str]:
@@ -247,6 +489,10 @@ def _free(decision: Document) -> str:
         and any(one[amount] for one in decision["candidates"])
     ]
     return f" What has no price counts as free: {' and '.join(free)}." if free else ""
+
+
+def _source(decision: Document) -> str:
+    return f"Prices are from {decision['prices']['source']}."
 
 
 def _load(decision: Document) -> str:

@@ -253,47 +253,82 @@ def moved(variant: Variant) -> Figure:
 
 
 def prefixes(document: Mapping[str, Any]) -> Figure:
-    """The tree of hot prefixes; an area is what is reusable, a colour what was hit of it."""
+    """The tree of hot prefixes, its root above: an area is what is reusable of a prefix and of what
+    continues it, a colour what was hit of it."""
     edges = document["edges"]
-    whole = sum(edge["reusable_tokens"] for edge in edges)
-    hits = [edge["hit_tokens"] for edge in edges]
-    known = all(hit is not None for hit in hits)
-    shares = [
-        round((edge["hit_tokens"] or 0) / edge["reusable_tokens"], 4)
-        if edge["reusable_tokens"]
-        else 0
-        for edge in edges
-    ]
-    marker: Figure = {"line": {"width": 1, "color": "@paper"}}
-    if known:
-        all_hit = sum(hit for hit in hits if hit) / whole if whole else 0
-        bar = {"title": {"text": "hit of reusable"}, "tickformat": ".0%", "thickness": 12}
-        marker |= {
-            "colors": [round(all_hit, 4), *shares],
-            "colorscale": "Cividis",
-            "cmin": 0,
-            "cmax": 1,
-            "showscale": True,
-            "colorbar": bar | {"orientation": "h", "y": -0.02, "yanchor": "top", "len": 0.6},
+    areas = [edge["reusable_tokens"] for edge in edges]
+    for edge in reversed(edges):  # each stands behind its parent
+        if edge["parent"] >= 0:
+            areas[edge["parent"]] += areas[edge["id"]]
+    depths: list[int] = []
+    begins: list[int] = []
+    ends = {-1: 0}  # by edge, where the next one of its children begins
+    for edge, area in zip(edges, areas, strict=True):
+        above = edge["parent"]
+        depths.append(depths[above] + 1 if above >= 0 else 0)
+        begins.append(ends[above])
+        ends[above] += area
+        ends[edge["id"]] = begins[-1]
+    shown = [edge for edge in edges if depths[edge["id"]] < TREE_LEVELS]
+    whole = ends[-1]
+    classes = _shares(shown)
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "ids": [f"p{edge['id']}" for edge in some],
+            "y": [depths[edge["id"]] for edge in some],
+            "base": [begins[edge["id"]] for edge in some],
+            "x": [areas[edge["id"]] for edge in some],
+            "width": 1,
+            "text": [_label(edge) for edge in some],
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "customdata": [f"{_label(edge)}<br>{_told(edge)}" for edge in some],
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": {"color": colour, "line": {"width": 1, "color": "@paper"}},
         }
-    trace = {
-        "type": "icicle",
-        "ids": ["all", *(f"p{edge['id']}" for edge in edges)],
-        "parents": ["", *(_parent(edge["parent"]) for edge in edges)],
-        "labels": ["all hot prefixes", *(f"{edge['requests']:,} requests" for edge in edges)],
-        "text": ["", *(f"{short(edge['tokens'])} tokens" for edge in edges)],
-        "values": [0, *(edge["reusable_tokens"] for edge in edges)],
-        "customdata": ["", *(_told(edge) for edge in edges)],
-        "branchvalues": "remainder",
-        "maxdepth": 7,
-        "tiling": {"orientation": "v"},
-        "textinfo": "label+text",
-        "marker": marker,
-        "hovertemplate": "%{label}, %{text}<br>%{customdata}<extra></extra>",
-    }
-    shown = {"height": 460, "margin": {"l": 4, "r": 4, "t": 8, "b": 50}}
-    shown["uniformtext"] = {"minsize": 9, "mode": "hide"}
-    return {"data": [trace], "layout": shown}
+        for name, colour, some in classes
+        if some
+    ]
+    found = layout("reusable prompt tokens", "", 460, barmode="overlay")
+    found |= {"showlegend": len(classes) > 1, "uniformtext": {"minsize": 9, "mode": "hide"}}
+    found["xaxis"] |= {"range": [0, whole or 1], "showgrid": False}
+    found["yaxis"] |= {"autorange": "reversed", "showticklabels": False, "showgrid": False}
+    return {"data": traces, "layout": found}
+
+
+def _shares(edges: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
+    """Edges by what was hit of them: name, colour and edges of each class; one class without a
+    replay."""
+    if any(edge["hit_tokens"] is None for edge in edges):
+        return [("", "@device", list(edges))]
+    step = 100 // len(_CIVIDIS)
+    places = [min(len(_CIVIDIS) - 1, int(_share(edge) * len(_CIVIDIS))) for edge in edges]
+    return [
+        (
+            f"{at * step} to {(at + 1) * step} % hit",
+            colour,
+            [edge for edge, place in zip(edges, places, strict=True) if place == at],
+        )
+        for at, colour in enumerate(_CIVIDIS)
+    ]
+
+
+# From dark to light, for readers with any colour vision.
+_CIVIDIS = ("#00224e", "#3a4a6b", "#7d7c78", "#bcae6c", "#fee838")
+TREE_LEVELS = 8
+
+
+def _label(edge: Mapping[str, Any]) -> str:
+    return f"{edge['requests']:,} requests<br>{short(edge['tokens'])} tokens"
+
+
+def _share(edge: Mapping[str, Any]) -> float:
+    reusable = edge["reusable_tokens"]
+    return (edge["hit_tokens"] or 0) / reusable if reusable else 0.0
 
 
 def _told(edge: Mapping[str, Any]) -> str:
@@ -303,12 +338,7 @@ def _told(edge: Mapping[str, Any]) -> str:
     )
     if edge["hit_tokens"] is None:
         return told
-    share = edge["hit_tokens"] / edge["reusable_tokens"] if edge["reusable_tokens"] else 0
-    return f"{told}; hit {percent(share)}"
-
-
-def _parent(number: int) -> str:
-    return "all" if number < 0 else f"p{number}"
+    return f"{told}; hit {percent(_share(edge))}"
 
 
 def _thinned(length: int) -> list[int]:

@@ -55,11 +55,11 @@ def raw_script(text: str) -> tuple[Html, str]:
     return Html(f"<script>{text}</script>"), f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def packed_script(name: str, text: str) -> tuple[Html, str]:
-    """A script that the page unpacks by itself (gzip in base64) under an id, and the hash by which
+def packed_script(name: str, content: bytes) -> tuple[Html, str]:
+    """A script that the page unpacks by itself (gzip, in base64) under an id, and the hash by which
     the page allows it."""
-    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-    _, digest = raw_script(text)
+    packed = base64.b64encode(content).decode()
+    _, digest = raw_script(gzip.decompress(content).decode())
     return Html(f'<script type="text/plain" id="{name}">{packed}</script>'), digest
 
 

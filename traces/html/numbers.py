@@ -9,8 +9,8 @@ NONE = "-"
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def percent(rate: float | None) -> str:
-    return NONE if rate is None else f"{rate * 100:.1f} %"
+def percent(rate: float | None, places: int = 1) -> str:
+    return NONE if rate is None else f"{rate * 100:.{places}f} %"
 
 
 def seconds(time_s: float | None) -> str:

@@ -5,6 +5,7 @@
   const page = read("charts");
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const chooser = document.getElementById("variant");
+  const purchase = document.querySelector(".purchase") !== null;
   let printing = false;
   // Colours that a reader with any colour vision tells apart: Okabe and Ito, lighter on dark paper.
   const themes = {
@@ -57,13 +58,17 @@
 
   const draw = (id, figure) => {
     const place = document.getElementById(id);
-    const width = printing ? 680 : place.clientWidth;
+    const half = printing && purchase;  // two charts stand side by side
+    const width = half ? 325 : printing ? 680 : place.clientWidth;
     const narrow = width < 520;
     const colours = themes[dark.matches && !printing ? "dark" : "light"];
     const layout = shared(themed(figure.layout, "", colours), colours, narrow);
     layout.width = printing ? width : undefined;
     layout.autosize = !printing;
-    if (narrow) layout.height += 24 * figure.data.length;
+    if (half) {
+      layout.height = 185;
+      layout.font.size = 9;
+    } else if (narrow) layout.height += 24 * figure.data.length;
     return Plotly.react(place, themed(figure.data, "", colours), layout, {
       responsive: true, scrollZoom: false, displayModeBar: false,
     });

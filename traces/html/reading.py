@@ -36,6 +36,8 @@ _CURVE = {
     "capacities_bytes": Maybe(_SERIES),
     "working_set_tokens": Maybe(NUMBER),
     "policies": Named({"hit_rates": _SERIES}),
+    **dict.fromkeys(("page_size", "input_tokens", "unbounded_hit_tokens"), Maybe(NUMBER)),
+    "tiers": Maybe({"device_pages": NUMBER, "inclusive": {"device_hit_tokens": _SERIES}}),
 }
 _BUY = {"resource": TEXT, "sentence": TEXT}
 _EVIDENCE = {"name": TEXT, "value": Maybe(ANY), "unit": Maybe(TEXT), "label": Maybe(TEXT)}
@@ -55,8 +57,10 @@ _CANDIDATE = {
     "served": Maybe(FLAG),
 }
 _DECISION = {
+    "in_words": Maybe({name: [TEXT] for name in ("answer", "load", "cost", "sure", "next")}),
+    "demand": Maybe({"requests_per_s": Maybe(NUMBER)}),
     "answer": Maybe(_CANDIDATE),
-    "prices": {"currency": TEXT},
+    "prices": {"currency": TEXT, "per_hour": Maybe(Named(NUMBER))},
     "candidates": [_CANDIDATE],
 }
 _REPORT = {

@@ -1,18 +1,17 @@
 """The HTML file of a report, from its document alone: the same document gives the same bytes.
 
 The file has everything in it: style, plotly, figures, and the document itself, so that it can be
-rendered again from the file. Its policy (CSP) lets the browser load nothing and run only the two
+rendered again from the file. Plotly, which draws, is the bundle of scatter and bar charts as it is
+published, packed; the file PLOTLY beside it has its version and licence. The policy of the page
+(CSP) lets the browser load nothing and run only the two
 scripts that stand in it. Does not write files; see the commands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from hicache.core.errors import CallerError
 
 from .markup import Html, data, joined, packed_script, raw_script, tag
 from .sections import Page, sections
@@ -55,7 +54,8 @@ def render_charts(title: str, told: str, body: Sequence[Html], page: Page, docum
     """A page with the charts of `page`, in the same style. told: a line below its title."""
     quiet = tag("noscript", tag("p", "The charts need JavaScript; each has a table beside it."))
     top = _top(title, told, joined(body), quiet)
-    plotly, own = _plotly(), _HERE.with_name("page.js").read_text(encoding="utf-8")
+    plotly = _HERE.with_name("plotly-basic.min.js.gz").read_bytes()
+    own = _HERE.with_name("page.js").read_text(encoding="utf-8")
     charts = {"charts": page.charts, "choices": page.choices, "first": page.first}
     embedded = [data("charts", charts), data(DOCUMENT_ID, document)]
     scripts = [packed_script("plotly", plotly), raw_script(own)]
@@ -102,14 +102,3 @@ def _top(title: str, told: str, body: str, *more: Html) -> Html:
     ]
     navigation = tag("nav", tag("ul", *links), aria_label="Sections")
     return tag("header", tag("h1", title), tag("p", told), navigation, *more)
-
-
-def _plotly() -> str:
-    """The library that draws, as a script. Raises CallerError where it is not installed."""
-    try:
-        place = resources.files("plotly").joinpath("package_data", "plotly.min.js")
-        return place.read_text(encoding="utf-8")
-    except (ModuleNotFoundError, FileNotFoundError):
-        raise CallerError(
-            "the report: expected plotly, which draws it, found none; pip install 'plotly>=6'"
-        ) from None

@@ -1,4 +1,5 @@
 """The sections of a report, in the order of the page: verdict, variants, charts, what it all means.
+A report on a purchase begins with the answer instead, and prints on two pages (see page.css).
 
 Each chart stands in a figure with a heading, a sentence for readers who do not see it, and a table
 that says the same. Does not make the file; see render.
@@ -14,8 +15,8 @@ from ..expected.words import together
 from . import figures, tables
 from .figures import Figure
 from .markup import Html, joined, tag
-from .numbers import percent, seconds, short
-from .words import definitions, policy_name, resource_name
+from .numbers import count, percent, seconds, short
+from .words import NOT_JUDGED, definitions, load_told, policy_name, resource_name, tail_judged
 
 Document = Mapping[str, Any]
 
@@ -52,6 +53,7 @@ def _figure(name: str, title: str, said: str, height: int, below: Html) -> Html:
             style=f"min-height:{height}px",
         ),
         tag("details", tag("summary", "The same as a table"), below),
+        id=f"{name}-figure",
     )
 
 
@@ -61,22 +63,82 @@ def _section(name: str, title: str, *children: str) -> Html:
 
 def sections(document: Document, page: Page) -> list[Html]:
     """All sections that the document has something for."""
-    found = [_verdict(document)]
-    if document.get("decision"):
-        told = tables.candidates(document["decision"])
-        found.append(_section("candidates", "Candidates", told))
+    decision = document.get("decision")
+    told = decision and decision["in_words"]
+    found = [_answer(document, told) if told else _verdict(document)]
     variants = document["variants"]
+    if decision:
+        found.append(_section("candidates", "Candidates", tables.candidates(decision, variants)))
     if variants:
         best = (document["verdict"] or {}).get("best")
         found.append(_section("variants", "Variants", tables.variants(variants, best)))
     if document["curve"]:
-        found.append(_curve(document["curve"], page))
+        found.append(_curve(document, page))
     if variants:
         found += [_tokens(document, page), *_times(document, page)]
         found += _over_time(variants, page)
     if document["prefixes"]:
         found.append(_prefixes(document["prefixes"], page))
-    return [*found, _definitions(document), _made(document)]
+    found += [_definitions(document), _made(document)]
+    return [tag("div", *found, class_="purchase")] if told else found
+
+
+_CARDS = {
+    "load": "For this load",
+    "cost": "What it costs",
+    "sure": "How sure that is",
+    "next": "What to do next",
+}
+
+
+def _answer(document: Document, told: Document) -> Html:
+    """What to buy, for which load, for what money, how sure that is, and what to do next."""
+    heading, *texts = told["answer"]
+    first = [tag("p", heading, class_="answer"), *(tag("p", text) for text in texts)]
+    cards = []
+    for name, title in _CARDS.items():
+        shown = list(told[name])
+        head = f"{title}: {shown.pop(0).lower()}" if name == "sure" else title
+        if name == "load":
+            shown = [*_model(document), *shown, "Every time in this report is at this load."]
+        if name == "sure":
+            shown += _errors(document["variants"])
+        items = (tag("p", text) for text in shown)
+        cards.append(tag("div", tag("h3", head), *items, class_=f"card {name}"))
+    parts = [tag("div", *first, class_="lead-card"), tag("div", *cards, class_="cards")]
+    parts += [tag("p", f"Warning: {one}", class_="warning") for one in document["warnings"]]
+    cannot = _cannot(document)
+    if cannot:
+        parts += [tag("h3", "What hardly helps"), tag("ul", *(tag("li", one) for one in cannot))]
+    return _section("verdict", "Verdict", *parts)
+
+
+def _errors(variants: Sequence[Document]) -> list[str]:
+    """The error to expect of the times of the answer, and what nobody has judged."""
+    told = []
+    for one in variants[:1]:
+        found = one["expected_error"] or {}
+        known = {
+            name: error["median"]
+            for name, text in (("TTFT", "ttft"), ("TPOT", "tpot"))
+            if (error := found.get(text) or {}).get("median") is not None
+        }
+        if known:
+            errors = " and ".join(f"{name} {percent(error, 0)}" for name, error in known.items())
+            told.append(
+                f"Judged by published runs on {one['config'].get('hardware')}: {errors} off, in "
+                "the median."
+            )
+    tails = [name for name in ("p90", "p99") if not tail_judged(name, variants)]
+    if variants and tails:
+        told.append(f"{' and '.join(tails)} are {NOT_JUDGED}: no published run to compare with.")
+    return told
+
+
+def _model(document: Document) -> list[str]:
+    configs = [one["config"] for one in document["variants"]]
+    models = dict.fromkeys(str(one["model"]) for one in configs if one.get("model"))
+    return [f"Model: {', '.join(models)}."] if models else []
 
 
 def _verdict(document: Document) -> Html:
@@ -118,12 +180,68 @@ def _bought(one: Document) -> Html:
     return tag("li", tag("strong", name), ": ", one["sentence"])
 
 
-def _curve(curve: Document, page: Page) -> Html:
-    said = _curve_said(curve)
+def _curve(document: Document, page: Page) -> Html:
+    curve = document["curve"]
+    if not any(any(one["hit_rates"]) for one in curve["policies"].values()):
+        text = "No prompt begins like an earlier one, so no capacity would hit anything."
+        return _section("capacity", "What capacity would hit", tag("p", text))
+    cannot = [] if document["decision"] else _cannot(document)  # it stands above
+    said = " ".join([_curve_said(curve), *cannot])
     shown = page.figure(
         "curve", "Hit rate against capacity", said, figures.curve(curve), tables.curve(curve)
     )
     return _section("capacity", "What capacity would hit", shown)
+
+
+_LITTLE = 0.01  # of all prompt tokens
+
+
+def _cannot(document: Document) -> list[str]:
+    """Which tier or policy cannot help, and why; nothing where all of them might."""
+    curve = document["curve"]
+    if not curve:
+        lengths_only = bool(document.get("decision"))
+        text = (
+            "Host memory and storage were not compared: this trace does not say which prompts "
+            "begin alike, so nothing is known of hits."
+        )
+        return [text] if lengths_only else []
+    total, ceiling, tiers = curve["input_tokens"], curve["unbounded_hit_tokens"], curve["tiers"]
+    if not total or ceiling is None:
+        return []
+    if ceiling < _LITTLE * total:
+        return [
+            "No memory, store or eviction policy helps: only "
+            f"{percent(ceiling / total)} of the prompt tokens repeat an earlier prompt."
+        ]
+    if not tiers or not tiers["inclusive"]["device_hit_tokens"]:
+        return []
+    device = tiers["inclusive"]["device_hit_tokens"][0]
+    whose = "the smallest machine that was offered" if document.get("decision") else "the device"
+    if ceiling - device < _LITTLE * total:
+        return [
+            "Host memory, storage and eviction policies can add hardly any hits: the memory of "
+            f"{whose} alone hits {percent(device / total)} of the prompt tokens, and no cache can "
+            f"hit more than {percent(ceiling / total)}."
+        ]
+    known, pages = curve["policies"], tiers["device_pages"]
+    if "optimum" not in known or "lru" not in known:
+        return []
+    sizes = zip(
+        curve["capacities_tokens"],
+        known["lru"]["hit_rates"],
+        known["optimum"]["hit_rates"],
+        strict=True,
+    )
+    least = pages * curve["page_size"]
+    most = max((best - lru for size, lru, best in sizes if size >= least), default=1.0)
+    if most >= _LITTLE:
+        return []
+    return [
+        "Another eviction policy can add hardly any hits: from the memory of "
+        f"{whose} upward, even the best order of eviction hits at most {most * 100:.1f} points "
+        "more than LRU."
+    ]
 
 
 def _curve_said(curve: Document) -> str:
@@ -162,8 +280,12 @@ def _times(document: Document, page: Page) -> list[Html]:
         return []
     limit = (document["slo"] or {}).get("ttft_s")
     p90 = [one["latency_s"]["ttft"]["p90"] for one in timed]
+    judged = "" if tail_judged("p90", timed) else f" This is a tail (p90), {NOT_JUDGED}."
     said = f"Nine of ten requests have their first token within {seconds(min(p90))}"
     said += f" (best variant) to {seconds(max(p90))} (worst)." if len(timed) > 1 else "."
+    rate = ((document.get("decision") or {}).get("demand") or {}).get("requests_per_s")
+    load = f"The load is {count(rate)} requests a second." if rate else load_told(timed)
+    said = f"{said}{judged} {load}"
     if limit:
         said += f" The limit (SLO) is {seconds(limit)}."
     cdf = page.figure(
@@ -173,11 +295,10 @@ def _times(document: Document, page: Page) -> list[Html]:
         figures.first_tokens(variants, limit),
         tables.first_tokens(timed),
     )
-    means = [one["latency_s"]["ttft"]["mean"] for one in timed]
+    if not any(one["latency_s"]["ttft"]["mean"] for one in timed):
+        return [_section("times", "Time to first token", tag("p", "All times are zero."))]
     largest = sorted({_largest_part(one["latency_s"]) for one in timed})
     said = f"The largest part of the mean is {' or '.join(largest)}."
-    if not any(means):
-        said = "All times are zero."
     split = page.figure(
         "parts",
         "Queue, load and compute",
@@ -214,7 +335,7 @@ def _over_time(variants: Sequence[Document], page: Page) -> list[Html]:
         joined(tables.timeline(one) for one in variants[:_MOST_TABLES]),
     )
     parts = [choice if len(variants) > 1 else tag("p", shown["label"]), tokens]
-    if any(one["moved"] for one in variants):
+    if any(any(any((one["moved"] or {}).get(way, ())) for way in figures.WAYS) for one in variants):
         parts.append(
             page.chosen(
                 "moved",
@@ -266,15 +387,23 @@ def _made(document: Document) -> Html:
         tag("pre", tag("code", document["command"]), tabindex=0),
         tag("p", f"Trace: {path} ({kind}), {size}."),
     ]
+    if document["decision"]:
+        prices = (document["decision"]["prices"]["per_hour"] or {}).items()
+        told = ", ".join(f"{name} {count(price)}" for name, price in sorted(prices))
+        parts.append(tag("p", f"Prices an hour, of a GPU or a GB of memory: {told}."))
     estimates = [
         "Times are those of a simulation with virtual time, not of a real machine.",
-        *together(one.get("expected_error") for one in document["variants"]),
+        *together(
+            one.get("expected_error") for one in document["variants"] if not document["decision"]
+        ),
         *document["estimates"],
     ]
     if not any(one["latency_s"] for one in document["variants"]):
         estimates = list(document["estimates"])
     if estimates:
         parts += [tag("h3", "What is an estimate"), tag("ul", *(tag("li", e) for e in estimates))]
+    if document["decision"]:
+        parts.append(tag("p", "More of what was assumed is in the HTML page.", class_="paper"))
     if document["variants"]:
         rows = [
             [

@@ -12,9 +12,10 @@ from .document import REQUESTS
 from .figures import PARTS, WAYS, Variant, series_of
 from .markup import Html, joined, tag
 from .numbers import NONE, count, percent, seconds, short
-from .words import policy_name, series_name
+from .words import NOT_JUDGED, load_of, load_told, policy_name, series_name, tail_judged
 
 _MOST_ROWS = 20
+PAPER_ROWS = 6  # of a table; page.css hides the others
 _CURVE_ROWS = 16
 _QUANTILES = (0, 10, 25, 50, 75, 90, 95, 99, 100)
 
@@ -36,14 +37,18 @@ def variants(found: Sequence[Variant], best: str | None) -> Html:
     goal = any(one["slo"] for one in found)
     stored = any(one["whole"]["hit_tokens"]["storage"] for one in found)
     columns = ["variant", "hit rate", "device", "host", *["storage"] * stored, "lost", "ceiling"]
-    columns += ["TTFT p50", "p90", "p99", "TPOT p50", "tokens/s"] * timed
+    loads = [load_of(one) for one in found] if timed else []
+    several = len(set(loads)) > 1
+    if timed:
+        columns += [*["load"] * several, "TTFT p50", *tails(found), "TPOT p50", "tokens/s"]
     columns += ["attained", "goodput"] * goal
-    rows = [_variant(one, best, stored, timed, goal) for one in found]
-    return table("Variants", columns, rows)
+    rows = [_variant(one, best, stored, timed, goal, several) for one in found]
+    shown = table("Variants", columns, rows)
+    return joined([tag("p", load_told(found)), shown]) if timed and not several else shown
 
 
 def _variant(
-    one: Variant, best: str | None, stored: bool, timed: bool, goal: bool
+    one: Variant, best: str | None, stored: bool, timed: bool, goal: bool, loads: bool
 ) -> Sequence[str]:
     whole, hits = one["whole"], one["whole"]["hit_tokens"]
     total = whole["input_tokens"] or 1
@@ -54,6 +59,7 @@ def _variant(
     cells += [percent(whole["lost_tokens"] / total), percent(whole["ceiling_rate"])]
     if timed:
         times, output = one["latency_s"], one["output"]
+        cells += [load_of(one)] * loads
         cells += [seconds(times["ttft"][key] if times else None) for key in ("p50", "p90", "p99")]
         cells += [seconds(times["tpot"]["p50"] if times else None)]
         cells += [count(output["tokens_per_s"] if output else None)]
@@ -67,21 +73,29 @@ def _variant(
     return cells
 
 
-def candidates(decision: Mapping[str, Any]) -> Html:
+def tails(found: Sequence[Variant], names: Sequence[str] = ("p90", "p99")) -> list[Html]:
+    """Headings of columns with tails of the time to first token, marked until they are judged."""
+    mark = joined([tag("br"), tag("small", NOT_JUDGED)])
+    return [joined([name] if tail_judged(name, found) else [name, mark]) for name in names]
+
+
+def candidates(decision: Mapping[str, Any], found: Sequence[Variant]) -> Html:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
-    were not replayed, with the reason."""
+    were not replayed, with the reason. found: the variants of the report."""
     answer, unit = decision["answer"], decision["prices"]["currency"]
-    columns = ["candidate", f"cost {unit}/h".replace(" /", "/"), "TTFT p50", "p90", "p99"]
+    columns = ["candidate", f"cost {unit}/h".replace(" /", "/"), "TTFT p50", *tails(found)]
     columns += ["keep the limits", "goodput", "goodput/cost", "why not"]
     tried = [one for one in decision["candidates"] if one["served"] is not None]
-    tried.sort(key=lambda one: not one["served"])
+    tried.sort(key=lambda one: (not one["served"], one["cost_per_hour"], one != answer))
     others = [one for one in decision["candidates"] if one["served"] is None]
     rows = []
     for one in [*tried, *others[:_MOST_ROWS]]:
         chosen = answer is not None and one["label"] == answer["label"]
         name = joined([one["label"], tag("span", "answer", class_="badge")], " ")
         good, value = one["goodput_requests_per_s"], one["goodput_per_cost"]
-        why = one["why"] or ("" if chosen else "costs more" if one["served"] else "misses too many")
+        dearer = answer is None or one["cost_per_hour"] > answer["cost_per_hour"]
+        lost = "costs more" if dearer else "fewer keep the limits"
+        why = one["why"] or ("" if chosen else lost if one["served"] else "misses too many")
         rows.append(
             [
                 name if chosen else one["label"],
@@ -93,7 +107,19 @@ def candidates(decision: Mapping[str, Any]) -> Html:
                 why,
             ]
         )
-    return table("Candidates: those that serve, then those that do not", columns, rows)
+    rate = (decision["demand"] or {}).get("requests_per_s")
+    load = f"{count(rate)} requests a second" if rate else "this load"
+    said = f"Those that serve, the cheapest first, then those that do not. All times are at {load}."
+    cut = f"{{}} of {len(decision['candidates'])} candidates; --json has all."
+    on_paper = cut.format(min(len(rows), PAPER_ROWS)) + " The HTML page has more."
+    return joined(
+        [
+            tag("p", said),
+            table("Candidates", columns, rows),
+            tag("p", cut.format(len(rows)), class_="screen"),
+            tag("p", on_paper, class_="paper"),
+        ]
+    )
 
 
 def curve(document: Mapping[str, Any]) -> Html:
@@ -147,8 +173,8 @@ def timeline(one: Variant) -> Html:
 
 
 def first_tokens(found: Sequence[Variant]) -> Html:
-    columns = ["variant", *("least" if at == 0 else f"p{at}" for at in _QUANTILES)]
-    columns[-1] = "largest"
+    middle = [f"p{at}" for at in _QUANTILES if 0 < at < 90]
+    columns = ["variant", "least", *middle, *tails(found, ("p90", "p95", "p99")), "largest"]
     rows = [
         [one["label"], *(seconds(one["ttft_quantiles_s"][at]) for at in _QUANTILES)]
         for one in found

@@ -5,7 +5,7 @@ Does not draw; see figures, and sections for the text around them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..reporting.stored import reason_in_words
@@ -113,6 +113,41 @@ _PREFIXES = (
         "replay of the report hit.",
     ),
 )
+
+
+NOT_JUDGED = "not validated"
+
+
+def tail_judged(name: str, variants: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a tail of the time to first token (`p90`) was ever compared with published runs that
+    are like these. What is judged until now is the median."""
+    errors = [one["expected_error"] or {} for one in variants]
+    return bool(errors) and all((one.get(f"ttft_{name}") or {}).get("runs") for one in errors)
+
+
+def load_of(variant: Mapping[str, Any]) -> str:
+    """The load that was played: requests a second, and how it was made of the trace."""
+    config = variant["config"]
+    if config.get("concurrency"):
+        told = f"{_plain(config['concurrency'])} at once"
+    elif config.get("closed_loop"):
+        told = "closed loop"
+    elif config.get("request_rate"):
+        told = f"{_plain(config['request_rate'])} requests/s"
+    else:
+        told = f"{_plain(config.get('speed') or 1)} x the trace"
+    sessions = config.get("scale_sessions") or 1
+    return told if sessions == 1 else f"{told}, {_plain(sessions)} x its sessions"
+
+
+def _plain(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else str(value)
+
+
+def load_told(variants: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence about the load of times that stand together."""
+    loads = list(dict.fromkeys(load_of(one) for one in variants))
+    return f"The load that was played: {'; '.join(loads)}."
 
 
 def series_name(name: str) -> str:

@@ -9,7 +9,7 @@ import os
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from ..deciding.answer import sentences
+from ..deciding.answer import in_words, sentences
 from ..deciding.verdict import Verdict, spelled
 from ..expected.words import together as errors_together
 from ..reporting.amounts import gigabytes
@@ -25,11 +25,12 @@ _TAILS = "Nobody has validated p99: published runs that it could be compared wit
 def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
     """Prints the decision and writes the files that were asked for, each whole or not at all."""
     decision = document(found)
+    complete = not (found.ended.code or found.ended.error)
+    decision["in_words"] = in_words(decision, complete)
     shown = dict.fromkeys((found.answer, found.runner_up, found.today))
     documents = [found.rows[place].found for place in shown if place is not None]
     variants = [one["variant"] for one in documents if one and "stopped" not in one]
     best = None if found.answer is None else found.rows[found.answer].candidate.label
-    complete = not (found.ended.code or found.ended.error)
     verdict = Verdict(tuple(sentences(decision, complete)), (), (), best, None).document()
     title = f"What to buy for {os.path.basename(found.trace.path)}"
     whole = report_of(
@@ -202,6 +203,8 @@ def assumptions(found: Decision) -> list[str]:
     for reason, machines in found.refused.items():
         told.append(f"Left out: {', '.join(machines)}: {reason}.")
     documents = [one.found for one in found.rows if one.served]
+    if found.answer is not None:
+        documents = [found.rows[found.answer].found]
     told += errors_together((one or {}).get("expected_error") for one in documents)
     return [*told, _TAILS]
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import partial
 from math import inf
 
+from ..deciding.answer import ALONE
 from ..replaying.options import ReplayOptions
 from . import plan
 from .candidates import SURE, Candidate, Machines
@@ -124,12 +125,12 @@ class Trials:
 
     def cannot(self, one: Candidate) -> str:
         """Why a candidate cannot serve, whatever a replay would say; empty if it might."""
+        alone = self._machines.alone(one.hardware, one.tp)
+        if alone < self.attain:
+            return f"{alone:.1%} of the prompts keep the limit of TTFT {ALONE}"
         most = self._machines.at_most(one)
         if most and most * SURE < 1:
             return f"its work takes {1 / most:.2g} times as long as the trace"
-        alone = self._machines.alone(one.hardware, one.tp)
-        if alone < self.attain:
-            return f"{alone:.1%} of the prompts keep the limit of TTFT alone on it"
         return ""
 
     def known(self, one: int) -> Document | None:
