@@ -117,20 +117,16 @@ SAMPLED = ["--hardware", "h100,h200", "--tp", "1", "--most-gpus", "2", "--host-b
 
 
 @pytest.mark.one_in(8)
-@pytest.mark.parametrize("way", ["--sample", "--budget", "unasked"])
+@pytest.mark.parametrize("way", ["--sample", "--budget"])
 def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
-    way: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+    way: str, tmp_path: Path
 ) -> None:
     purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
     out, points = tmp_path / "out.json", tmp_path / "points.jsonl"
     words = [str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", *SAMPLED, "--speed", "0.15"]
     words += ["--jobs", "1", "--json", str(out), "--points", str(points)]
-    words += {"--sample": [way, "0.5"], "--budget": [way, "3s"]}.get(way, [])
-    monkeypatch.setattr(sampling, "_LONG_S", 1.0)
-    monkeypatch.setattr(sampling, "_BUDGET_S", 1.5)
+    words += {"--sample": [way, "0.5"], "--budget": [way, "3s"]}[way]
     assert main(["size", *words]) == 0
-    told = capsys.readouterr().err
-    assert ("would take hours" in told) == (way == "unasked")
     document = json.loads(out.read_text())
     found, part = document["decision"], document["decision"]["sample"]
     assert 0 < part["part"] < 1
@@ -150,13 +146,17 @@ def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
 
 
 @pytest.mark.one_in(8)
-def test_one_plays_everything(tmp_path: Path, monkeypatch: Patch) -> None:
+@pytest.mark.parametrize("asked", [[], ["--sample", "1"]])
+def test_the_whole_is_replayed_unless_a_part_is_asked_for(
+    asked: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
     purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
     out = tmp_path / "out.json"
-    words = [str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", *SAMPLED, "--sample", "1"]
+    words = [str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", *SAMPLED, *asked]
     monkeypatch.setattr(sampling, "_LONG_S", 0.1)
     assert main(["size", *words, "--limit", "40", "--jobs", "1", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["decision"]["sample"] is None
+    assert ("takes hours; --sample 0.25" in capsys.readouterr().err) == (not asked)
 
 
 def test_what_runs_at_once_is_about_what_a_replay_has(tmp_path: Path) -> None:

@@ -155,8 +155,7 @@ class Options(WorkerOptions, OfReplays):
     )
     budget: int | None = option(
         "replay about as much of the trace as this time has room for, such as 120s; sets --sample, "
-        "from the size of the trace alone (where a machine is chosen, a trace that would take "
-        "hours has 600s; --sample 1 replays all)",
+        "from the size of the trace alone",
         read.at_least(1, read.duration_ns),
         "TIME",
     )

@@ -210,13 +210,12 @@ def assumptions(found: Decision) -> list[str]:
 
 
 def _sampling(found: Decision) -> str:
-    part = found.part
-    why = "; all of them would take hours (--sample 1)" if part.unasked else ""
     return (
-        f"Replays are of {percent(float(part.rate), 1)} of the trace (--sample): whole sessions "
-        "and groups with a common prefix, with the same part of host memory, of the store and of "
-        "what running requests leave of each device, and with arrivals that come so much faster. "
-        f"What is named is the whole{why}. Pauses within sessions are shorter, too, and bursts."
+        f"Replays are of {percent(float(found.part.rate), 1)} of the trace (--sample): whole "
+        "sessions and groups with a common prefix, with the same part of host memory, of the store "
+        "and of what running requests leave of each device, and with arrivals that come so much "
+        "faster. What is named is the whole. Pauses within sessions are shorter, too, and bursts: "
+        "with less than a quarter the answer may be too large a machine."
     )
 
 

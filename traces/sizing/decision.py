@@ -79,14 +79,13 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Part:
     """What was replayed of the trace. rate: the part; 1 for all. load: the part of the prompt
-    tokens. requests: how many. unasked: whether nobody asked for a part. error: of hit rates at the
+    tokens. requests: how many. error: of hit rates at the
     memory of the candidates; None where all was replayed, and for a trace of lengths only. work: so
     much of the work of the answer depends on the largest of these errors."""
 
     rate: Fraction
     load: Fraction
     requests: int
-    unasked: bool = False
     error: sampling.Error | None = None
     work: float = 0.0
 
@@ -182,9 +181,11 @@ def _part(
     if asked.budget_s is not None:
         workers = asked.how.jobs or cores()
         rate = sampling.part_for(asked.budget_s, trace, size, sampling.SEARCH, workers)
-    unasked = given.sample is None and asked.budget_s is None and bool(offered.demand.duration_s)
-    if unasked:
-        rate = sampling.part_unasked(trace, size)
+    elif given.sample is None and sampling.takes_hours(trace, size):
+        print_error(
+            f"{trace.path}: the search replays all of its {len(trace.jobs):,} requests, "
+            "which takes hours; --sample 0.25 replays a quarter of the sessions, and says the error"
+        )
     recorded = traces.recorded(base)
     if rate == 1:
         opened_once.hold(base, recorded)
@@ -198,13 +199,7 @@ def _part(
             trace, some, offered.curves.lru, rate, size, (min(sizes), max(sizes))
         )
     load = Fraction(some.jobs.input_tokens, trace.jobs.input_tokens)
-    part = Part(rate, load, len(some.jobs), unasked, error)
-    if unasked:
-        print_error(
-            f"{trace.path}: all of its {len(trace.jobs):,} requests would take hours, so "
-            f"{part.requests:,} of them are replayed ({float(rate):.2%}); --sample 1 replays all"
-        )
-    return part
+    return Part(rate, load, len(some.jobs), error)
 
 
 def _work(part: Part, answer: Candidate, machines: Machines, demand: Demand) -> float:

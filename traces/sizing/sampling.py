@@ -34,10 +34,10 @@ _CAPACITIES = 50
 # a part for a budget, so that the same budget gives the same part on any machine.
 _REQUEST_S, _PAGE_S = 4e-4, 4e-6
 _DIGITS = 2
-_LONG_S, _BUDGET_S = 3600.0, 600.0  # where a part is chosen unasked, and for how much time
+_LONG_S = 3600.0
 # the search of a machine on the whole conversation trace takes as long as so many of such replays
 SEARCH = 60
-_CORES = 2  # so that a part that is chosen unasked is the same on any machine
+_CORES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,9 @@ def part_for(budget_s: float, trace: Trace, page_size: int, points: int, jobs: i
     return max(Fraction(1, 1000), Fraction(f"{part:.{_DIGITS}g}"))
 
 
-def part_unasked(trace: Trace, page_size: int) -> Fraction:
-    """The part for the search of a machine: all, unless that takes hours."""
-    if part_for(_LONG_S, trace, page_size, SEARCH, _CORES) == 1:
-        return Fraction(1)
-    return part_for(_BUDGET_S, trace, page_size, SEARCH, _CORES)
+def takes_hours(trace: Trace, page_size: int) -> bool:
+    """Whether the search of a machine does, on the whole trace and two cores."""
+    return part_for(_LONG_S, trace, page_size, SEARCH, _CORES) < 1
 
 
 def scaled(
