@@ -73,17 +73,26 @@ def _variant(
     return cells
 
 
-def tails(found: Sequence[Variant], names: Sequence[str] = ("p90", "p99")) -> list[Html]:
+def tails(
+    found: Sequence[Variant], names: Sequence[str] = ("p90", "p99"), of: str = ""
+) -> list[Html]:
     """Headings of columns with tails of the time to first token, marked until they are judged."""
     mark = joined([tag("br"), tag("small", NOT_JUDGED)])
-    return [joined([name] if tail_judged(name, found) else [name, mark]) for name in names]
+    return [
+        joined([of + name] if tail_judged(name, found) else [of + name, mark]) for name in names
+    ]
 
 
 def candidates(decision: Mapping[str, Any], found: Sequence[Variant]) -> Html:
     """Those that serve, the cheapest first, then those that do not, and the first of those that
     were not replayed, with the reason. found: the variants of the report."""
     answer, unit = decision["answer"], decision["prices"]["currency"]
-    columns = ["candidate", f"cost {unit}/h".replace(" /", "/"), "TTFT p50", *tails(found)]
+    columns = [
+        "candidate",
+        f"cost {unit}/h".replace(" /", "/"),
+        "TTFT p50",
+        *tails(found, of="TTFT "),
+    ]
     columns += ["keep the limits", "goodput", "goodput/cost", "why not"]
     tried = [one for one in decision["candidates"] if one["served"] is not None]
     tried.sort(key=lambda one: (not one["served"], one["cost_per_hour"], one != answer))
@@ -91,7 +100,7 @@ def candidates(decision: Mapping[str, Any], found: Sequence[Variant]) -> Html:
     rows = []
     for one in [*tried, *others[:_MOST_ROWS]]:
         chosen = answer is not None and one["label"] == answer["label"]
-        name = joined([one["label"], tag("span", "answer", class_="badge")], " ")
+        name = joined([one["label"], tag("span", "cheapest that serves", class_="badge")], " ")
         good, value = one["goodput_requests_per_s"], one["goodput_per_cost"]
         dearer = answer is None or one["cost_per_hour"] > answer["cost_per_hour"]
         lost = "costs more" if dearer else "fewer keep the limits"
@@ -109,7 +118,10 @@ def candidates(decision: Mapping[str, Any], found: Sequence[Variant]) -> Html:
         )
     rate = (decision["demand"] or {}).get("requests_per_s")
     load = f"{count(rate)} requests a second" if rate else "this load"
-    said = f"Those that serve, the cheapest first, then those that do not. All times are at {load}."
+    said = (
+        "Those that serve, the cheapest first, then those that do not. One without times was not "
+        f"replayed, for the reason given. All times are at {load}."
+    )
     cut = f"{{}} of {len(decision['candidates'])} candidates; --json has all."
     on_paper = cut.format(min(len(rows), PAPER_ROWS)) + " The HTML page has more."
     return joined(
