@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,8 @@ from traces.formats.base import Lines, Paged, Trace
 from traces.fuzzing.work import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
+from traces.terminal.options import Names
+from traces.terminal.rows import Declared
 
 Capsys = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -158,3 +162,17 @@ class Ray:
     @staticmethod
     def remote(function: Callable[..., Any]) -> SimpleNamespace:
         return SimpleNamespace(remote=lambda *args: lambda: function(*args))
+
+
+def tried(one: Declared) -> list[str]:
+    """The option as a user writes it, with the value that its row names, or one that it takes."""
+    row = one.row
+    if row.tried or row.parse is None:
+        return [one.flag, *filter(None, [row.tried])]
+    if isinstance(row.parse, Names):
+        return [one.flag, row.parse.known()[-1]]
+    for value in ("128", "0.5", "2s", "0.5x"):
+        with suppress(ArgumentTypeError):
+            row.parse(value)
+            return [one.flag, value]
+    pytest.fail(f"{one.flag}: give its row tried=VALUE, a value that changes a run")

@@ -11,86 +11,26 @@ import pytest
 from hicache.core.errors import CallerError
 from traces.cli import parse
 from traces.formats._open import open_trace
-from traces.replaying.options import ReplayOptions
+from traces.replaying.declared.needs import Need
+from traces.replaying.options import OPTIONS, ReplayOptions, that_need
 from traces.replaying.settings import Settings, resolve
+from traces.terminal.rows import Declared
 
-from .rig import mooncake, write
+from .rig import mooncake, tried, write
 
-# A value of every option that is not the default. Options of the command, not of the run, are left
-# out, and so is what chooses another option's reader.
-VALUES = {
-    "--format": "mooncake",
-    "--limit": "1",
-    "--seed": "7",
-    "--check": "off",
-    "--speed": "3",
-    "--spread": "",  # takes no value
-    "--scale-sessions": "1.5",
-    "--page-size": "128",
-    "--device-tokens": "64K",
-    "--device-pages": "999",
-    "--host-ratio": "0.75",
-    "--host-pages": "123",
-    "--host-bytes": "1GB",
-    "--write-policy": "write_back",
-    "--eviction": "lfu",
-    "--load-threshold": "3",
-    "--load-quota": "4",
-    "--load-groups": "5",
-    "--components": "full,swa",
-    "--swa-window": "512",
-    "--swa-tokens": "8K",
-    "--mamba-states": "9",
-    "--mamba-interval": "256",
-    "--mamba-states-per-path": "2",
-    "--model": "tiny",
-    "--weight-dtype": "fp8",
-    "--kv-dtype": "fp8",
-    "--hardware": "h200",
-    "--tp": "2",
-    "--engine": "sglang",
-    "--times": "pure-roofline",
-    "--host-bandwidth": "0.5x",
-    "--scheduler": "priority",
-    "--token-budget": "1K",
-    "--max-running": "7",
-    "--storage": "sim:read=1GB/s",
-    "--storage-size": "20G",
-    "--storage-bandwidth": "2GB/s,1GB/s",
-    "--storage-latency": "1ms",
-    "--prefetch": "timeout",
-    "--prefetch-threshold": "1K",
-    "--prefetch-budget": "64K",
-    "--prefetch-limit": "2s,1ms",
-    "--flush-host-every-round": "",
-    "--flush-device-every-round": "",
-    "--replicas": "3",
-    "--prefill-replicas": "5",
-    "--decode-replicas": "5",
-    "--router": "least-loaded",
-    "--router-overlap-weight": "2.5",
-    "--router-delay": "3ms",
-    "--router-index-pages": "99",
-    "--kv-link": "7GB/s",
-    "--kv-link-latency": "9us",
-    "--slo": "ttft=2s,tpot=50ms",
-    "--arrivals": "gamma:cv=3",
-    "--request-rate": "3",
-    "--concurrency": "5",
-    "--closed-loop": "",
-    "--think-time": "2s",
-    "--ttl": "3s",
-    "--pin": "1:512",
-    "--recompute-cost": "2,3",
-}
+# Options of the command, not of the run; of the trace; and with a model that has experts (see
+# test_engine_option).
 APART = {
-    *("trace", "mode", "json", "requests", "why"),
-    *("compare_eviction", "exclusive", "skip_too_large", "html", "plot"),
-    *("block_size", "tokenizer", "sample", "stream"),  # how the trace is read
-    *("columns", "shared_prefix", "growth", "sharing"),  # of a log
-    *("ep", "attention_dp"),  # with a model that has experts (see test_engine_option)
+    *("mode", "skip_too_large", "exclusive", "ep", "attention_dp"),
+    *("format", "block_size", "tokenizer", "sample", "stream"),
+    *("columns", "shared_prefix", "growth", "sharing"),
 }
-ALONE = {"--model": {"--components"}, "--components": {"--model"}}
+TRIED = {
+    one: tried(one)
+    for one in OPTIONS
+    if not (one.row.output or one.row.positional or one.name in APART)
+}
+ALONE = {"--model", "--components"}  # one of them
 RUNS = {
     "timed, host": "--host-ratio 2",
     "timed, no host": "--host-ratio 0",
@@ -107,64 +47,38 @@ RUNS = {
     "timed, replicas": "--replicas 2 --router prefix-aware",
     "hits, replicas": "--mode hits --host-ratio 2 --replicas 2 --router prefix-aware",
 }
-# What is refused, besides options of components that are not there.
-TIMED = {
-    "--speed",
-    "--spread",
-    "--seed",
-    "--host-bandwidth",
-    "--load-groups",
-    "--scheduler",
-    "--max-running",
-    "--engine",
-    "--times",
-    *("--slo", "--arrivals", "--request-rate", "--concurrency", "--closed-loop", "--think-time"),
+# What the runs do not have.
+ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.CHANCE}
+NO_STORE = {Need.STORE, Need.COST_AWARE}
+LACKING = {
+    "timed, host": NO_STORE | ONE,
+    "timed, no host": NO_STORE | ONE | {Need.HOST},
+    "hits, host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES},
+    "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
+    "hits, unbounded": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST, Need.SIZED},
+    "timed, all components": NO_STORE | ONE,
+    "hits, all components": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
+    "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
+    "timed, simulated store": {Need.LINK, Need.COST_AWARE} | ONE,
+    "timed, real store": {Need.COST_AWARE} | ONE,
+    "hits, real store": {Need.COST_AWARE, Need.PASSES} | ONE | NO_CLOCK,
+    "timed, cost-aware": {Need.STORE} | ONE,
+    "timed, replicas": NO_STORE | {Need.ALONE, Need.DECODE},
+    "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE, Need.DECODE},
 }
-LINK = {"--storage-bandwidth", "--storage-latency"}
-STORAGE = {
-    *("--storage-size", "--prefetch", "--prefetch-threshold", "--prefetch-budget"),
-    *("--prefetch-limit", *LINK),
-}
-STORED = {"--storage", "--flush-host-every-round"}  # what needs host memory as well
-HOST = {"--write-policy", "--load-threshold", "--load-quota", "--load-groups", "--host-bandwidth"}
-FLUSHED = {"--flush-host-every-round", "--flush-device-every-round"}
-DIVIDED = {"--prefill-replicas", "--decode-replicas", "--kv-link", "--kv-link-latency"}
-ROUTED = {"--router", "--router-overlap-weight", "--router-delay", "--router-index-pages"}
-REFUSED = {
-    "timed, host": STORAGE,
-    "timed, no host": HOST | STORAGE | STORED,
-    "hits, host": TIMED | STORAGE | {"--token-budget"},
-    "hits, no host": TIMED | HOST | STORAGE | {"--token-budget", "--flush-host-every-round"},
-    "hits, unbounded": TIMED
-    | HOST
-    | STORAGE
-    | {"--token-budget", "--hardware", "--flush-host-every-round"},
-    "timed, all components": STORAGE,
-    "hits, all components": TIMED | HOST | STORAGE | {"--flush-host-every-round"},
-    "hits, window of a given size": TIMED
-    | HOST
-    | STORAGE
-    | {"--token-budget", "--flush-host-every-round"},
-    "timed, simulated store": LINK,
-    "timed, real store": set(),
-    "hits, real store": TIMED | LINK | {"--prefetch-limit", "--token-budget"},
-    "timed, cost-aware": STORAGE,
-    "timed, replicas": STORAGE | FLUSHED | {"--ttl", "--pin"},
-    "hits, replicas": TIMED
-    | STORAGE
-    | FLUSHED
-    | {"--token-budget", "--router-delay"}
-    | {"--ttl", "--pin"},
-}
-REFUSED = {
-    run: refused
-    | (DIVIDED if "replicas" in run else DIVIDED | ROUTED)
-    | (set() if "cost-aware" in run else {"--recompute-cost"})
-    for run, refused in REFUSED.items()
-}
+BRINGS = {("hits", "storage"): {Need.HOST}}
+PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
+READ_IN_HITS = """
+limit sample check model hardware tp attention_dp page_size device_tokens device_pages
+write_policy exclusive eviction recompute_cost ttl pin load_threshold load_quota host_ratio
+host_bytes host_pages components swa_window swa_tokens mamba_states mamba_interval
+mamba_states_per_path weight_dtype kv_dtype scale_sessions storage storage_size prefetch
+prefetch_threshold prefetch_budget flush_host_every_round flush_device_every_round replicas
+prefill_replicas decode_replicas router router_overlap_weight router_index_pages kv_link
+"""
 
 
-def settled(trace: str, arguments: list[str]) -> tuple[Settings, object]:
+def settled(trace: str, arguments: list[str]) -> tuple[Settings, ReplayOptions]:
     _, options = parse(["replay", trace, *arguments])
     assert isinstance(options, ReplayOptions)
     return resolve(options, open_trace(trace, options.format or "auto", options.limit))[0], options
@@ -180,20 +94,15 @@ def what_runs(settings: Settings) -> list[Any]:
     return [getattr(settings, name) for name in named] + [settings.pools.device_rules]
 
 
-def with_option(given: list[str], option: str) -> list[str]:
-    """The arguments with this option in place of what it excludes."""
-    group = ["--device-tokens", "--device-pages"], ["--host-ratio", "--host-pages", "--host-bytes"]
-    out = {one for names in group if option in names for one in names} | {option}
+def without_its_rivals(given: list[str], option: Declared) -> list[str]:
+    """The arguments but the option and those that it excludes."""
+    group = option.row.excludes
+    rivals = {one.flag for one in TRIED if group and one.row.excludes == group} | {option.flag}
     kept = list(given)
-    for name in out & set(given):
+    for name in rivals & set(given):
         place = kept.index(name)
         del kept[place : place + 2]
-    return [*kept, option, *filter(None, [VALUES[option]])]
-
-
-def test_every_option_of_a_replay_is_tried() -> None:
-    names = {f"--{one.name.replace('_', '-')}" for one in fields(ReplayOptions)}
-    assert set(VALUES) == names - {f"--{name.replace('_', '-')}" for name in APART}
+    return kept
 
 
 @pytest.mark.one_in(16)
@@ -202,21 +111,29 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 3], 700)))
     given = RUNS[run].split()
     usual, _ = settled(trace, given)
-    for option in VALUES:
-        if ALONE.get(option, set()) & set(given) or VALUES[option] in given:
+    for option, words in TRIED.items():
+        flag = option.flag
+        if {flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
             continue
-        tried = with_option(given, option)
-        own = option[2:].split("-")[0]
+        asked = [*without_its_rivals(given, option), *words]
+        own = option.name.split("_")[0]
+        lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
         if own in ("swa", "mamba") and own not in usual.core.components:
-            with pytest.raises(CallerError, match=f"{option}: expected {own} among"):
-                settled(trace, tried)
-            continue
-        if option in REFUSED[run]:
-            with pytest.raises(CallerError, match=f"^{option}: expected "):
-                settled(trace, tried)
-        elif option != "--format":
-            found, _ = settled(trace, tried)
-            assert what_runs(found) != what_runs(usual), option
+            with pytest.raises(CallerError, match=f"{flag}: expected {own} among"):
+                settled(trace, asked)
+        elif option.name in PAIR or lacking & set(option.row.needs):
+            with pytest.raises(CallerError, match=f"^{flag}: expected "):
+                settled(trace, asked)
+        else:
+            found, _ = settled(trace, asked)
+            assert what_runs(found) != what_runs(usual), (
+                f"{' '.join(words)} changes nothing of {' '.join(given) or 'a plain run'}: use the "
+                "value, or say in its row what it needs, or another value with tried="
+            )
+
+
+def test_what_hits_mode_reads_needs_no_clock() -> None:
+    assert not set(READ_IN_HITS.split()) & {*that_need(Need.TIMED), *that_need(Need.PASSES)}
 
 
 def test_an_option_with_its_default_value_is_refused_as_well(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import shutil
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,16 @@ from typing import Any
 import pytest
 
 from hicache import models
+from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.storage.stored import context_of
 from traces.cli import main, parse
 from traces.formats._open import open_trace
 from traces.replaying.builtin import opened
-from traces.replaying.options import ReplayOptions
+from traces.replaying.options import OPTIONS, ReplayOptions
 from traces.replaying.settings import resolve
 
-from .rig import Capsys, Patch, mooncake, write
+from .rig import Capsys, Patch, mooncake, tried, write
 
 SMALL = ["--device-pages", "64", "--host-ratio", "2", "--prefetch-threshold", "0", "--mode", "hits"]
 
@@ -53,91 +55,32 @@ def key(trace: str | None, tmp_path: Path, *given: str) -> str:
     return context.digest
 
 
-# Every option of a replay: one that changes its pages with two values that must not share them,
-# one that changes none with a value that must.
-CHANGES = {
-    "page_size": ["--page-size", "256"],
-    "components": ["--components", "full,swa"],
-    "model": ["--model", "llama-3.1-70b", "--tp", "8"],
-    "weight_dtype": ["--weight-dtype", "fp8"],
-    "kv_dtype": ["--kv-dtype", "fp8"],
-    "tp": ["--tp", "2"],
-    "attention_dp": ["--tp", "2", "--attention-dp", "1"],
-}
-LOG = {"columns", "shared_prefix", "growth", "sharing"}
-OTHERWISE = {"trace", "format", "block_size", "tokenizer", "storage", *LOG}  # tested below
-SAME = {
-    "limit": ["--limit", "7"],
-    "sample": ["--sample", "0.5"],
-    "skip_too_large": ["--skip-too-large"],
-    "seed": ["--seed", "5"],
-    "check": ["--check", "every"],
-    "mode": ["--mode", "hits"],
-    "device_tokens": ["--device-tokens", "64K"],
-    "device_pages": ["--device-pages", "999"],
-    "host_ratio": ["--host-ratio", "3"],
-    "host_pages": ["--host-pages", "99"],
-    "host_bytes": ["--host-bytes", "10GB"],
-    "write_policy": ["--write-policy", "write_back"],
-    "exclusive": ["--exclusive", "--write-policy", "write_back"],
-    "eviction": ["--eviction", "fifo"],
-    "ttl": ["--ttl", "1h"],
-    "pin": ["--pin", "0:512"],
-    "load_threshold": ["--load-threshold", "2"],
-    "load_quota": ["--load-quota", "9"],
-    "load_groups": ["--load-groups", "2"],
-    "storage_size": ["--storage-size", "10GB"],
-    "storage_bandwidth": ["--storage-bandwidth", "1GB"],
-    "storage_latency": ["--storage-latency", "1ms"],
-    "prefetch": ["--prefetch", "timeout"],
-    "prefetch_threshold": ["--prefetch-threshold", "0"],
-    "prefetch_budget": ["--prefetch-budget", "9999"],
-    "prefetch_limit": ["--prefetch-limit", "1s"],
-    "flush_host_every_round": ["--flush-host-every-round"],
-    "flush_device_every_round": ["--flush-device-every-round"],
-    "replicas": ["--replicas", "2"],
-    "router": ["--replicas", "2", "--router", "round-robin"],
-    "hardware": ["--hardware", "h200"],
-    "ep": ["--ep", "1"],
-    "engine": ["--engine", "plain"],
-    "times": ["--times", "pure-roofline"],
-    "host_bandwidth": ["--host-bandwidth", "2x"],
-    "scheduler": ["--scheduler", "longest-prefix"],
-    "token_budget": ["--token-budget", "1024"],
-    "max_running": ["--max-running", "3"],
-    "speed": ["--speed", "2"],
-    "spread": ["--spread"],
-    "scale_sessions": ["--scale-sessions", "2"],
-    "slo": ["--slo", "ttft=1s"],
-    "arrivals": ["--arrivals", "poisson"],
-    "request_rate": ["--request-rate", "2"],
-    "concurrency": ["--concurrency", "2"],
-}
-# what a run with a real store refuses, prints or writes elsewhere, or a part of what is above
-ELSEWHERE = {
-    *("stream", "json", "requests", "html", "plot", "why", "compare_eviction", "recompute_cost"),
-    *("swa_window", "swa_tokens", "mamba_states", "mamba_interval", "mamba_states_per_path"),
-    *("prefill_replicas", "decode_replicas", "router_overlap_weight", "router_delay"),
-    *("router_index_pages", "kv_link", "kv_link_latency", "closed_loop", "think_time"),
-}
+RUNS = (
+    "--write-policy write_back",
+    "--components full,swa,mamba",
+    "--replicas 2 --router prefix-aware",
+    "--mode hits --eviction cost_aware",
+)
+
+ELSEWHERE = ("storage", "columns")
 
 
-def test_every_option_is_said_to_change_the_keys_or_not() -> None:
-    groups = [*CHANGES], [*OTHERWISE], [*SAME], [*ELSEWHERE]
-    named = [name for group in groups for name in group]
-    assert sorted(named) == sorted(field.name for field in fields(ReplayOptions))
+@pytest.mark.parametrize("run", RUNS)
+def test_an_option_changes_the_keys_as_its_row_says(run: str, trace: str, tmp_path: Path) -> None:
+    plain, found = key(trace, tmp_path, *run.split()), []
+    for option in OPTIONS:
+        words = [] if option.row.positional or option.name in ELSEWHERE else tried(option)
+        with suppress(CallerError):  # an option that this run does not take
+            changed = key(trace, tmp_path, *run.split(), *words)
+            assert (changed != plain) == option.row.keys, f"keys= of the row of {option.flag}"
+            found += [changed] * option.row.keys
+    assert len({*found}) == len(found) >= 6, "each to keys of its own"
 
 
-def test_each_input_of_a_page_changes_the_keys_and_nothing_else_does(
-    trace: str, tmp_path: Path
-) -> None:
-    plain = key(trace, tmp_path)
-    for name, given in SAME.items():
-        assert key(trace, tmp_path, *given) == plain, name
-    found = {name: key(trace, tmp_path, *given) for name, given in CHANGES.items()}
-    of_tp = found.pop("attention_dp")
-    assert of_tp == found["tp"], "one group of attention has the ranks of all"
-    assert len({plain, *found.values()}) == 1 + len(found)
+def test_ranks_that_share_a_page_are_in_its_keys(trace: str, tmp_path: Path) -> None:
+    plain, of_tp = key(trace, tmp_path), key(trace, tmp_path, "--tp", "2")
+    assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "1") == of_tp, "the ranks of all"
+    assert key(trace, tmp_path, "--ep", "1") == plain
     assert key(trace, tmp_path, "--tp", "2", "--attention-dp", "2") == plain, "a rank of its own"
 
 

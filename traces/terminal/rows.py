@@ -43,6 +43,9 @@ class Row:
     one_value   a sweep may not vary it. commas: one value may have commas.
     file        the file that a value names.
     in_head     it is in the head of a document as it was given.
+    keys        it changes the keys of a trace's pages in storage.
+    tried       a value that changes a run, for tests, where its last name, 128, 0.5, 2s or 0.5x
+                does not.
     """
 
     help: str | Callable[[], str]
@@ -63,6 +66,8 @@ class Row:
     commas: bool = False
     file: Callable[[str], str | None] | None = None
     in_head: bool = False
+    keys: bool = False
+    tried: str = ""
 
 
 @dataclass(frozen=True, slots=True)

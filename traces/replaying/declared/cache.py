@@ -91,6 +91,7 @@ class HostOptions(OptionRecord):
         "B",
         common=True,
         excludes="host",
+        tried="10GB",
     )
     host_pages: int | None = option("host pool in pages", *COUNT_OR_0, excludes="host")
 
@@ -102,13 +103,14 @@ class CacheOptions(OptionRecord):
     HEADING = "cache"
 
     page_size: int | None = option(
-        "tokens per page (default: the model's own, 64 for most)", *TOKENS, common=True
+        "tokens per page (default: the model's own, 64 for most)", *TOKENS, common=True, keys=True
     )
     device_tokens: int | None = option(
         "device pool in tokens (default: 90%% of the hardware's memory less the weights)",
         *COUNT,
         common=True,
         excludes="device",
+        tried="64K",
     )
     device_pages: int | Unbounded | None = option(
         "device pool in pages, or unbounded", read.device_pages, "N", excludes="device"
@@ -143,6 +145,7 @@ class CacheOptions(OptionRecord):
         "TOKEN,POSITION",
         commas=True,
         needs=(Need.COST_AWARE,),
+        tried="2,3",
     )
     ttl: int | None = option(
         "copies that were not used for this time go, from device and host, such as 10m",
@@ -156,6 +159,7 @@ class CacheOptions(OptionRecord):
         "REQUEST:TOKENS[@host]",
         commas=True,
         needs=(Need.HELD, Need.ALONE),
+        tried="0:512",
     )
     load_threshold: int | None = option(
         f"recompute instead of loading host hits shorter than this (default: {LOAD_THRESHOLD})",
@@ -174,6 +178,7 @@ class CacheOptions(OptionRecord):
         f"{EngineOptions().layer_groups})",
         *COUNT,
         needs=(Need.TIMED, Need.HOST),
+        tried="5",
     )
 
 
@@ -189,14 +194,19 @@ class ComponentOptions(OptionRecord):
         _components,
         "LIST",
         commas=True,
+        keys=True,
+        tried="full,swa",
     )
     swa_window: int | None = option(
-        f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)", *TOKENS
+        f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)",
+        *TOKENS,
+        keys=True,
     )
     swa_tokens: int | None = option(
         "device pool of swa in tokens (default: a window for each running request, one chunk, and "
         f"a window per {PREFIX_TOKENS:,} tokens of full; at most as many as full)",
         *COUNT,
+        tried="8K",
     )
     mamba_states: int | None = option(
         f"device pool of mamba in states (default: {OWN_STATES} for each running request and one "
@@ -207,6 +217,7 @@ class ComponentOptions(OptionRecord):
         "distance between stored states, a multiple of the page size (default: the model's, "
         "rounded up to pages; one page without a model)",
         *TOKENS,
+        keys=True,
     )
     mamba_states_per_path: int | None = option(
         "most states kept on one path of the tree; 0 for no limit (default: 0)", *COUNT_OR_0

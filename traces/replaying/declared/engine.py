@@ -68,6 +68,7 @@ class TimesOptions(OptionRecord):
         entry(registry.TIMES),
         "NAME",
         needs=(Need.TIMED,),
+        tried="pure-roofline",
     )
 
 
@@ -81,18 +82,22 @@ class EngineOptions(TimesOptions):
         Names(_model, models.names),
         common=True,
         file=lambda text: text if models.is_path(text) else None,
+        keys=True,
+        tried="tiny",
     )
     weight_dtype: str | None = option(
         f"type of the weights but the embeddings: {', '.join(models.WEIGHT_BITS)} (default: the "
         "model's)",
         choice([*models.WEIGHT_BITS]),
         "TYPE",
+        keys=True,
     )
     kv_dtype: str | None = option(
         f"type of cached keys, values and latents: {', '.join(models.KV_DTYPES)} (default: the "
         "model's)",
         choice(models.KV_DTYPES),
         "TYPE",
+        keys=True,
     )
     hardware: str | None = option(
         lambda: (
@@ -104,7 +109,13 @@ class EngineOptions(TimesOptions):
         file=lambda text: text if measured.is_path(text) else None,
     )
     tp: int = option(
-        "accelerators that share the model", *COUNT, default=1, common=True, in_head=True
+        "accelerators that share the model",
+        *COUNT,
+        default=1,
+        common=True,
+        in_head=True,
+        keys=True,
+        tried="2",
     )
     ep: int | None = option(
         "accelerators over which the routed experts are spread whole, a divisor of --tp (default: "
@@ -128,6 +139,7 @@ class EngineOptions(TimesOptions):
         common=True,
         needs=(Need.TIMED,),
         file=lambda text: text if engine_profiles.is_path(text) else None,
+        tried="sglang",
     )
     host_bandwidth: Bandwidth | None = option(
         "host link of each rank, in each direction: bytes per second that copies reach (50GB), or "

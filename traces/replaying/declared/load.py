@@ -114,6 +114,7 @@ class LoadOptions(OptionRecord):
         commas=True,
         needs=(Need.HELD, Need.TIMED),
         in_head=True,
+        tried="ttft=2s",
     )
     arrivals: Arrivals | None = option(
         _described,
@@ -121,6 +122,7 @@ class LoadOptions(OptionRecord):
         "MODEL[:NAME=VALUE,...]",
         commas=True,
         needs=(Need.HELD, Need.TIMED, Need.ARRIVALS),
+        tried="poisson",
     )
     request_rate: Fraction | None = option(
         "mean arrival rate of first turns, in requests per second (default: that of the trace)",

@@ -56,6 +56,7 @@ class StorageOptions(OptionRecord):
         common=True,
         commas=True,
         needs=(Need.HELD, Need.HOST),
+        tried="sim:read=1GB/s",
     )
     storage_size: int | None = option(
         "most bytes of pages in storage, such as 20G; the least recently used go first (default: "
@@ -86,6 +87,7 @@ class StorageOptions(OptionRecord):
         entry(registry.PREFETCH_POLICIES),
         "POLICY",
         needs=(Need.STORE,),
+        tried="timeout",
     )
     prefetch_threshold: int | None = option(
         f"do not fetch fewer tokens than this (default: {PREFETCH_THRESHOLD_TOKENS})",
