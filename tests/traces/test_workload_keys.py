@@ -72,8 +72,9 @@ def test_an_option_changes_the_keys_as_its_row_says(run: str, trace: str, tmp_pa
         words = [] if option.row.positional or option.name in ELSEWHERE else tried(option)
         with suppress(CallerError):  # an option that this run does not take
             changed = key(trace, tmp_path, *run.split(), *words)
-            assert (changed != plain) == option.row.keys, f"keys= of the row of {option.flag}"
-            found += [changed] * option.row.keys
+            says = option.row.keys
+            assert says == (changed != plain), f"{option.flag}: its row says keys={says}"
+            found += [changed] * says
     assert len({*found}) == len(found) >= 6, "each to keys of its own"
 
 
