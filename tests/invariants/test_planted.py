@@ -17,7 +17,7 @@ from invariants.fuzz.swarm import Swarm
 from invariants.watch import Watch
 from tests.configs import changed, configured
 
-from .faults import FAULTS, STORAGE_FAULTS, Fault
+from .faults import FAULTS, HYBRID_FAULTS, STORAGE_FAULTS, Fault
 from .life import CLEARING, Life, corner, with_storage
 
 
@@ -39,18 +39,13 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
     )
 
 
-# Checks of what only windows and states have, and those that need a tree of many nodes for it.
-OF_HYBRIDS = {"near", "map-swa", "dlru", "hlru", "dead-leaf"}
-ROOMY = {"work-bound"}
-
-
 def habitat_of(name: str) -> Swarm:
     """Where the check of this name has something to look at."""
     if name == "work-bound":
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
     if name in STORAGE_FAULTS:
         return with_storage(tiny(), fail=20)
-    return corner(hybrid() if name in OF_HYBRIDS else tiny())
+    return corner(hybrid() if name in HYBRID_FAULTS else tiny())
 
 
 def spoil(life: Life, fault: Fault, after: int = 30) -> list[bool]:

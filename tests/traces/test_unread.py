@@ -70,9 +70,9 @@ BRINGS = {("hits", "storage"): {Need.HOST}}
 PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
 # What the options need, apart from their rows. A new one need not be here: its row then tells.
 NEEDED: dict[Need | None, str] = {
-    None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages eviction "
-    "host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states mamba_interval "
-    "mamba_states_per_path scale_sessions replicas",
+    None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
+    "eviction host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states "
+    "mamba_interval mamba_states_per_path scale_sessions replicas",
     Need.TIMED: "speed spread host_bandwidth load_groups scheduler max_running engine times slo "
     "arrivals request_rate concurrency closed_loop think_time storage_bandwidth storage_latency "
     "prefetch_limit router_delay",

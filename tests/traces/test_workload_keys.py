@@ -56,10 +56,8 @@ def key(trace: str | None, tmp_path: Path, *given: str) -> str:
 
 
 RUNS = (
-    "--write-policy write_back",
-    "--components full,swa,mamba",
-    "--replicas 2 --router prefix-aware",
-    "--mode hits --eviction cost_aware",
+    "--write-policy write_back --replicas 2 --router prefix-aware",
+    "--eviction cost_aware --components full,swa,mamba",
 )
 
 ELSEWHERE = ("storage", "columns")
@@ -75,7 +73,7 @@ def test_an_option_changes_the_keys_as_its_row_says(run: str, trace: str, tmp_pa
             says = option.row.keys
             assert says == (changed != plain), f"{option.flag}: its row says keys={says}"
             found += [changed] * says
-    assert len({*found}) == len(found) >= 6, "each to keys of its own"
+    assert len({*found}) == len(found) >= 5, "each to keys of its own"
 
 
 def test_ranks_that_share_a_page_are_in_its_keys(trace: str, tmp_path: Path) -> None:
