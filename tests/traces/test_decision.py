@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 from copy import deepcopy
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -15,20 +14,15 @@ from typing import Any
 
 import pytest
 
-from traces.cli import main, parse
-from traces.curves.distances import lru_curve
+from traces.cli import main
 from traces.deciding.answer import ALONE, in_words, sentences
-from traces.formats._open import open_trace
-from traces.formats._with_jobs import sampled
 from traces.html.reading import read_report
 from traces.sizing import plan, sampling
-from traces.sizing.candidates import Candidate, Machines, demand_of
+from traces.sizing.candidates import Candidate
 from traces.sizing.confidence import how_sure
 from traces.sizing.decision import Decision
-from traces.sizing.search import pilot
 from traces.sizing.trials import Search, Trials
 from traces.sweeping import work
-from traces.sweeping.work import Traces
 
 from ..bench import purchases
 from .rig import Capsys, Patch
@@ -137,11 +131,7 @@ def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
     played = [one["config"] for one in kept if one.get("variant")]
     named = [one["config"] for one in document["variants"]]
     assert {one["speed"] for one in named} == {0.15}
-    whole = open_trace(words[0])
-    tokens = sampled(whole, Fraction(str(part["part"]))).jobs.input_tokens
-    faster = whole.jobs.input_tokens / tokens  # so that the machine has the load of the whole
-    assert any(one["speed"] == pytest.approx(0.15 * faster) for one in played)
-    assert min(one["device_pages"] for one in played) < min(one["device_pages"] for one in named)
+    assert {one["device_pages"] for one in named} <= {one["device_pages"] for one in played}
     assert any(one.startswith("Replayed were") for one in document["verdict"]["sentences"])
 
 
@@ -159,24 +149,6 @@ def test_the_whole_is_replayed_unless_a_part_is_asked_for(
     assert ("takes hours; --sample 0.25" in capsys.readouterr().err) == (not asked)
 
 
-def test_what_runs_at_once_is_about_what_a_replay_has(tmp_path: Path) -> None:
-    """The estimate of each machine, against the pilot of a study on it."""
-    purchases.workload(tmp_path / "trace.jsonl", random.Random(3))
-    words = ["size", str(tmp_path / "trace.jsonl"), "--slo", "ttft=2s", "--speed", "0.15"]
-    _, given = parse(words)
-    base = given.replay
-    trace = open_trace(base.trace)
-    demand = demand_of(trace, trace.paged(512), base.speed)
-    machines = Machines(base, trace, demand, lru_curve(trace.paged(512)))
-    for hardware in ("h100", "b200"):
-        one = Candidate(hardware, 1, 1)
-        found = machines.running(one, 1.0)
-        true = pilot(one.point(base).options, Traces()).running_tokens
-        assert 0.4 * true < found < 2.5 * true
-        assert machines.running(replace(one, replicas=2), 1.0) < found
-        assert found < machines.running(one, 1.5)
-
-
 def test_every_key_is_described(document: dict[str, Any]) -> None:
     _check_keys(document["decision"])
 
@@ -184,7 +156,8 @@ def test_every_key_is_described(document: dict[str, Any]) -> None:
 def _check_keys(found: dict[str, Any]) -> None:
     one = deepcopy(found) | {"answer": None, "runner_up": None, "today": None}
     one["confidence"] = one["confidence"] | {"rivals": []}
-    none = dict.fromkeys(("part", "requests", "hit_rate_error_mean", "hit_rate_error_most"), 0)
+    errors = ("hit_rate_error_mean", "hit_rate_error_most", "attained_error")
+    none = dict.fromkeys(("part", "requests", *errors), 0)
     one["sample"] = one["sample"] or none
     one["refused"] = [{"reason": "too large", "machines": ["1 x h100"]}]
     known = [["prices", "per_hour"], ["confidence", "flips"]]
@@ -378,14 +351,14 @@ def test_an_answer_that_flips_within_its_own_error_is_undecided() -> None:
 
 def test_an_answer_that_depends_on_the_error_of_the_sample_says_so() -> None:
     part = {"part": 0.04, "requests": 40_120}
-    errors = {"hit_rate_error_mean": 0.004, "hit_rate_error_most": 0.011}
+    errors = {"hit_rate_error_mean": 0.004, "hit_rate_error_most": 0.011, "attained_error": 0.012}
     found = decision(sample=part | errors)
     assert (
-        "Replayed were 40,120 requests of the trace (4.0 %), whole sessions, on machines scaled to "
-        "them. On the exact curve of the whole trace such a part errs by 0.4 points of hit rate on "
-        "average and 1.1 at most, at the memory of the candidates. The error of its times is not "
-        "known: pauses within sessions and bursts are 25 times shorter and make longer queues, so "
-        "a cheaper machine may do. A larger --sample, or --sample 1, would say."
+        "Replayed were 40,120 requests of the trace (4.0 %), whole sessions, as a shorter trace of "
+        "the same traffic. On the exact curve of the whole trace such a part errs by 0.4 points of "
+        "hit rate on average and 1.1 at most, at the memory of the candidates. Another part, or "
+        "the whole, would have up to 1.2 points more or fewer requests that keep the limits with "
+        "this machine, 19 times of 20."
     ) in sentences(found)
     assert "3.34 requests a second, in replays of 4.0 % of the trace." in sentences(found)[0]
     found["confidence"]["sample_error"] = 0.02
@@ -394,6 +367,11 @@ def test_an_answer_that_depends_on_the_error_of_the_sample_says_so() -> None:
         "passes that take 9 % longer, which is the error to expect and 2 % for the sample, need "
         "the second"
     ) in sentences(found)[0]
+    found["confidence"]["sample_error"] = 0.0
+    found["confidence"]["rivals"] = [found["runner_up"] | {"why": "sample"}]
+    assert sentences(found)[0].endswith(
+        "; another part of the trace may change the answer. A larger --sample would decide."
+    )
     lengths_only = part | dict.fromkeys(errors)
     assert not any("hit rate" in one for one in sentences(decision(sample=lengths_only)))
 

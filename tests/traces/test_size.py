@@ -7,7 +7,7 @@ import random
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from traces.sizing import plan, sampling
 from traces.sizing.search import WITHIN, Search, typed
 from traces.sweeping import work
 
-from .rig import Capsys, Patch, mooncake, write
+from .rig import HEADER, Capsys, Patch, mooncake, read, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -332,36 +332,33 @@ def test_a_request_of_a_sample_has_the_pages_and_the_turns_of_the_whole_trace(
 
 
 def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
-    whole = open_trace(conversations(tmp_path / "long.jsonl", requests=2000))
-    half = sampled(whole, Fraction(1, 2))
-    error = sampling.error_of(whole, half, curve_of(whole), Fraction(1, 2), 512)
-    assert 0.4 < error.part < 0.6
-    assert 0 < error.mean <= error.largest < 0.1
-    none = sampling.error_of(whole, whole, curve_of(whole), Fraction(1), 512)
+    """Little where sessions are shorter than the part, and told where they are as long."""
+    whole = open_trace(traffic(tmp_path / "short.jsonl", random.Random(7), "prefix"))
+    exact = lru_curve(whole.paged(256))
+    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), exact, 256)
+    assert 0 < error.mean <= error.largest < 0.08
+    none = sampling.error_of(whole, whole, exact, 256)
     assert none.largest == 0
+    whole = open_trace(conversations(tmp_path / "long.jsonl", requests=2000))
+    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), curve_of(whole), 512)
+    assert 0.1 < error.largest < 0.3
 
 
 @pytest.mark.one_in(16)
-def test_a_sampled_study_names_the_sizes_that_it_stands_for(trace: str) -> None:
+def test_a_sampled_study_has_the_machine_and_the_load_of_the_whole(trace: str) -> None:
     words = [trace, *SMALL, "--host-bytes", "0,8GB", "--jobs", "1", "--points", "p.jsonl"]
     found = size(*words, "--sample", "0.5", "--speed", "1", "--draws", "1")
     [sentence] = [one for one in found["estimates"] if one.startswith("Replays are of 50.0 %")]
     assert "points of hit rate on average" in sentence
     assert {one["config"]["speed"] for one in found["variants"]} == {1.0}
+    half = sampled(open_trace(trace), Fraction(1, 2)).jobs
     points = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()[1:]]
-    replayed = {one["config"]["host_pages"] for one in points} - {0}
-    named = {one["config"]["host_pages"] for one in found["variants"]} - {0}
-    assert [2 * pages for pages in sorted(replayed)] == sorted(named)
-    assert {one["config"]["speed"] for one in points} >= {2.0}
-
-
-@pytest.mark.one_in(16)
-def test_a_sampled_pool_has_a_page_and_no_size_is_below_one(trace: str) -> None:
-    large = ["--model", "llama-3.1-70b", "--tp", "8", "--page-size", "512", "--limit", "12"]
-    found = size(trace, *large, "--sample", "0.25", "--jobs", "1", "--draws", "1")
-    hosts = {variant["config"]["host_pages"] for variant in found["variants"]}
-    assert found["complete"]
-    assert min(hosts - {0}) >= 1
+    replayed, named = (
+        {(one["config"]["host_pages"], one["config"]["device_pages"]) for one in several}
+        for several in (points, found["variants"])
+    )
+    assert replayed == named
+    assert {one["trace"]["requests"] for one in points} == {len(half)}
 
 
 def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
@@ -370,6 +367,119 @@ def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
     half = sampling.part_for(0.1, whole, 512, 12, 2)
     assert 0 < half < 1
     assert sampling.part_for(0.1, whole, 512, 24, 4) == half
+
+
+Kind = Literal["named", "waits", "prefix", "alone"]
+
+
+def traffic(path: Path, draw: random.Random, kind: Kind) -> str:
+    """Sessions that begin at random; turns come after pauses of 20 s, or wait for the answer."""
+    turns: list[tuple[float, int, int, list[object], tuple[str, int]]] = []
+    start = 0.0
+    for session in range(800 if kind == "alone" else 400):
+        start += draw.expovariate(0.5)
+        at, history = start, [("system", 1024)]
+        for turn in range(1 if kind == "alone" else draw.choice((1, 2, 3, 6))):
+            history.append((f"q{session}.{turn}", draw.randrange(200, 8000)))
+            answer = (f"a{session}.{turn}", draw.randrange(2, 10))
+            turns.append((at, session, turn, [*history], answer))
+            history.append(answer)
+            at += draw.expovariate(1 / 20)
+    records: list[object] = [HEADER]
+    last: dict[int, tuple[int, float]] = {}
+    for number, (at, session, turn, history, answer) in enumerate(sorted(turns)):
+        one: dict[str, Any] = {"input": history, "output": answer, "timestamp": int(1000 * at)}
+        if kind == "named":
+            one["session"] = f"s{session}"
+        if kind == "waits" and turn:
+            before, then = last[session]
+            one |= {"after": before, "delay": int(1000 * (at - then))}
+            del one["timestamp"]
+        last[session] = number, at
+        records.append(one)
+    return str(write(path, *records))
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_the_errors_that_are_told_hold(kind: Kind, tmp_path: Path) -> None:
+    """The whole and a half of it, both replayed."""
+    path = traffic(tmp_path / "trace.jsonl", random.Random(7), kind)
+    machine = ["--device-tokens", "200000", "--host-bytes", "20GB", "--page-size", "256"]
+    found = []
+    for part in ("1", "0.5"):
+        words = [*machine, "--slo", "ttft=1s", "--sample", part, "--json", str(tmp_path / part)]
+        assert main(["replay", path, *words]) == 0
+        found.append(json.loads((tmp_path / part).read_text()))
+    trace, pages = open_trace(path), found[0]["config"]["host_pages"]
+    half, exact = sampled(trace, Fraction(1, 2)), lru_curve(trace.paged(256))
+    error = sampling.error_of(trace, half, exact, 256, (200_000 // 256, pages))
+    whole, some = found
+    hits = abs(whole["whole"]["hit_rate"] - some["whole"]["hit_rate"])
+    kept = abs(whole["slo"]["attained_rate"] - some["slo"]["attained_rate"])
+    assert len(half.jobs) == some["trace"]["requests"] < 0.7 * len(trace.jobs)
+    assert hits <= error.largest + 0.005
+    assert error.largest < 0.08
+    assert kept <= some["slo"]["attained_error"] < 0.15
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_sample_is_a_shorter_trace_of_the_same_load(kind: Kind, tmp_path: Path) -> None:
+    """At every time: a tenth of the whole takes about as many tokens as a tenth of the part."""
+    whole = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), kind))
+    some = sampled(whole, Fraction(1, 4))
+    jobs = some.jobs
+    times = jobs.times_ns
+    part = jobs.input_tokens / whole.jobs.input_tokens
+    free = whole.jobs.afters < 0
+    assert times.max() <= part * whole.jobs.arrivals_ns[free].max()
+    halves = np.bincount(2 * times // (times.max() + 1), weights=jobs.input_lengths)
+    assert 0.75 < halves[0] / halves[1] < 1.33
+    assert (np.diff(jobs.arrivals_ns[jobs.afters < 0]) >= 0).all()
+    assert (jobs.afters < np.arange(len(jobs))).all()
+    firsts = jobs.sessions[jobs.sessions >= 0]
+    assert (jobs.sessions[firsts] == firsts).all()
+
+
+def test_sessions_of_a_sample_keep_their_pauses(tmp_path: Path) -> None:
+    """Or what would come after the end comes as much before, at the beginning."""
+    whole = open_trace(traffic(tmp_path / "trace.jsonl", random.Random(7), "named"))
+    some = sampled(whole, Fraction(1, 4))
+    number_of = {line: number for number, line in enumerate(whole.line_numbers)}
+    part = some.jobs.input_tokens / whole.jobs.input_tokens
+    length = int(int(np.ptp(whole.jobs.arrivals_ns)) * part)
+    seen: dict[int, tuple[int, int]] = {}
+    moved = []
+    for job, line in zip(some.jobs, some.line_numbers, strict=True):
+        then = int(whole.jobs.arrivals_ns[number_of[line]])
+        if job.session in seen:
+            at, before = seen[job.session]
+            moved.append(abs(job.arrival_ns - at - then + before))
+        seen[job.session] = job.arrival_ns, then
+    assert set(moved) == {0, length}
+    assert moved.count(0) > 0.8 * len(moved)
+
+
+def test_a_sample_without_times_keeps_the_distances_of_uses() -> None:
+    """Two turns of a session, with nineteen requests of others between them."""
+    turns = [(20 * (place // 40) + place % 20, place // 20 % 2) for place in range(2000)]
+    rows = [([one, 5000 + one][: 1 + turn], f"s{one}") for one, turn in turns]
+    whole = read(*(mooncake(ids, session_id=session) for ids, session in rows))
+    some = sampled(whole, Fraction(1, 2))
+    assert not some.jobs.arrivals_ns.any()
+    for trace in (whole, some):
+        curve = lru_curve(trace.paged(512))
+        assert curve.hit_tokens(12) < 0.1 * curve.unbounded
+        assert curve.hit_tokens(45) > 0.9 * curve.unbounded
+
+
+def test_sessions_that_begin_at_one_time_have_no_part(tmp_path: Path, capsys: Capsys) -> None:
+    path = write(tmp_path / "trace.jsonl", *(mooncake([one]) for one in range(30)))
+    limits = ["--model", "llama-3.1-8b", "--slo", "ttft=2s", "--sample", "0.5"]
+    assert main(["size", str(path), *limits]) == 2
+    said = capsys.readouterr().err
+    assert "--sample: expected sessions that begin at different times" in said
+    assert said.count("\n") == 1
 
 
 def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:

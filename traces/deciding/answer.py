@@ -147,6 +147,8 @@ def _rival(decision: Document, one: Document, answer: Document) -> str:
     which = f"which is {_which(decision)}"
     if one["why"] == "draw":
         return "other arrivals of the same requests change the answer"
+    if one["why"] == "sample":
+        return "another part of the trace may change the answer"
     if dearer:
         return f"passes that take {error} longer, {which}, need the second"
     return f"passes that take {error} less, {which}, make the cheaper one do"
@@ -155,6 +157,8 @@ def _rival(decision: Document, one: Document, answer: Document) -> str:
 def _measure(decision: Document, answer: Document, rivals: list[Document]) -> str:
     if rivals and all(one["why"] == "draw" for one in rivals):
         return "A longer trace of the same traffic would decide."
+    if rivals and all(one["why"] == "sample" for one in rivals):
+        return "A larger --sample would decide."
     names = " and ".join(dict.fromkeys(one["hardware"] for one in (answer, *rivals)))
     return f"Measured times would decide: hicache calibrate on {names}, then --hardware FILE."
 
@@ -444,7 +448,7 @@ def _part(decision: Document) -> Iterator[str]:
         return
     told = (
         f"Replayed were {part['requests']:,} requests of the trace ({percent(part['part'], 1)}), "
-        "whole sessions, on machines scaled to them. "
+        "whole sessions, as a shorter trace of the same traffic. "
     )
     if part["hit_rate_error_most"] is not None:
         mean, most = (100 * part[f"hit_rate_error_{name}"] for name in ("mean", "most"))
@@ -452,11 +456,13 @@ def _part(decision: Document) -> Iterator[str]:
             f"On the exact curve of the whole trace such a part errs by {mean:.1f} points of hit "
             f"rate on average and {most:.1f} at most, at the memory of the candidates. "
         )
-    yield (
-        f"{told}The error of its times is not known: pauses within sessions and bursts are "
-        f"{digits(1 / part['part'])} times shorter and make longer queues, so a cheaper machine "
-        "may do. A larger --sample, or --sample 1, would say."
-    )
+    if part["attained_error"] is not None:
+        told += (
+            "Another part, or the whole, would have up to "
+            f"{100 * part['attained_error']:.1f} points more or fewer requests that keep the "
+            "limits with this machine, 19 times of 20. "
+        )
+    yield told.rstrip()
 
 
 def _demand(decision: Document) -> str:

@@ -1,16 +1,22 @@
-"""Traces with other jobs, and a part of a trace: whole groups, chosen by a hash (SHARDS, FAST'15).
+"""Traces with other jobs, and a part of a trace: whole groups, chosen by a hash.
 
 A group is what shares cached pages: the requests of a session, and those with a common prefix. The
 prefix that names a group is the shortest one that few requests share, so that a system prompt that
 everybody has does not make one group of all. The same rate and seed choose the same groups
-anywhere, and a group of a small rate is in every larger one. Does not scale capacities or load; see
-traces/sizing.
+anywhere, and a group of a small rate is in every larger one.
+
+The part is a shorter trace of the same traffic. With a part p of the prompt tokens it takes p of
+the time: a group begins at p of its time, and its requests keep the time between them. What would
+come after the end comes at the beginning, as the requests of groups that began before it. So as
+many requests come in a second as in the whole trace, at every time, and as many pages of others
+come between two uses of a page. A request that waits for another one follows it as before, but for
+one that would come after the end.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -24,22 +30,54 @@ from sim.workload import Job
 from ._jobs import Jobs
 from .base import Paged, Trace
 
-_FEW = 100  # a group's prefix belongs to at most one of so many requests
+_FEW = 100  # a group's prefix belongs to at most one of so many requests,
+_MOST_FEW = 128  # and to at most so many: conversations have no more turns than that
+_PART = 1 << 20  # pages that are looked at at a time
 _PAGE = 64  # tokens of a page, where the trace has no blocks
 _BITS = 64
 
 
 def sampled(trace: Trace, rate: Fraction, seed: int = 0) -> Trace:
-    """The requests of the groups whose hash is below `rate`. Raises CallerError if none is."""
+    """The requests of the groups whose hash is below `rate`, at times of a shorter trace. Raises
+    CallerError if none is."""
     if rate >= 1:
         return trace
-    chosen = np.flatnonzero(_hash(groups(trace), seed) < int(rate * (1 << _BITS)))
+    of = groups(trace)
+    chosen = np.flatnonzero(_hash(of, seed) < int(rate * (1 << _BITS)))
     if not len(chosen):
         raise CallerError(
             f"--sample: expected a part with at least one request, found none of "
             f"{len(trace.jobs):,} at {float(rate):g}; give a larger part"
         )
-    return Chosen(trace, chosen)
+    jobs = trace.jobs
+    tokens = jobs.input_lengths[chosen].sum(dtype=np.int64) / max(1, jobs.input_tokens)
+    clock, jobs = _shorter(jobs, of, float(tokens))
+    order = np.argsort(clock[chosen], kind="stable")
+    return Chosen(TraceWithJobs(trace, jobs), chosen[order])
+
+
+def _shorter(jobs: Jobs, of: NDArray[np.int64], part: float) -> tuple[NDArray[np.int64], Jobs]:
+    """The requests as they come in a trace of this part of the length, and when each does if none
+    takes time to serve; without times, its place. of: the group of each."""
+    clock, afters = jobs.times_ns, jobs.afters
+    clock -= clock.min()
+    timed = bool(clock.any()) and jobs.sender is None  # a client sends as it does with any trace
+    if not timed:
+        clock = np.arange(len(jobs))
+    _, which = np.unique(of, return_inverse=True)
+    starts = np.full(len(clock), clock.max())
+    np.minimum.at(starts, which, clock)
+    starts = starts[which]
+    last = int(clock[afters < 0].max())
+    if not last:
+        return clock, jobs
+    clock += (starts * part).astype(np.int64) - starts
+    turn, time = np.divmod(clock, max(1, int(last * part)))
+    if not timed:
+        return np.where(afters < 0, time, clock), jobs
+    free = (afters < 0) | (turn != turn[afters])
+    jobs = jobs.retimed(np.where(free, time, jobs.arrivals_ns), np.where(free, -1, afters))
+    return jobs.times_ns, jobs
 
 
 def groups(trace: Trace) -> NDArray[np.int64]:
@@ -55,18 +93,39 @@ def groups(trace: Trace) -> NDArray[np.int64]:
 def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.int64]:
     """The group that its prefix puts each request in. least: so many requests are always few.
     alone: whether a prompt that many requests share to its end is a group of its own."""
-    jobs, count = trace.jobs, len(trace.jobs)
+    count = len(trace.jobs)
     found = -1 - np.arange(count, dtype=np.int64)
     if trace.identity:
         paged = trace.paged(trace.block_size or _PAGE)
-        chains = [paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in jobs]
-        shared = np.bincount(np.concatenate(chains)) if count else np.zeros(0, dtype=np.int64)
-        few = max(least, count // _FEW)
-        for place, chain in enumerate(chains):
+        shared = np.zeros(0, dtype=np.int64)
+        for pages in _many(_prompts(paged)):
+            more = np.bincount(pages, minlength=len(shared))
+            more[: len(shared)] += shared
+            shared = more
+        few = max(least, min(count // _FEW, _MOST_FEW))
+        for place, chain in enumerate(_prompts(paged)):
             rare = np.flatnonzero(shared[chain] <= few)
             if len(rare) or (len(chain) and not alone):
                 found[place] = chain[rare[0] if len(rare) else -1]
     return found
+
+
+def _prompts(paged: Paged) -> Iterator[Pages]:
+    return (paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in paged.jobs)
+
+
+def _many(chains: Iterable[Pages]) -> Iterator[Pages]:
+    """The pages of several requests at a time."""
+    held: list[Pages] = []
+    count = 0
+    for chain in chains:
+        held.append(chain)
+        count += len(chain)
+        if count >= _PART:
+            yield np.concatenate(held)
+            held, count = [], 0
+    if held:
+        yield np.concatenate(held)
 
 
 def _hash(values: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
@@ -151,22 +210,27 @@ class RenumberedPages(PagesWithJobs):
 
 
 class Chosen(RenumberedTrace):
-    """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace; with a
-    request, those that it follows and the first one of its session."""
+    """Some requests of a trace, numbered from 0. chosen: their numbers in the whole trace, in the
+    order in which they come; with a request, before it, those that it follows."""
 
     def __init__(self, trace: Trace, chosen: NDArray[np.int64]) -> None:
         place_of = np.full(len(trace.jobs) + 1, -1, dtype=np.int64)  # the last one is of -1
-        place_of[chosen] = np.arange(len(chosen))
+        places = np.arange(len(chosen))
+        place_of[chosen] = places
+        of = trace.jobs.sessions[chosen]
+        first_of = np.full(len(trace.jobs) + 1, len(chosen), dtype=np.int64)
+        np.minimum.at(first_of, of, places)
+        sessions = np.where(of >= 0, first_of[of], -1)
         jobs = Jobs()
         jobs.sender = trace.jobs.sender
-        for number in chosen.tolist():
+        for number, session in zip(chosen.tolist(), sessions.tolist(), strict=True):
             job = trace.jobs[number]
             jobs.add(
                 job.arrival_ns,
                 job.input_length,
                 job.output_length,
                 int(place_of[job.after]),
-                int(place_of[job.session]),
+                session,
                 job.priority,
             )
         super().__init__(trace, jobs, chosen)
@@ -181,9 +245,8 @@ class _ChosenPages(RenumberedPages):
     def __init__(self, paged: Paged, jobs: Jobs, chosen: NDArray[np.int64]) -> None:
         super().__init__(paged, jobs, chosen)
         whole = paged.jobs
-        self._ids = np.unique(
-            np.concatenate([paged.chain(whole[number]) for number in chosen.tolist()])
-        )
+        chains = (paged.chain(whole[number]) for number in chosen.tolist())
+        self._ids = np.unique(np.concatenate([np.unique(pages) for pages in _many(chains)]))
 
     def chain(self, job: Job) -> Pages:
         return np.searchsorted(self._ids, super().chain(job))

@@ -7,6 +7,7 @@ traces/replaying/load/slo.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import sqrt
 
 import numpy as np
 from rich.table import Table
@@ -22,6 +23,8 @@ _BOUNDS = (2_048, 8_192, 32_768)  # tokens of a prompt, between two classes
 _LEAST_REQUESTS = 10  # in a class, to say something about it
 _APART = 0.1  # rates of two classes that differ by less are not worth a sentence
 _MOST_TENANTS = 8
+_STUDENT = {5: 2.78, 10: 2.26, 20: 2.09}  # standard errors of the mean of so many, at 95 %
+_RULE_OF_THREE = 3
 
 
 def goodput(trace: Trace, slo: Slo, latency: Latency) -> Goodput:
@@ -34,11 +37,28 @@ def goodput(trace: Trace, slo: Slo, latency: Latency) -> Goodput:
         **{f"{name}_s": given[name] / NS_PER_S if name in given else None for name in NAMES},
         attained_requests=count,
         attained_rate=count / len(attained) if len(attained) else 0.0,
+        attained_error=_chance(latency, attained),
         goodput_requests_per_s=count / seconds if seconds else 0.0,
         goodput_tokens_per_s=tokens / seconds if seconds else 0.0,
         missed={name: int((~each[name]).sum()) if name in each else None for name in NAMES},
         classes=list(_classes(trace, latency, attained)),
     )
+
+
+def _chance(latency: Latency, attained: Kept) -> float | None:
+    """How far the part of the requests that keep the limits may be from that of other traces of the
+    same traffic, 19 times of 20: by how much it differs from one fifth, tenth or twentieth of the
+    requests to the next, in the order of their arrivals (batch means; the largest counts, since
+    queues last). If all are alike, by the rule of three."""
+    count = len(attained)
+    if count < max(_STUDENT) * _LEAST_REQUESTS:
+        return None
+    order = np.argsort([one.arrival_ns for one in latency.requests], kind="stable")
+    errors = [_RULE_OF_THREE / count]
+    for blocks, times in _STUDENT.items():
+        rates = [float(one.mean()) for one in np.array_split(attained[order], blocks)]
+        errors.append(times * float(np.std(rates, ddof=1)) / sqrt(blocks))
+    return max(errors)
 
 
 def _all_kept(each: dict[str, Kept], requests: int) -> Kept:

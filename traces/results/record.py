@@ -178,7 +178,8 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Limits, and the requests that keep all of them. missed: requests that miss each limit."""
+    """Limits, and the requests that keep all of them. attained_error: how far chance may move
+    `attained_rate`; None for few requests. missed: requests that miss each limit."""
 
     ttft_s: float | None
     tpot_s: float | None
@@ -186,6 +187,7 @@ class Goodput:
     e2e_s: float | None
     attained_requests: int
     attained_rate: float | None
+    attained_error: float | None
     goodput_requests_per_s: float | None
     goodput_tokens_per_s: float
     missed: Mapping[str, int | None]

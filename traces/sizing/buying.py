@@ -114,6 +114,7 @@ def _sample(found: Decision) -> dict[str, Any] | None:
         "requests": part.requests,
         "hit_rate_error_mean": part.error and part.error.mean,
         "hit_rate_error_most": part.error and part.error.largest,
+        "attained_error": part.kept,
     }
 
 
@@ -212,10 +213,8 @@ def assumptions(found: Decision) -> list[str]:
 def _sampling(found: Decision) -> str:
     return (
         f"Replays are of {percent(float(found.part.rate), 1)} of the trace (--sample): whole "
-        "sessions and groups with a common prefix, with the same part of host memory, of the store "
-        "and of what running requests leave of each device, and with arrivals that come so much "
-        "faster. What is named is the whole. Pauses within sessions are shorter, too, and bursts: "
-        "with less than a quarter the answer may be too large a machine."
+        "sessions and groups with a common prefix, as a shorter trace: sessions begin so much "
+        "closer together that as many run at once, and keep their pauses."
     )
 
 

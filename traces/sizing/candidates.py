@@ -36,8 +36,6 @@ SAME = 0.001  # of all prompt tokens: host memory that adds fewer hits changes n
 SURE = 1.25  # times the time that there is: work that takes longer is never served
 _GB = 1e9
 _ROUNDED = 1024  # tokens
-_ROUNDS = 20  # until a batch and the time of its passes agree
-_LEAST_FREE = 0.05  # of the time, beside prefill
 # (prefill chunks, decoding sequences, their context): passes by which two machines are compared
 _PASSES = (
     (((0, 512),), 0, 0),
@@ -286,33 +284,6 @@ class Machines:
         attended = batch * each if context else 0
         token = model.layer_ns([], batch, attended) * model.layers / batch
         return computed * chunk / 1e9, demand.output_tokens * token / 1e9
-
-    def running(self, one: Candidate, load: float) -> int:
-        """About how many tokens requests that run at once on a replica hold and do not share with
-        its cache, at so many times the demand, by Little's law; all that the device has where that
-        cannot be told. A pass of decoding takes longer by the time that prefill takes."""
-        settings, demand = self.settings(one.hardware, one.tp), self._demand
-        model, device = self.times(one.hardware, one.tp), self._device_tokens(settings)
-        if not demand.duration_s:
-            return device
-        rate = load * demand.requests_per_s / one.replicas
-        input_tokens, output = (
-            tokens / demand.requests for tokens in (demand.input_tokens, demand.output_tokens)
-        )
-        computed = input_tokens - self.hits(one) / demand.requests
-        prefill_s = self._work_s(one, self.hits(one), demand.context)[0] / demand.requests
-        free = max(_LEAST_FREE, 1 - rate * prefill_s)
-        most = max(1, int(min(settings.engine.max_running, device / (input_tokens + output))))
-        batch, decode_s = 1, 0.0
-        for _ in range(_ROUNDS):
-            step_s = model.step_ns([], batch, int(batch * (input_tokens + output))) / 1e9
-            decode_s = output * step_s / free
-            batch = max(1, min(most, round(rate * decode_s)))
-        return min(device, int(rate * (prefill_s / free + decode_s) * (computed + output)))
-
-    @staticmethod
-    def _device_tokens(settings: Settings) -> int:
-        return settings.core.device_pages[0] * settings.core.page_size
 
     def same_hits(self, less: Candidate, more: Candidate) -> bool:
         """Whether host memory is all that differs, and adds no hits that would be seen.

@@ -16,11 +16,12 @@ from math import ceil, sqrt
 from . import plan
 from .candidates import Candidate, Machines
 from .replays import Document, pass_error
+from .replays import kept_of as _kept
 from .search import WITHIN, typed
 from .trials import Moved, Trials
 
 LESS, MORE = Fraction(4, 5), Fraction(5, 4)  # of the load
-PASSES, LOAD, DRAW = "passes", "load", "draw"
+PASSES, LOAD, DRAW, SAMPLE = "passes", "load", "draw", "sample"
 SHARING = ("sharing none", "sharing most")
 _MOST = 3  # times as much, before a flip is looked for no further
 _MOST_RIVALS = 2  # cheaper ones that are tried with less to do
@@ -60,7 +61,8 @@ class Tried:
 @dataclass(slots=True)
 class Sure:
     """error: of a pass, and whether it was judged for this accelerator and engine. work: see
-    how_sure. rivals: what may be the answer within the errors, and why: `draw` or `passes`."""
+    how_sure. rivals: what may be the answer within the errors, and why: `draw`, `passes` or
+    `sample`."""
 
     error: float = 0.0
     judged: bool = False
@@ -163,15 +165,6 @@ def _rivals(
         if not any(other != one and machines.weaker(known[one], known[other]) for other in tried)
     ]
     return sorted(strongest, key=lambda one: -_kept(documents[one]))[:_MOST_RIVALS]
-
-
-def _kept(document: Document | None) -> float:
-    """About which part of the requests kept the limits, of those that were replayed."""
-    if document is None:
-        return 0.0
-    if "stopped" in document:
-        return float(1 - document["stopped"]["missed"] / document["stopped"]["ended"])
-    return float(document["slo"]["attained_rate"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
     runner-up    the cheapest other one that was seen to serve and is not the answer with more
     confidence   both with other arrivals, times and loads (see confidence)
 
-Of a long trace a part is replayed, see sampling. Does not word anything (see deciding/answer) or
+Of a long trace a part is replayed (see sampling). Does not word anything (see deciding/answer) or
 print (see buying).
 """
 
@@ -19,7 +19,6 @@ from hicache.core.errors import CallerError
 from ..curves.curves import CurveOptions, Curves, curves_of
 from ..curves.distances import Curve
 from ..deciding.prices import LIST_PRICES, Prices
-from ..formats._with_jobs import sampled
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
@@ -30,8 +29,8 @@ from ..terminal.streams import print_error
 from ..terminal.workers import cores
 from . import plan, sampling
 from .candidates import Candidate, Demand, Machines, cost_of, demand_of, every
-from .confidence import Sure, how_sure
-from .replays import Document, Replays
+from .confidence import SAMPLE, Sure, how_sure
+from .replays import Document, Replays, kept_of
 from .study import spread_of
 from .trials import Search, Trials, as_it_is
 
@@ -78,16 +77,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was replayed of the trace. rate: the part; 1 for all. load: the part of the prompt
-    tokens. requests: how many. error: of hit rates at the
-    memory of the candidates; None where all was replayed, and for a trace of lengths only. work: so
-    much of the work of the answer depends on the largest of these errors."""
+    """What was replayed of the trace. rate: the part; 1 for all. requests: how many. error: of hit
+    rates at the memory of the candidates; None where all was replayed, and for a trace of lengths
+    only. work: so much of the work of the answer depends on the largest of these errors. kept: the
+    error of the part of the requests that keep the limits with the answer; None where there is
+    none, or all was replayed."""
 
     rate: Fraction
-    load: Fraction
     requests: int
     error: sampling.Error | None = None
     work: float = 0.0
+    kept: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,9 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
     demand = offered.demand
     part = _part(given, asked, base, traces, offered)
     known, machines = offered.candidates, offered.machines
-    scaling = sampling.Scaling(part.rate, part.load, base, machines, trace)
-    replays = Replays(
-        asked.how, command, base, scaling.scaled, scaling.unscaled, attain=asked.attain
-    )
-    trials = Trials(known, base, machines, replays, asked.attain, _SIDE_BY_SIDE)
+    played = base if part.rate == 1 else replace(base, sample=part.rate)
+    replays = Replays(asked.how, command, played, attain=asked.attain)
+    trials = Trials(known, played, machines, replays, asked.attain, _SIDE_BY_SIDE)
     worth = offered.worth_replaying()
     search = trials.search(worth, demand.requests)
     answer = None if trials.over else _best(worth, search, trials, offered.costs)
@@ -153,8 +151,12 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
         assert found is not None
         seeds = range(base.seed + 1, base.seed + asked.draws)  # type: ignore[operator]
         is_log = trace.identity and base.columns is not None and base.sharing is None
-        part = replace(part, work=_work(part, known[answer], machines, demand))
+        if part.rate < 1:
+            kept = found["slo"]["attained_error"]
+            part = replace(part, work=_work(part, known[answer], machines, demand), kept=kept)
         sure = how_sure(answer, found, documents, trials, machines, seeds, is_log, part.work)
+        if part.kept is not None:
+            sure.rivals += _drawn_otherwise(answer, runner_up, documents, trials, part.kept)
     why = _reasons(worth, search, offered, trials, answer)
     rows = [
         Row(
@@ -186,20 +188,15 @@ def _part(
             f"{trace.path}: the search replays all of its {len(trace.jobs):,} requests, "
             "which takes hours; --sample 0.25 replays a quarter of the sessions, and says the error"
         )
-    recorded = traces.recorded(base)
+    played = sampling.hold(base, traces.recorded(base), rate)
     if rate == 1:
-        opened_once.hold(base, recorded)
-        return Part(rate, rate, len(trace.jobs))
-    some = sampled(recorded, rate)
-    opened_once.hold(replace(base, sample=rate), some)
-    error = None
+        return Part(rate, len(trace.jobs))
+    some, error = opened_once(played), None
     if offered.curves is not None:
         sizes = [offered.machines.pages(one) for one in offered.candidates]
-        error = sampling.error_of(
-            trace, some, offered.curves.lru, rate, size, (min(sizes), max(sizes))
-        )
-    load = Fraction(some.jobs.input_tokens, trace.jobs.input_tokens)
-    return Part(rate, load, len(some.jobs), error)
+        ends = min(sizes), max(sizes)
+        error = sampling.error_of(trace, some, offered.curves.lru, size, ends)
+    return Part(rate, len(some.jobs), error)
 
 
 def _work(part: Part, answer: Candidate, machines: Machines, demand: Demand) -> float:
@@ -208,6 +205,26 @@ def _work(part: Part, answer: Candidate, machines: Machines, demand: Demand) -> 
         return 0.0
     hits = machines.hits(answer) / demand.input_tokens
     return part.error.largest / max(part.error.largest, 1 - hits)
+
+
+def _drawn_otherwise(
+    answer: int,
+    runner_up: int | None,
+    documents: Sequence[Document | None],
+    trials: Trials,
+    error: float,
+) -> list[tuple[Candidate, str]]:
+    """What may be the answer with another part of the trace: cheaper ones that nearly serve, and if
+    the answer hardly does, the next one."""
+
+    def most(one: int) -> float:
+        return kept_of(documents[one]) + error
+
+    attain = float(trials.attain)
+    rivals = [one for one in range(answer) if documents[one] and most(one) >= attain]
+    if runner_up is not None and kept_of(documents[answer]) - error < attain:
+        rivals.append(runner_up)
+    return [(trials.candidates[one], SAMPLE) for one in rivals]
 
 
 def _best(

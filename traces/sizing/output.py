@@ -12,7 +12,6 @@ from math import log
 from typing import Any, TextIO
 
 from ..deciding.break_even import BreakEven, break_even
-from ..deciding.limits import digits
 from ..deciding.measured import span
 from ..deciding.prices import Prices
 from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS, Served, accuracy, sentences
@@ -212,9 +211,7 @@ def _sampling(found: Study) -> str:
     rate, error = float(found.rate), found.error
     text = (
         f"Replays are of {percent(rate, 1)} of the trace: whole sessions and groups with a common "
-        f"prefix. Host memory and the part of the device that running requests leave are {rate:g} "
-        f"of what is named, and requests arrive {digits(1 / rate)} x as fast, so that the machine "
-        "has the load of the whole trace; times are estimates."
+        "prefix, as a shorter trace of the same traffic."
     )
     if error is None:
         return text

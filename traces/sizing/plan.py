@@ -175,9 +175,15 @@ def sharing(named: Named, how: str) -> Named:
 
 
 def first_of(named: Named, requests: int) -> Named:
-    """The point with the first requests of the trace alone."""
+    """The point with the first requests of the whole trace alone."""
     label, point = named
+    point = of_part(point, None)
     return f"{label}, {requests:,} requests", _with(point, limit=requests)
+
+
+def of_part(point: Point, rate: Fraction | None) -> Point:
+    """The point with this part of the trace; None for all of it."""
+    return Point(replace(point.options, sample=rate), point.varied)
 
 
 def slower_passes(named: Named, factor: Fraction) -> Named:

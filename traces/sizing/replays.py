@@ -17,7 +17,7 @@ from typing import Any
 
 from ..outside import entries
 from ..replaying.options import ReplayOptions
-from ..sweeping.grid import Grid, Point, header_of, tasks_of
+from ..sweeping.grid import Grid, header_of, tasks_of
 from ..sweeping.identity import decisions
 from ..sweeping.running import How, Measured, labelled, measured
 from ..sweeping.work import PointWork, opened_once
@@ -57,23 +57,28 @@ def pass_error(found: Document) -> tuple[float, bool]:
     return max(0.01, round(stated["median"] if judged else _UNKNOWN_ERROR, 2)), judged
 
 
+def kept_of(document: Document | None) -> float:
+    """About which part of the requests kept the limits, of those that were replayed."""
+    if document is None:
+        return 0.0
+    if "stopped" in document:
+        return float(1 - document["stopped"]["missed"] / document["stopped"]["ended"])
+    return float(document["slo"]["attained_rate"])
+
+
 class Replays:
-    """base: what all points share. scaled: the point for the trace that is replayed, which may be a
-    part. unscaled: its document, as the whole trace has it. attain: as in sweeping/work. ended: how
-    the last round ended."""
+    """base: what all points share. attain: as in sweeping/work. ended: how the last round ended."""
 
     def __init__(
         self,
         how: How,
         command: str,
         base: ReplayOptions,
-        scaled: Callable[[Point], Point] = lambda point: point,
-        unscaled: Callable[[Point, Document], Document] = lambda point, document: document,
         attain: Fraction | None = None,
     ) -> None:
         self.ended = Measured(0, None, ())
         self._how, self._command = how, command
-        self._scaled, self._unscaled, self._attain = scaled, unscaled, attain
+        self._attain = attain
         self._header = header_of(Grid(base), command)
         self._digest: str = self._header["trace"]["sha256"]
         self._done: dict[str, Document] = {}
@@ -86,7 +91,7 @@ class Replays:
     def run(self, named: Sequence[Named]) -> list[Document | None]:
         """The document of each point; None for one that was not replayed to its end, and for all
         that come after a round that did not end."""
-        points = [self._scaled(point) for _, point in named]
+        points = [point for _, point in named]
         attain = self._attain
         end = "" if attain is None else f"-{attain}"
         tasks = [
@@ -108,13 +113,5 @@ class Replays:
             found = measured(work, first, self._how, self._header, each)
             self.ended = found
             self._done |= {document["key"]: document for document in found.points}
-        return [
-            self._named(task.label, point, self._done.get(task.key))
-            for task, point in zip(tasks, points, strict=True)
-        ]
-
-    def _named(self, label: str, point: Point, found: Document | None) -> Document | None:
-        if found is None:
-            return None
-        found = labelled(found, label)
-        return found if "stopped" in found else self._unscaled(point, found)
+        known = [(task.label, self._done.get(task.key)) for task in tasks]
+        return [labelled(found, label) if found else None for label, found in known]

@@ -6,7 +6,7 @@
     points    see plan; those of the ladder several times, with other draws of what is random
     errors    the same with passes that take longer or shorter by the error to expect
 
-Of a sampled trace all points are scaled, see sampling. Does not print or conclude; see output.
+Of a long trace a part is replayed (see sampling). Does not print or conclude; see output.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import numpy as np
-
 from hicache.core.errors import CallerError
 
 from ..curves.curves import CurveOptions, Curves, curves_of
 from ..deciding.serving import Served, serves
-from ..formats._with_jobs import sampled
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..reporting import timestamps
 from ..sweeping.grid import Point, check_simulated
 from ..sweeping.running import How, Measured
-from ..sweeping.work import Traces
+from ..sweeping.work import Traces, opened_once
 from ..terminal.workers import cores
 from . import plan, sampling
 from .plan import Named
 from .replays import Document, Replays, pass_error, together
-from .search import Pilot, Search, pilot, typed
+from .search import Search, pilot, typed
 
 _IDLE = 20  # times less than the first load that is tried
 _LOADS = 8  # replays for the load of a machine: to choose a part for a budget
@@ -64,10 +61,9 @@ class Moved:
 @dataclass(frozen=True, slots=True)
 class Study:
     """All that a report is made of. trace, paged, settings: whole, without host memory. curves:
-    None for a trace of lengths only. pilot: None where the load does not depend on time. rate: the
-    part that was replayed. error: of hit rates, if that is not all. served: the limit of each
-    machine; empty where the load was given. idle: the part of the requests that keep the limits on
-    an idle machine. points: documents, with the sizes that they stand for. moved: None without
+    None for a trace of lengths only. rate: the part that was replayed. error: of hit rates, if that
+    is not all. served: the limit of each machine; empty where the load was given. idle: the part of
+    the requests that keep the limits on an idle machine. points: documents. moved: None without
     times that can be scaled. spread: whether a coarse clock was spread although nobody asked for
     it."""
 
@@ -77,7 +73,6 @@ class Study:
     options: ReplayOptions
     curves: Curves | None
     ladder: plan.Ladder
-    pilot: Pilot | None
     rate: Fraction
     error: sampling.Error | None
     served: Sequence[Served]
@@ -105,10 +100,10 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     curves, steps = None, plan.Ladder((), 0)
     if trace.identity:
         curves, steps = _curves(trace, paged, settings, asked.sizes, base.exclusive)
-    tried = pilot(bare, traces) if open_loop(base) else None
+    tried = pilot(bare, Traces()) if open_loop(base) else None
     first = base.seed or 1
     base = replace(base, seed=first)
-    speed = base.speed or (min(tried.served, Fraction(1)) if tried else Fraction(1))
+    speed = base.speed or min(tried or Fraction(1), Fraction(1))
     base = replace(base, speed=speed) if base.request_rate is None else base
     rate = given.sample or Fraction(1)
     machines = _possible(plan.machines(base, steps if curves else None), trace)
@@ -119,11 +114,15 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
         jobs = min(asked.how.jobs or cores(), count)
         rate = sampling.part_for(asked.budget_s, trace, paged.page_size, count, jobs)
     error = None
-    if rate < 1 and curves is not None:
-        some = sampled(trace, rate)
-        error = sampling.error_of(trace, some, curves.lru, rate, paged.page_size)
-    scaling = Scaling(rate, settings, tried, trace)
-    replays = Replays(asked.how, command, base, scaling.scaled, scaling.unscaled)
+    played = sampling.hold(bare, traces.recorded(bare), rate)
+    if rate < 1:
+        if curves is not None:
+            error = sampling.error_of(trace, opened_once(played), curves.lru, paged.page_size)
+        machines, fixed = (
+            [(label, plan.of_part(point, rate)) for label, point in named]
+            for named in (machines, fixed)
+        )
+    replays = Replays(asked.how, command, base)
     served: list[Served] = []
     idle, at = None, [speed] * len(machines)
     if tried is not None and given.speed is None and given.request_rate is None:
@@ -140,7 +139,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     points = _drawn(named[:repeated], named[repeated:], seeds, replays)
     moved = _moved(machines, at, points, replays) if tried is not None else None
     return Study(
-        *(trace, paged, settings, base, curves, steps, tried, rate, error, served, idle, speed),
+        *(trace, paged, settings, base, curves, steps, rate, error, served, idle, speed),
         *(points, len(named), replays.count, moved, spread, replays.ended),
     )
 
@@ -157,11 +156,11 @@ def _curves(
 
 
 def _searched(
-    machines: Sequence[Named], replays: Replays, tried: Pilot
+    machines: Sequence[Named], replays: Replays, tried: Fraction
 ) -> tuple[list[Served], float | None]:
     """The largest load that each machine serves, all of them searched side by side; and the part of
     the requests that keep the limits when there is hardly any load."""
-    start = tried.served / 2
+    start = tried / 2
     searches = [Search(start) for _ in machines]
     idle: float | None = None
     if machines[0][1].options.slo is not None:
@@ -229,34 +228,6 @@ def _moved(
             for name in ("p50", "p90")
         }
     return Moved(error, judged, moved)
-
-
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """From points of the whole trace to those of a part, and back."""
-
-    rate: Fraction
-    settings: Settings
-    tried: Pilot | None
-    trace: Trace
-
-    def scaled(self, point: Point) -> Point:
-        if self.rate == 1:
-            return point
-        jobs = self.trace.jobs
-        largest = int((jobs.input_lengths.astype(np.int64) + jobs.output_lengths).max(initial=1))
-        core = resolve(point.options, self.trace)[0].core
-        device = core.device_pages[0] * core.page_size
-        tried = self.tried
-        running = tried.running_tokens if tried else device
-        least = -(-largest // core.page_size) * core.page_size
-        page_bytes = self.settings.page_bytes[0] * self.settings.page_ranks
-        return sampling.scaled(point, self.rate, device, running, least, page_bytes)
-
-    def unscaled(self, point: Point, document: Document) -> Document:
-        if self.rate == 1:
-            return document
-        return sampling.unscaled(document, self.rate, point.options.speed)
 
 
 def spread_of(
