@@ -287,6 +287,11 @@ class Chains:
                 place = places.get(id_, -1)
                 if place >= 0 and after[place] == before:
                     before = place
+                elif place < 0 and id_ == count < MOST:  # what `number` does with most ids
+                    dense.append(before)
+                    after.append(_ELSEWHERE)
+                    before = id_
+                    count += 1
                 else:
                     before = self.number(before, id_)
                     count = len(dense)

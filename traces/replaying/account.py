@@ -157,12 +157,14 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
         if largest >= len(seen):
             seen = np.concatenate((seen, np.zeros(max(len(seen), largest + 1), dtype=np.uint8)))
         known = (seen[places] & bits) != 0
-        leading = len(chain) if known.all() else int(known.argmin())
+        leading = int(known.argmin())  # all behind a page that is new are new
+        leading = len(chain) if known[leading] else leading
         if whole_prompts:
             ceiling[index] = min(leading * size, prompt_tokens(job, trace))
         else:
             ceiling[index] = min(leading, (job.input_length - 1) // size) * size
-        np.bitwise_or.at(seen, places, bits)
+        if leading < len(chain):
+            np.bitwise_or.at(seen, places[leading:], bits[leading:])
     return ceiling
 
 

@@ -23,8 +23,7 @@ from sim.times.base import TimeModel
 
 from ..curves.distances import Curve
 from ..deciding.prices import Prices
-from ..formats.base import Paged, Trace
-from ..replaying.account import ceiling_of
+from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..reporting.amounts import gigabytes
@@ -119,8 +118,9 @@ class Demand:
         return self.requests / self.duration_s if self.duration_s else 0.0
 
 
-def demand_of(trace: Trace, paged: Paged, speed: Fraction | None) -> Demand:
-    """trace: with its load. speed: at which its times are played; None if they are not read."""
+def demand_of(trace: Trace, curve: Curve | None, speed: Fraction | None) -> Demand:
+    """trace: with its load. curve: of it; None for a trace of lengths only. speed: at which its
+    times are played; None if they are not read."""
     jobs = trace.jobs
     free = jobs.afters < 0
     span_ns = int(np.ptp(jobs.arrivals_ns[free])) if free.any() else 0
@@ -128,8 +128,9 @@ def demand_of(trace: Trace, paged: Paged, speed: Fraction | None) -> Demand:
     lengths = jobs.input_lengths.astype(np.int64)
     total = int(lengths.sum())
     hits = np.zeros(len(jobs), dtype=np.int64)
-    if trace.identity:
-        hits = ceiling_of(paged, whole_prompts=False)[: len(jobs)].astype(np.int64)
+    if curve is not None:
+        np.add.at(hits, curve.runs.request, curve.runs.pages * curve.page_size - curve.short)
+        hits = np.minimum(hits, (lengths - 1) // curve.page_size * curve.page_size)
     lengths = np.maximum(lengths // _ROUNDED, 1) * _ROUNDED
     hits = np.minimum(-(-hits // _ROUNDED) * _ROUNDED, lengths - 1)
     pairs, counts = np.unique(np.stack((hits, lengths)), axis=1, return_counts=True)

@@ -289,8 +289,6 @@ class _Offered:
         ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, ranks)
         settings = self.settings
         self.paged = trace.paged(settings.core.page_size)
-        speed = None if base.concurrency else base.speed or Fraction(1)
-        self.demand = demand = demand_of(trace, self.paged, speed)
         page_bytes = settings.page_bytes[0] * settings.page_ranks
         device = settings.core.device_pages[0]
         self.curves: Curves | None = None
@@ -303,7 +301,10 @@ class _Offered:
             curve = self.curves.lru
             if asked.hosts is None:
                 most = _HOST_OF_A_GPU * ranks_of_least
-                hosts = _hosts(curve, demand, page_bytes, device, most, bool(base.exclusive))
+                tokens = trace.jobs.input_tokens
+                hosts = _hosts(curve, tokens, page_bytes, device, most, bool(base.exclusive))
+        speed = None if base.concurrency else base.speed or Fraction(1)
+        self.demand = demand = demand_of(trace, curve, speed)
         self.machines = Machines(base, trace, demand, curve)
         stored = (False, True) if base.storage is not None else (False,)
         found, self.refused = every(hardware, splits, hosts, stored, self.machines)
@@ -362,10 +363,10 @@ def _least(
 
 
 def _hosts(
-    curve: Curve, demand: Demand, page_bytes: int, device: int, most: int, exclusive: bool
+    curve: Curve, input_tokens: int, page_bytes: int, device: int, most: int, exclusive: bool
 ) -> tuple[int, ...]:
     """None, and sizes of the ladder (see plan) up to what a server has for so many ranks."""
-    steps = plan.ladder(curve, demand.input_tokens, page_bytes, device, None, exclusive)
+    steps = plan.ladder(curve, input_tokens, page_bytes, device, None, exclusive)
     sizes = [size for size in steps.sizes if size <= most]
     if steps.sizes and len(sizes) < _HOSTS:
         sizes = sorted({*sizes, most // 4, most // 2, most})

@@ -42,7 +42,7 @@ class ReplayedTrace(LimitOptions):
     )
     sample: Fraction | None = option(
         "only this part of the trace, such as 0.25: whole sessions and groups with a common "
-        "prefix, chosen by a hash; only hicache size scales sizes and load with it (default: 1)",
+        "prefix, chosen by a hash, as a shorter trace of the same load (default: 1)",
         part,
         "PART",
         common=True,
