@@ -221,7 +221,8 @@ def _drawn_otherwise(
         return kept_of(documents[one]) + error
 
     attain = float(trials.attain)
-    rivals = [one for one in range(answer) if documents[one] and most(one) >= attain]
+    failed = [one for one in range(answer) if documents[one] and not trials.serves(documents[one])]
+    rivals = [one for one in failed if most(one) >= attain]
     if runner_up is not None and kept_of(documents[answer]) - error < attain:
         rivals.append(runner_up)
     return [(trials.candidates[one], SAMPLE) for one in rivals]
