@@ -1,8 +1,10 @@
 """How often `hicache size` finds the cheapest machine, and with how many replays: drawn workloads
 and prices, each answered by the search and by replaying every candidate.
 
-    python -m tests.bench.purchases [SEEDS]             the answer against replays of everything
-    python -m tests.bench.purchases [SEEDS] flips       the whole search on both sides of each flip
+    python -m tests.bench.purchases [0-40]              the answer against replays of everything
+    python -m tests.bench.purchases [0-20] flips        the whole search on both sides of each flip
+
+The cheapest that serves is found by replays in the order of the costs, up to the first that serves.
 
 Prints a row for each workload and the sums that docs/sizing.md has.
 """
@@ -85,41 +87,43 @@ def drawn(seed: int, folder: Path) -> tuple[ReplayOptions, Asked]:
     return given.replay, asked(draw)
 
 
-def tried(seed: int, folder: Path, **fewer: Any) -> tuple[Decision, list[bool]]:
-    """The decision, and whether each candidate serves when it is replayed. fewer: what is asked for
-    instead."""
+def tried(seed: int, folder: Path, every: bool = True, **fewer: Any) -> tuple[Decision, list[bool]]:
+    """The decision, and whether each candidate serves when it is replayed, the cheapest first.
+    every: not only those up to the first that serves. fewer: what is asked for instead."""
     options, wanted = drawn(seed, folder)
     found = decision(options, replace(wanted, **fewer), "hicache size")
     known = [row.candidate for row in found.rows]
     how = How("local", 1, None, "all")
     replays = Replays(how, "", found.options)
     trials = Trials(known, found.options, None, replays, ATTAIN, 1)  # type: ignore[arg-type]
-    documents = trials.documents([(place, as_it_is) for place in range(len(known))])
-    return found, [trials.serves(one) for one in documents]
+    serving: list[bool] = []
+    while len(serving) < len(known) and (every or True not in serving):
+        end = len(known) if every else len(serving) + 1
+        documents = trials.documents([(one, as_it_is) for one in range(len(serving), end)])
+        serving += map(trials.serves, documents)
+    return found, serving
 
 
-def main(seeds: int) -> None:
+def main(seeds: range) -> None:
     equal, parts, dearer = 0, [], []
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(seeds):
-            found, serving = tried(seed, Path(folder))
-            true = next(
-                (row.cost for row, one in zip(found.rows, serving, strict=True) if one), None
-            )
+        for seed in seeds:
+            found, serving = tried(seed, Path(folder), every=False)
+            true = found.rows[serving.index(True)].cost if True in serving else None
             row = None if found.answer is None else found.rows[found.answer]
             cost = None if row is None else row.cost
             equal += cost == true
-            parts.append(found.searched / len(serving))
+            parts.append(found.searched / len(found.rows))
             if cost != true:
                 dearer.append((seed, cost, true))
             label = "nothing" if row is None else row.candidate.label
             print(
-                f"{seed:3} {len(serving):4} candidates, {sum(serving):3} serve, "
-                f"{found.searched:3} replays {'' if cost == true else 'WRONG'} {label}",
+                f"{seed:3} {len(found.rows):4} candidates, {found.searched:3} replays "
+                f"{'' if cost == true else 'WRONG'} {label}",
                 flush=True,
             )
     print(
-        f"{equal} of {seeds} equal; {sum(parts) / len(parts):.1%} of the replays, at most "
+        f"{equal} of {len(seeds)} equal; {sum(parts) / len(parts):.1%} of the replays, at most "
         f"{max(parts):.1%}; others: {dearer}"
     )
 
@@ -146,10 +150,10 @@ def flipped(seed: int, folder: Path) -> list[tuple[str, bool, bool]]:
     return rows
 
 
-def flips(seeds: int) -> None:
+def flips(seeds: range) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(seeds):
+        for seed in seeds:
             found = flipped(seed, Path(folder))
             rows += found
             print(seed, found, flush=True)
@@ -159,4 +163,5 @@ def flips(seeds: int) -> None:
 
 if __name__ == "__main__":
     run = flips if "flips" in sys.argv else main
-    run(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    first, last = map(int, (*sys.argv, "0-40")[1].split("-"))
+    run(range(first, last))

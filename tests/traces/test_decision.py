@@ -412,8 +412,8 @@ def test_of_machines_that_no_replay_was_needed_for_one_has_a_reason_of_its_own()
     assert sentences(found)[0] == (
         "Nothing that was tried meets the limits at the load that was played, 1 request a second: "
         "90 % of the requests should keep TTFT 2 s and TPOT 50 ms. Even 2 x h100 does not: 0.0% of "
-        "the prompts keep the limit of TTFT alone on it. Try more GPUs (--most-gpus), or other "
-        "limits."
+        "the prompts keep the limit of TTFT alone on it. Ask for a longer limit of TTFT, or offer "
+        "faster accelerators (--hardware)."
     )
 
 

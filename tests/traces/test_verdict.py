@@ -103,8 +103,8 @@ def test_working_set_binds_where_all_that_repeats_is_hit() -> None:
     assert [limit.resource for limit in found.limits] == ["working_set"]
     assert found.limits[0].evidence[-1].value == pytest.approx(600)
     assert found.sentences[0] == (
-        "100 GB of host memory: hit rate 10 -> 50 %; nothing larger was tried; limit: working set "
-        "600 GB."
+        "100 GB of host memory: hit rate 10 -> 50 %; nothing larger was tried; limit: what prompts "
+        "repeat, of which nearly all is hit (600 GB hold it)."
     )
 
 

@@ -185,7 +185,7 @@ def _nothing(decision: Document) -> str:
         return (
             f"{told}: at most {percent(most['attained_rate'], 1)} of the requests keep "
             f"{decision['limits']} with {most['label']}, and {percent(decision['attain'])} should. "
-            "Try more GPUs (--most-gpus), or other limits."
+            f"{_advice(decision)}"
         )
     failed = [one for one in decision["candidates"] if one["served"] is False]
     compared = ("hits what ", "weaker than ")  # with another one, which has a reason of its own
@@ -194,8 +194,14 @@ def _nothing(decision: Document) -> str:
     even = f" Even {found[0]['label']} does not: {found[0]['why']}." if found else ""
     return (
         f"{told}: {percent(decision['attain'])} of the requests should keep {decision['limits']}."
-        f"{even} Try more GPUs (--most-gpus), or other limits."
+        f"{even} {_advice(decision)}"
     )
+
+
+def _advice(decision: Document) -> str:
+    if _is_impossible(decision):
+        return "Ask for a longer limit of TTFT, or offer faster accelerators (--hardware)."
+    return "Try more GPUs (--most-gpus), or other limits."
 
 
 def _gloss(one: Document) -> str:
@@ -254,10 +260,15 @@ def _alone(decision: Document) -> list[Document]:
     return [one for one in decision["candidates"] if one["why"].endswith(ALONE)]
 
 
+def _is_impossible(decision: Document) -> bool:
+    """Whether no machine that was offered is fast enough for the prompts, whatever the load."""
+    alone = {(one["hardware"], one["tp"]) for one in _alone(decision)}
+    return alone == {(one["hardware"], one["tp"]) for one in decision["candidates"]}
+
+
 def _look_further(decision: Document) -> Iterator[str]:
     """What to do where nothing serves."""
-    alone = {(one["hardware"], one["tp"]) for one in _alone(decision)}
-    if alone == {(one["hardware"], one["tp"]) for one in decision["candidates"]}:
+    if _is_impossible(decision):
         yield (
             "Ask for a longer limit of TTFT, or offer faster accelerators: too many prompts miss "
             "it even when each is alone on a machine, so that more replicas or memory cannot help."

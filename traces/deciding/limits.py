@@ -122,7 +122,8 @@ def _of_tokens(point: Measured, curve: Mapping[str, Any] | None) -> Iterator[Lim
             1 - lost / repeats,
             f"The cache hits nearly all that repeats; {percent(1 - point.ceiling_rate)} of the "
             f"prompt tokens are seen for the first time, and no cache can hit them.{size}",
-            "working set" + (f" {working[0]}" if working else ""),
+            "what prompts repeat, of which nearly all is hit"
+            + (f" ({working[0]} hold it)" if working else ""),
             (rate, ceiling, *((working[1],) if working else ())),
         )
         return
@@ -141,9 +142,9 @@ def _of_tokens(point: Measured, curve: Mapping[str, Any] | None) -> Iterator[Lim
         yield Limit(
             "policy",
             by_policy / repeats,
-            f"With the same memory, a perfect order of eviction would hit {ideal} and not {mine}; "
-            f"more memory brings the same.{size}",
-            f"policy, hit rate {mine} where the optimum has {ideal}"
+            f"With the same memory, an order of eviction that knows the future would hit {ideal} "
+            f"and not {mine}. No real one does; more memory brings the same.{size}",
+            f"memory, hit rate {mine}, and at most {ideal} with any order of eviction"
             + (f"; the working set is {working[0]}" if working else ""),
             (rate, Evidence("hit rate of the optimum, same capacity", optimum, "", "curve")),
         )

@@ -52,10 +52,9 @@ def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool
     """Raises CallerError for an option that was given and that no part of the run reads."""
     for need, expected, found, do in _missing(options, components, has_host):
         for name in _given(options, that_need(need)):
-            said = f"{_written(options, name)}: expected {expected}, found {found}; {do}, or leave "
-            if need in _HARD:
-                raise CallerError(f"{said}it out")
-            raise Unread(f"{said}it out", name)
+            written = _written(options, name)
+            said = f"{written}: expected {expected}, found {found}; {do}, or leave out {flag(name)}"
+            raise CallerError(said) if need in _HARD else Unread(said, name)
 
 
 def _missing(

@@ -110,7 +110,9 @@ class Replays:
             each = len(opened_once(tasks[0].options).jobs)
             # those without host memory take the least time: last, they leave no core idle for long
             first = sorted(missing.values(), key=lambda task: not task.point["host_bytes"])
-            found = measured(work, first, self._how, self._header, each)
+            last = self.count + len(first)
+            label = f"{self._how.label}, replays {self.count + 1} to {last}"
+            found = measured(work, first, replace(self._how, label=label), self._header, each)
             self.ended = found
             self._done |= {document["key"]: document for document in found.points}
         known = [(task.label, self._done.get(task.key)) for task in tasks]
