@@ -15,10 +15,11 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, is_drawn, of_this_commit, sample
+from .sampling import ALL, SAMPLE, changed, is_about, is_drawn, of_this_commit, sample
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
+ROOT = Path(__file__).parents[1]
 OTHER_COMMITS = "run with other commits, and with make check-all"
 _OTHERS = pytest.StashKey[int]()
 ROOM_BYTES = 1_000_000_000  # more than a run on two cores ever takes
@@ -57,10 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests out that `one_in` gives to other commits, but none that was named. The
-    longest go first, so that every core has work until the end."""
+    """Leaves the tests out that `one_in` gives to other commits, but none that was named, and none
+    about what is changed. The longest go first, so that every core has work until the end."""
     if not config.option.keyword and not any("::" in one for one in config.args):
-        other = _of_other_commits(items)
+        other = _of_other_commits(but_about(changed(), items))
         config.hook.pytest_deselected(items=other)
         items[:] = [item for item in items if item not in set(other)]
         config.stash[_OTHERS] = len(other)
@@ -73,6 +74,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects all tests, so each of them leaves the same ones out."""
     node.config.stash[_OTHERS] = getattr(node, "workeroutput", {}).get(OTHER_COMMITS, 0)
+
+
+def but_about(files: list[str], items: list[pytest.Item]) -> list[pytest.Item]:
+    """Those whose files are not about any of these files."""
+    about = {
+        path: is_about(str(path.relative_to(ROOT)), path.read_text(), files)
+        for path in {item.path for item in items if files and item.path.is_relative_to(ROOT)}
+    }
+    return [item for item in items if not about.get(item.path)]
 
 
 def _of_other_commits(items: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -71,7 +71,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
 WATCHED = "http://127.0.0.1:8000"  # stands for a server that plays a recorded page
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
-FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17)}
+FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17), "gpu-check": (0, 2)}
 
 
 def small_trace(path: Path) -> None:
@@ -149,11 +149,7 @@ def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
 
 
 CHAINS = [
-    pytest.param(
-        *(page, chain),
-        id=f"{page}: {chain[0]}",
-        marks=() if page == "readme" else pytest.mark.one_in(16),
-    )
+    pytest.param(page, chain, id=f"{page}: {chain[0]}")
     for page, text in PAGES.items()
     for chain in chains(commands(text))
 ]
@@ -192,6 +188,7 @@ def _newest(pattern: str) -> str:
     return max(glob.glob(pattern), key=os.path.getmtime)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("page", "chain"), CHAINS)
 def test_every_command_in_a_block_runs(
     page: str,
@@ -241,6 +238,7 @@ def piped(shown: Shown) -> int:
     return first.wait(PATIENCE_S) or second.returncode
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("page", [name for name, text in PAGES.items() if spans(text)])
 def test_every_command_in_the_text_has_options_that_exist(
     page: str,

@@ -41,7 +41,7 @@ def test_every_load_is_bracketed_and_every_size_has_a_range() -> None:
     assert not any("Not validated" in one for one in FOUND["estimates"])
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("which", ["first", "best", "bought"])
 def test_a_replay_of_the_headline_gives_its_figures_again(which: str, tmp_path: Path) -> None:
     if not headline.TRACE.exists():

@@ -105,6 +105,7 @@ def matched(config: Config, path: list[tuple[int, bool]]) -> int:
     return ends.index(found.device_pages)
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", NAMES)
 @given(path=PATHS, setting=st.sampled_from(SETTINGS))
 def test_a_match_is_the_deepest_node_that_has_all_it_requires(
@@ -120,6 +121,7 @@ def test_a_match_is_the_deepest_node_that_has_all_it_requires(
     assert matched(config_made(name, *setting), path) == valid[-1]
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", NAMES)
 @given(path=PATHS, setting=st.sampled_from(SETTINGS))
 def test_required_is_what_ends_within_reach(

@@ -232,6 +232,7 @@ _STEP = st.tuples(
 )
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", RIGS)
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))

@@ -48,7 +48,7 @@ def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> 
     assert Core(Config(1, (4,), eviction_policy=name)).view.eviction.name == name
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
     assert name in ORDERS, "the fuzzer draws it"
@@ -204,12 +204,13 @@ def played(name: str, components: tuple[str, ...] = (), seeds: range = range(8))
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("outside", [Sound, Own, Visited, Queued], indirect=True)
 def test_a_policy_from_outside_decides_as_it_declares(outside: str) -> None:
     assert played(outside) == {""}
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("outside", [Other, Misjudged], indirect=True)
 def test_a_policy_from_outside_that_decides_otherwise_is_found(outside: str) -> None:
     assert "SPEC Evicted" in played(outside)

@@ -72,6 +72,7 @@ RULES: dict[str, Rule] = {
 }
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", RULES)
 @given(
     st.lists(

@@ -52,7 +52,7 @@ def check(store: Storage, keys: Sequence[str], values: Sequence[Value]) -> list[
     return statuses
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
     """Calls end while the server stands still, and its late answers touch nobody's memory."""
@@ -75,7 +75,7 @@ def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
             assert patient.write(keys, values) == [Status.DONE] * 6
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("scheme", KINDS)
 def test_a_server_that_is_killed_in_a_batch_and_comes_back(scheme: str, tmp_path: Path) -> None:
     keys = keys_of("killed", 64)

@@ -63,6 +63,7 @@ def test_values_in_scattered_buffers_come_back(store: Storage) -> None:
     assert joined(cut) == joined(values)
 
 
+@pytest.mark.one_in(32)
 def test_a_key_that_is_written_again_has_one_of_the_values_whole(store: Storage) -> None:
     [key] = keys_of("again", 1)
     old, new = value_of(drawn(4, 9000), 100), value_of(drawn(5, 9000), 8000)
@@ -130,6 +131,7 @@ def test_entries_have_the_prefix(store: Storage) -> None:
     assert isinstance(store.stats(), dict)
 
 
+@pytest.mark.one_in(8)
 def test_use_after_close_fails_and_closing_twice_does_not(rig: Rig, tmp_path: Path) -> None:
     own = rig if rig.server else replace(rig, address=f"{rig.scheme}:{tmp_path}")
     store = own.open()
@@ -162,7 +164,7 @@ def test_a_flipped_byte_is_never_served(store: Storage) -> None:
     assert store.lookup(keys) == [False] * 6
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_mooncake_reads_into_registered_memory_itself(tmp_path: Path) -> None:
     with started("mooncake", tmp_path) as rig:
         direct = replace(rig, address=rig.address + "&reads=direct")
@@ -182,6 +184,7 @@ def test_mooncake_reads_into_registered_memory_itself(tmp_path: Path) -> None:
             ]
 
 
+@pytest.mark.one_in(16)
 def test_threads_at_a_time(store: Storage) -> None:
     wrong: list[object] = []
 

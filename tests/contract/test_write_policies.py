@@ -53,14 +53,14 @@ def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> 
     assert Core(Config(1, (4,), write_policy=name)).view.writes.name == name
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", NAMES)
 def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
     assert name in POLICIES, "the fuzzer draws it"
     clean(name)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
 def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) -> None:
     assert wrong(registry.load(registry.WRITE_POLICIES, another).policy()) == ""

@@ -225,6 +225,7 @@ def test_the_core_has_enough_asserts() -> None:
     assert len(guards()) >= 60
 
 
+@pytest.mark.one_in(8)
 def test_core_asserts_survive_optimisation() -> None:
     code = (
         "from hicache.core.errors import CoreBug\n"

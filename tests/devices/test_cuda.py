@@ -58,6 +58,7 @@ def make(accelerator: AtOnce, **options: Any) -> CudaDevice:
     )
 
 
+@pytest.mark.one_in(16)
 @settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from([grouped(), latent()]),
@@ -96,7 +97,7 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
         assert digests(cpu) == digests(cuda)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", models.names())
 def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> None:
     model = models.get(name)
@@ -111,6 +112,7 @@ def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> N
     assert found[0] == found[1]
 
 
+@pytest.mark.one_in(8)
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
@@ -269,6 +271,7 @@ def test_times_that_nobody_reads_do_not_grow() -> None:
             device.reached_ns(first)
 
 
+@pytest.mark.one_in(16)
 def test_a_stopwatch_reads_times_before_the_device_forgets_them() -> None:
     job = CopyJob(H2D, "full", pages(0), pages(0), ALL, "test")
     with make(AtOnce(), timer=lambda: 1_000) as device:

@@ -26,6 +26,7 @@ _SIZES = st.builds(
 _LAYOUT = st.sampled_from(sorted(layouts.LAYOUTS))
 
 
+@pytest.mark.one_in(32)
 @settings(max_examples=300, deadline=None)
 @given(_SIZES, _LAYOUT, _LAYOUT, st.data())
 def test_runs_move_the_pages_and_nothing_else(

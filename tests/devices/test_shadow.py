@@ -56,7 +56,7 @@ def made(sizes: Sizes) -> Iterator[CpuDevice]:
         yield device
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 def test_every_dropped_stream_wait_is_caught() -> None:
     found = drop_each_wait(made, Sizes(MODEL, PAGE), 30)
     assert found.waits > 40

@@ -100,6 +100,7 @@ FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", FORGETTING)
 def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, wrong = FORGETTING[name]
@@ -109,10 +110,12 @@ def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.Mon
     assert {code for code, _ in found} == {HARNESS}
 
 
+@pytest.mark.one_in(32)
 def test_complete_books_find_nothing_on_the_same_sequences() -> None:
     assert failures(range(6), ()) == []
 
 
+@pytest.mark.one_in(16)
 def test_every_sequence_is_recounted_during_and_after_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

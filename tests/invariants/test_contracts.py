@@ -25,6 +25,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", PROMISES)
 def test_the_core_keeps_its_promises(name: str) -> None:
     assert PROMISES[name]()
@@ -40,6 +41,7 @@ def test_a_broken_promise_is_found(name: str) -> None:
     assert not kept
 
 
+@pytest.mark.one_in(8)
 def test_the_command_hunts_a_planted_bug(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def said(outcome: Outcome) -> tuple[object, ...]:
     return outcome.failure, hand.now, hand.events, counts, +hand.probes.seen, digests
 
 
+@pytest.mark.one_in(16)
 def test_one_sequence_in_six_runs_on_a_device_with_copies_to_make() -> None:
     swarms = [draw_swarm(seed, WEIGHTS) for seed in range(300)]
     chosen = [one for one in swarms if settings_of(one.executor) is not None]
@@ -81,7 +82,7 @@ def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
     assert seen["a poll saw nothing though something was done"] > 50
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
     weights = tuple((op, 60 if op == "revisit" else weight) for op, weight in WEIGHTS.items())
@@ -91,6 +92,7 @@ def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
     assert not outcome.hand.pending
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
     tape = tapes.read(path_of(name))
@@ -108,6 +110,7 @@ def test_a_tape_determines_the_whole_run() -> None:
     assert said(replay(tape, OPS)) == said(first)
 
 
+@pytest.mark.one_in(64)
 def test_an_entry_that_does_nothing_changes_nothing() -> None:
     first = played(5)
     idle = Entry("match", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
@@ -116,6 +119,7 @@ def test_an_entry_that_does_nothing_changes_nothing() -> None:
         assert said(replay(replace(first.tape, entries=entries), OPS)) == said(first)
 
 
+@pytest.mark.one_in(32)
 def test_the_device_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first = played(5)
 
@@ -188,6 +192,7 @@ def test_a_failure_names_its_rule() -> None:
     assert failure_of(WrongBytesError("x"), 0) == Failure(12, "BYTES on device", "x", 0)
 
 
+@pytest.mark.one_in(8)
 def test_a_controller_that_never_answers_is_a_failure_of_liveness(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,6 +252,7 @@ def test_an_unknown_executor_is_refused_in_one_line(executor: str) -> None:
     assert settings_of(spelled(PLAIN)) == settings_of("device") == PLAIN
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("needs", "left"), [(False, REPLIES), (True, spelled(PLAIN))])
 def test_shrinking_drops_the_device_or_simplifies_it(needs: bool, left: str) -> None:
     failure = Failure(13, "HAZARD RAW", "x", 1)

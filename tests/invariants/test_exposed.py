@@ -27,6 +27,7 @@ def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
     assert named <= {*kinds(), *kinds(of_storage=True)}
 
 
+@pytest.mark.one_in(16)
 def test_a_bug_is_found_with_its_fault_and_not_without() -> None:
     name, fault = "reply-kind-is-not-checked", "reply of another kind"
     assert fault in base.load(name).faults
@@ -35,6 +36,7 @@ def test_a_bug_is_found_with_its_fault_and_not_without() -> None:
     assert (calm.failure, calm.sequences) == (None, 3)
 
 
+@pytest.mark.one_in(16)
 def test_calm_sequences_differ_by_the_fault_alone() -> None:
     ops = load_ops()
     weights = weights_of(ops)

@@ -39,6 +39,7 @@ def test_an_unknown_kind_is_refused_and_does_nothing_at_other_sites() -> None:
     assert faults.kind_of("engine stall", "Load") is faults.NONE
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_kind_hits_and_is_recovered_from(name: str) -> None:
     hits = 0

@@ -102,6 +102,7 @@ def made_by(kind: str, function: ast.FunctionDef) -> list[str]:
     return results
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(("kind", "body", "wanted"), EXAMPLES)
 def test_an_edit_makes_what_its_name_says(kind: str, body: str, wanted: tuple[str, ...]) -> None:
     function = function_of(body)
@@ -193,6 +194,7 @@ def bugs() -> list[Bug]:
     return list(drawing.draw(7, 20))
 
 
+@pytest.mark.one_in(8)
 def test_a_seed_draws_the_same_set_and_another_seed_another(bugs: list[Bug]) -> None:
     assert [one.diff() for one in drawing.draw(7, 3)] == [one.diff() for one in bugs[:3]]
     assert [one.diff() for one in drawing.draw(8, 3)] != [one.diff() for one in bugs[:3]]
@@ -270,6 +272,7 @@ def test_a_wrong_default_goes_in_and_comes_out() -> None:
     assert locks.lock_required.__defaults__ == (0,)
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.usefixtures("counted")
 def test_a_bug_is_killed_by_a_tape_or_by_a_drawn_sequence(tapes: list[Tape]) -> None:
     bug = bug_of("hicache.core.radix.locks", "release", "drop-call")
@@ -281,6 +284,7 @@ def test_a_bug_is_killed_by_a_tape_or_by_a_drawn_sequence(tapes: list[Tape]) -> 
     assert drawn.on.startswith("seed ")
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.usefixtures("counted")
 def test_a_bug_that_never_ends_is_killed_by_counting(
     tapes: list[Tape], monkeypatch: pytest.MonkeyPatch
@@ -291,6 +295,7 @@ def test_a_bug_that_never_ends_is_killed_by_counting(
     assert lru._pop.__code__.co_name == "_pop"
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.usefixtures("counted")
 def test_a_bug_that_a_contract_sees_needs_no_sequence() -> None:
     bug = bug_of("hicache.core.validation", "check_chunk", "off-by-one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from hicache.core.config import Config
 from invariants.base import check_names
@@ -32,6 +33,7 @@ def test_the_rule_is_of_full_attention_with_a_host_by_recency() -> None:
     assert not hosted.applies(Tape(several, ()))
 
 
+@pytest.mark.one_in(16)
 def test_a_bug_that_lets_warmer_pages_go_is_found_and_its_tape_repeats_it() -> None:
     name = "copies-let-warmer-pages-go"
     found = hunt(

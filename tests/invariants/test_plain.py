@@ -107,7 +107,7 @@ def test_there_is_a_configuration_for_every_component_and_policy() -> None:
             assert pages == (kind.need + 1 + between if kind.positional else 1)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("states", [0, 2])
 def test_a_request_alone_in_the_smallest_pools_grows_until_they_are_full(states: int) -> None:
     """With nothing cached, and with a cache full of unlocked pages. states: more of them than the

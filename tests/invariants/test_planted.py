@@ -89,7 +89,7 @@ def test_every_check_has_a_planted_fault() -> None:
     assert sorted(FAULTS) == check_names()
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", check_names())
 def test_a_planted_fault_is_found_by_its_check(name: str) -> None:
     check = load_check(name)

@@ -26,7 +26,7 @@ def test_every_bug_has_a_tape_and_every_tape_a_bug() -> None:
     assert sorted(path.stem for path in STORED.iterdir()) == BUGS
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_tape_fails_with_its_bug_and_passes_without(name: str) -> None:
     tape = tapes.read(path_of(name))
@@ -37,6 +37,7 @@ def test_a_tape_fails_with_its_bug_and_passes_without(name: str) -> None:
     assert failure is None, failure
 
 
+@pytest.mark.one_in(16)
 def test_a_tape_is_hunted_and_stored(tmp_path: Path) -> None:
     name = "arrival-is-not-answered"
     assert work(StoreJob(name, 1_000, tmp_path)) == (name, True)

@@ -28,7 +28,7 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
     return replace(draw_swarm(seed, WEIGHTS, names, policy), faults=(("fail", fail),))
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("names", SETS)
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
@@ -56,6 +56,7 @@ def test_the_seeds_cover_page_and_window_sizes() -> None:
     assert any(window < 1 for window in pages), "a page larger than the window"
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("level", ["sampled", "off"])
 def test_cheaper_check_levels_run_the_same_sequence(level: Level) -> None:
     dear, cheap = (Life(swarm_of(4), 4, Watch(one)) for one in ("every", level))

@@ -58,7 +58,7 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape
     return Tape(CONFIG, (arrive, admit, *then), ranks=ranks)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(4):
@@ -70,6 +70,7 @@ def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
         assert again.hand.probes.seen == outcome.hand.probes.seen
 
 
+@pytest.mark.one_in(32)
 def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> None:
     drawn = [draw_swarm(seed, WEIGHTS) for seed in range(200)]
     several = [one for one in drawn if one.ranks > 1]
@@ -85,6 +86,7 @@ def test_every_planted_bug_of_ranks_is_here() -> None:
     assert sorted(OF_RANKS) == [name for name in names() if load(name).ranks]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", OF_RANKS)
 def test_a_planted_bug_of_ranks_is_found_under_its_kind(name: str) -> None:
     tape = read(path_of(name))
@@ -317,6 +319,7 @@ def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
         assert (f"ranks={least}" in text) == (least > 1)
 
 
+@pytest.mark.one_in(16)
 def test_replies_of_one_kind_come_in_the_order_of_submission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -87,6 +87,7 @@ def test_an_unknown_schedule_is_refused_in_one_line(order: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", names())
 def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
     swarm = draw_swarm(11, {op: one.weight for op, one in OPS.items()})
@@ -112,6 +113,7 @@ def test_exhaustive_orders_refuse_a_long_tape() -> None:
         next(variants.orders(Tape(tape.config, tape.entries * 2), OPS))
 
 
+@pytest.mark.one_in(8)
 def test_every_action_of_a_tape_can_fail() -> None:
     outcomes = dict(variants.sweep(_small(), OPS))
     assert all(one.failure is None for one in outcomes.values())
@@ -127,7 +129,7 @@ def test_every_action_of_a_tape_can_fail() -> None:
     ]
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("name", "device", "expected"),
     [
@@ -156,7 +158,7 @@ def test_every_allocation_of_a_tape_can_be_refused(
     assert [at for at, count in zip(tried, found, strict=True) if count] == expected
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("seed", [4, 5])
 def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
     """Seed 4 has replies, seed 5 a device."""

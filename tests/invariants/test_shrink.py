@@ -44,7 +44,7 @@ def play(tape: Tape) -> Outcome:
     return replay(tape, OPS)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_bug_shrinks_to_a_few_entries_and_always_the_same(name: str) -> None:
     with planted(name):
@@ -216,6 +216,7 @@ def exported() -> tuple[Shrunk, str]:
     return small, pytest_file(small.tape, small.failure, "a bug")
 
 
+@pytest.mark.one_in(32)
 def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     exported: tuple[Shrunk, str],
 ) -> None:

@@ -93,6 +93,7 @@ def too_much_alike(
     return found
 
 
+@pytest.mark.one_in(8)
 def test_its_rules_are_not_those_of_the_core_in_other_words() -> None:
     core = Path(__file__).parents[2] / "hicache" / "core"
     others = [path for path in core.rglob("*.py") if path.stem not in VOCABULARY]
@@ -133,6 +134,7 @@ def test_every_policy_and_component_of_the_project_is_specified() -> None:
     assert all(order_of(name) is not None for name in found["eviction_policies"])
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("seed", sample(range(4000, 4024), 8))
 def test_the_core_agrees_on_drawn_sequences(seed: int) -> None:
     swarm = replace(draw_swarm(seed, WEIGHTS), ranks=1)
@@ -140,6 +142,7 @@ def test_the_core_agrees_on_drawn_sequences(seed: int) -> None:
     assert outcome.failure is None, outcome.failure.text
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
 def test_the_core_agrees_on_every_tape(path: Path) -> None:
     failure = replay(corpus.read(path), OPS, "off", against=True).failure
@@ -280,7 +283,7 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
     return max(free, key=lambda node: cache.rank(node, kind), default=None)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [

@@ -55,6 +55,7 @@ class Sample:
         }
 
 
+@pytest.mark.one_in(32)
 def test_conditions_and_comparisons_that_decide_are_counted_once_in_an_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_change_that_would_raise_an_error_decides_otherwise(
     assert (found[f"without one is None:{test}"], found[f"without other.fits:{test}"]) == (1, 0)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", CORPUS[::9], ids=lambda path: path.stem)
 def test_weighing_changes_nothing(path: Path) -> None:
     tape = corpus.read(path)

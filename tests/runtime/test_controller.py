@@ -168,6 +168,7 @@ def test_batches_behind_the_depth_are_merged_into_one() -> None:
     assert bench.drain() == [BackupDone(2), BackupDone(3)]
 
 
+@pytest.mark.one_in(16)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("bl"), st.sampled_from(["", "s", "p", "sp"])), max_size=20),

@@ -79,6 +79,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
         _ = hicache.Kore
 
 
+@pytest.mark.one_in(8)
 def test_importing_the_package_loads_no_numpy() -> None:
     code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_S)

@@ -26,6 +26,7 @@ def crowded(seed: int, write_policy: str, device: int, host: int) -> World:
     )
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("write_policy", POLICIES)
 def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
     write_policy: str, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,8 @@ from fractions import Fraction
 from itertools import pairwise, product
 from math import ceil
 
+import pytest
+
 from hicache import models
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
@@ -86,6 +88,7 @@ def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfi
         yield model, ranks, replace(H100, hbm_bytes_per_s=10**10)
 
 
+@pytest.mark.one_in(16)
 def test_costs_are_plain() -> None:
     for model, ranks, profile in models_and_profiles():
         cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)

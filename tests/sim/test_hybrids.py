@@ -116,6 +116,7 @@ _PRESSED = {"full": 56, "swa": 14, "mamba": 12}
 _KEPT = {"full": 160, "swa": 100, "mamba": 60}
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
 def test_small_pools_evict_and_load_each_component(
@@ -135,6 +136,7 @@ def test_small_pools_evict_and_load_each_component(
     assert result.byte_checks > 10 * len(result.requests)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
 def test_only_loaded_pages_cross_the_link(components: tuple[str, ...]) -> None:
     """In as many groups as there are layers, so that each holds the pool of one component."""
@@ -157,6 +159,7 @@ def _growing_answers() -> Prompts:
     return Prompts(jobs, [[100 * index + n for n in range(8)] for index in range(6)])
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
 @pytest.mark.parametrize("host", [0, 3, 40])
@@ -183,6 +186,7 @@ def test_the_smallest_pools_serve_every_request_alone(components: tuple[str, ...
     assert len(result.requests) == 6
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("seed", "count", "window", "device", "host"),
     [(591, 31, 16, (20, 5, 2), (1, 3, 1)), (1008, 48, 6, (13, 3, 3), (60, 40, 0))],
@@ -199,6 +203,7 @@ def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
     idle(world)
 
 
+@pytest.mark.one_in(8)
 def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
     """Four prompts of 30 pages at once, and window pages for fewer than one of them."""
     length = 30 * PAGE
@@ -257,6 +262,7 @@ class _LateCheckpoint(Accesses):
         return [one._replace(depths=one.depths * 0 + late) if one.state else one for one in found]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("broken", [_WrongHalf, _LateCheckpoint])
 def test_a_state_of_the_wrong_depth_is_found(
     broken: type[Accesses], monkeypatch: pytest.MonkeyPatch
@@ -288,6 +294,7 @@ def test_a_window_read_from_the_wrong_pages_is_found(monkeypatch: pytest.MonkeyP
         run(_conversations(3), (60, 40), (60, 40), engine=SMALL, **rules)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
 @pytest.mark.parametrize("deaf", ["compute", "write"])
 def test_a_wait_that_is_dropped_is_a_hazard(

@@ -45,6 +45,7 @@ def test_no_kernel_reaches_more_than_the_data_sheet() -> None:
         assert max(parts.values()) <= 1.0, (profile.name, engine)
 
 
+@pytest.mark.one_in(64)
 def test_a_fit_that_wants_more_is_held_at_the_peak_and_told() -> None:
     wild = (Factor("decode.*.memory", ("hopper",), 3.0, None, 1, ()),)
     plain = engine_profiles.get("plain")
@@ -107,6 +108,7 @@ def faults(builds: list[tuple[str, str, str | None, int]]) -> tuple[int, list[ob
     return count, found
 
 
+@pytest.mark.one_in(8)
 def test_no_pass_is_faster_than_the_data_sheet() -> None:
     chosen = random.Random(23).sample(BUILDS, len(BUILDS) // SHARE)
     # the types and lengths at which a fit asked for more

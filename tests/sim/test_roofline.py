@@ -75,6 +75,7 @@ def both(
     )
 
 
+@pytest.mark.one_in(16)
 def test_a_pass_is_its_kernels() -> None:
     for found, plain in setups():
         for batch in (*batches(10), *_LONG):
@@ -91,6 +92,7 @@ def _agree(found: Roofline, plain: PlainKernels, batch: tuple[object, int, int])
     assert abs(step - again) <= rounding + again * 1e-9, f"{name}, {batch}: {step}, not {again} ns"
 
 
+@pytest.mark.one_in(16)
 def test_each_constant_changes_the_same_passes() -> None:
     """Each constant changes the same passes by the same time."""
     base = defaults("hopper")

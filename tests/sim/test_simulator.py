@@ -24,6 +24,7 @@ _CASES = {
 }
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "case",
     [partial(make, seed) for make, seeds in _CASES.items() for seed in seeds],

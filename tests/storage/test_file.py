@@ -73,6 +73,7 @@ def there(store: FileStore, names: str) -> str:
     return "".join(name for name, one in zip(names, found, strict=True) if one)
 
 
+@pytest.mark.one_in(16)
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
@@ -489,6 +490,7 @@ store.write_sealed(["c/kv/0of1/x"] * 3, [(memoryview(b"x"),)] * 3, lambda _: os.
 """
 
 
+@pytest.mark.one_in(16)
 def test_what_a_killed_process_left_is_cleaned(folder: Path) -> None:
     living = opened(folder, 4)
     child = subprocess.run([sys.executable, "-c", KILLED, f"file:{folder}"], cwd=ROOT, check=False)
@@ -540,6 +542,7 @@ def test_many_threads(folder: Path) -> None:
     assert not wrong
 
 
+@pytest.mark.one_in(8)
 def test_open_files_are_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_file_room, "SEGMENT_BYTES", 4096)
     store = opened(folder)

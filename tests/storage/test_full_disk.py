@@ -79,6 +79,7 @@ def results(tmp_path: Path, *words: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.one_in(16)
 def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
     with closing(opened(disk / "store")) as store:
         for number in range(900):
@@ -89,6 +90,7 @@ def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
         assert store.stats()["evicted"] == 900 - len(there)
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_disk_that_others_have_filled(disk: Path, again: bool) -> None:
     """Old values make room for new ones, within what the store has. Nothing else is lost."""
@@ -113,6 +115,7 @@ def test_a_disk_that_others_have_filled(disk: Path, again: bool) -> None:
     store.close()
 
 
+@pytest.mark.one_in(8)
 def test_gc_on_a_full_disk_is_what_it_says(disk: Path, tmp_path: Path) -> None:
     filled(disk / "store", 300)
     fill(disk)
@@ -142,6 +145,7 @@ def test_gc_tells_what_the_store_kept(
     assert "found 4 values that it kept" in said.err
 
 
+@pytest.mark.one_in(32)
 def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:
     """Somebody took the reserve, too. Writes are refused with the reason until there is room."""
     filled(disk / "store", 100)
@@ -182,6 +186,7 @@ for action in ("list", "stats", "check"):
 """
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_folder_that_cannot_be_written_is_read(killed: bool) -> None:
     """With a clean index, and with the log of a process that was killed. Not in pytest's own

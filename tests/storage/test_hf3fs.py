@@ -55,6 +55,7 @@ def play(store: Storage, note: Callable[[str, int | None], None]) -> None:
             note(key, size)
 
 
+@pytest.mark.one_in(16)
 def test_killed_at_every_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Afterwards every value that was acknowledged and not evicted is there, and all are whole."""
     monkeypatch.setattr("hicache.storage.journal._SPARE", 3)  # the journal is written anew, too
@@ -95,6 +96,7 @@ def test_killed_at_every_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert store.write(["new"], [value(1, 5000)]) == [Status.DONE]
 
 
+@pytest.mark.one_in(16)
 def test_a_journal_that_is_cut_anywhere_is_a_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     slots = Slots(SLOT, 16)

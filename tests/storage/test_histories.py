@@ -31,7 +31,7 @@ def total(name: str, folder: Path, seeds: range) -> Counter[str]:
     return found
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["file", "hf3fs"])
 def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> None:
     found = total(name, tmp_path, range(COUNT))
@@ -40,7 +40,7 @@ def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> Non
     assert found["changes during a call"] > COUNT
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["file-full", "hf3fs-full"])
 def test_histories_on_a_disk_that_others_fill(name: str, disk: Path) -> None:
     found = total(name, disk, range(COUNT))
@@ -49,6 +49,7 @@ def test_histories_on_a_disk_that_others_fill(name: str, disk: Path) -> None:
     assert found["full disk: write done"] > 0
 
 
+@pytest.mark.one_in(64)
 def test_killed_writers(tmp_path: Path) -> None:
     """Real processes that are killed while they write: nothing wrong, torn or lost."""
     found = kill.run(tmp_path, points=48, seed=7)

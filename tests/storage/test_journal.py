@@ -93,7 +93,7 @@ DAMAGES: dict[str, Damages] = {
 }
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_no_more_values_are_lost_than_lines_are_damaged(tmp_path: Path, kind: str) -> None:
     had = filled(tmp_path)
@@ -161,6 +161,7 @@ def test_a_record_that_makes_no_sense_is_skipped(tmp_path: Path, record: str) ->
         assert store.lookup(["k"]) == [False]
 
 
+@pytest.mark.one_in(32)
 def test_writing_the_journal_anew_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

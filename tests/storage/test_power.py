@@ -118,7 +118,7 @@ def play(setting: Setting) -> int:
     return count
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize(("durable", "sector_bytes"), [(True, 512), (False, 4096)])
 def test_a_power_failure_after_any_step(durable: bool, sector_bytes: int, bounded: bool) -> None:

@@ -48,6 +48,7 @@ def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
     assert stored[:24].hex() == golden
 
 
+@pytest.mark.one_in(32)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
 def test_what_was_written_is_read(parts: list[bytes]) -> None:
     store = Verified(MemoryStore())
@@ -105,6 +106,7 @@ def test_headers_lie_in_registered_memory(medium: MemoryStore) -> None:
     assert medium.registered[1].nbytes % HEADER_BYTES == 0
 
 
+@pytest.mark.one_in(8)
 def test_threads_share_a_store(medium: MemoryStore) -> None:
     store = Verified(medium)
     failed: list[str] = []
@@ -124,6 +126,7 @@ def test_threads_share_a_store(medium: MemoryStore) -> None:
     assert not failed
 
 
+@pytest.mark.one_in(8)
 def test_corrupted_reads_of_every_kind(tmp_path: Path) -> None:
     found = corrupt.run(1500, 3, str(tmp_path))
     assert all(found[kind.__name__] > 100 for kind in corrupt.KINDS)

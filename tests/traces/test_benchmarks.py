@@ -77,6 +77,7 @@ def test_with_a_host_every_state_is_found_again(tmp_path: Path) -> None:
     assert rates(found) == [round((8 * r - 1) / (8 * r + 4), 6) if r else 0 for r in range(12)]
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 def test_states_on_host_are_what_the_page_says(order: str, tmp_path: Path) -> None:
     runs = [replayed(tmp_path, TEN, f"{FIFTY} --eviction {order} --host-ratio {n}") for n in (2, 0)]
@@ -106,6 +107,7 @@ MANY = "bench-multiturn --num-clients 128 --num-rounds 10 --enable-round-barrier
 POOL = "--page-size 64 --device-tokens 262144"
 
 
+@pytest.mark.one_in(16)
 def test_a_pool_that_is_outgrown_loses_more_in_each_round(tmp_path: Path) -> None:
     """Pull request 27010, device alone; the model is that of the author's related command."""
     found = replayed(tmp_path, MANY, f"{POOL} --model qwen3-32b --hardware h200 --host-ratio 0")
@@ -126,6 +128,7 @@ def test_with_room_on_host_the_rates_are_the_closed_form(tmp_path: Path) -> None
         assert round(ours, 4) == theirs
 
 
+@pytest.mark.one_in(16)
 def test_the_order_of_a_round_matters_as_much_as_the_memory(tmp_path: Path) -> None:
     """In the same order in every round, the least recently used conversation is always the next."""
     fixed = replayed(tmp_path, f"{MANY} --ready-queue-policy fifo", f"{POOL} --host-ratio 0")

@@ -49,6 +49,7 @@ def options_for(components: str, sizes: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path: Path) -> None:
     """Published: 0.897569 and twelve rates, with 50 states on the device and twice as many on host.
@@ -64,6 +65,7 @@ def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path
     assert found["checks"]["violations"] == 0
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("components", COMPONENTS)
 @pytest.mark.parametrize("policy", ["write_through", "write_back", "write_through_selective"])
 def test_every_configuration_serves_every_request(
@@ -88,6 +90,7 @@ def test_every_configuration_serves_every_request(
             assert garbage <= 0.05 * cached, (name, tier)
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("components", COMPONENTS)
 def test_with_enough_room_hybrids_hit_like_full_alone(
     components: str, turns: str, tmp_path: Path
@@ -100,6 +103,7 @@ def test_with_enough_room_hybrids_hit_like_full_alone(
     assert {row["capped_by"] for row in found["lookups"]} == {"unseen"}
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 @pytest.mark.parametrize("states", [14, 16, 20, 32])
 def test_states_are_evicted_in_the_order_of_a_naive_cache(order: str, states: int) -> None:
@@ -181,6 +185,7 @@ def test_evictions_caused_by_another_pool_are_counted_separately(
     assert {row["capped_by"] for row in found["lookups"]} == {"unseen", "full"}
 
 
+@pytest.mark.one_in(16)
 def test_two_eviction_orders_are_compared(tmp_path: Path, capsys: Capsys) -> None:
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]
@@ -197,6 +202,7 @@ def test_two_eviction_orders_are_compared(tmp_path: Path, capsys: Capsys) -> Non
     assert f"{worse:.6f}" in report
 
 
+@pytest.mark.one_in(16)
 def test_report_of_three_components(turns: str, capsys: Capsys) -> None:
     sizes = ["--device-tokens", "32K", "--swa-tokens", "4K", "--mamba-states", "24"]
     arguments = [turns, "--mode", "hits", "--components", "full,swa,mamba", *sizes]

@@ -181,6 +181,7 @@ def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
     assert "refused" not in queueing(tmp_path, {"arriving": 5}, load)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("given", "offered", "advice"),
     [
@@ -331,6 +332,7 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
     assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("command", ["replay --check off", "size --host-only --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(

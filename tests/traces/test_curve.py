@@ -67,6 +67,7 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     assert not curve.working_set or curve.hit_tokens(curve.working_set - 1) < curve.unbounded
 
 
+@pytest.mark.one_in(8)
 @FEW
 @given(random_traces())
 def test_the_curve_is_straight_between_its_bends(records: Records) -> None:
@@ -76,6 +77,7 @@ def test_the_curve_is_straight_between_its_bends(records: Records) -> None:
     assert np.interp(np.arange(curve.unique + 2), bends, tokens[bends]).tolist() == tokens.tolist()
 
 
+@pytest.mark.one_in(8)
 @settings(max_examples=15, deadline=None)
 @given(random_traces(), st.sampled_from([256, 512]))
 def test_lru_equals_a_cache_of_leaves_that_holds_every_request(
@@ -87,6 +89,7 @@ def test_lru_equals_a_cache_of_leaves_that_holds_every_request(
         assert curve.hit_tokens(capacity) == sum(simulate_lru(paged, capacity))
 
 
+@pytest.mark.one_in(16)
 @FEW
 @given(random_traces(), st.integers(0, 6), st.integers(0, 6))
 def test_lru_and_inclusive_tiers_equal_the_core(records: Records, spare: int, more: int) -> None:
@@ -124,6 +127,7 @@ def test_a_partial_page_costs_the_core_at_most_one_page(name: str, options: str)
         assert curve.hit_tokens(capacity - 1) <= found <= curve.hit_tokens(capacity)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("device", "host"), [(250, 250), (400, 800), (800, 300), (250, 2500)])
 def test_exclusive_tiers_hit_together_what_the_core_hits(device: int, host: int) -> None:
     """Both together are one LRU; the core has further host pages, which exchanges need."""
@@ -205,6 +209,7 @@ def test_no_policy_exceeds_the_optimum_and_none_the_bound(records: Records, page
     assert optimum.at(curve.working_set).tokens == curve.unbounded
 
 
+@pytest.mark.one_in(8)
 @FEW
 @given(random_traces(), st.sampled_from([128, 512]))
 def test_depths_add_up_to_the_whole(records: Records, page_size: int) -> None:

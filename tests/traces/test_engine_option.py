@@ -24,6 +24,7 @@ def _document(tmp_path: Path, *arguments: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.one_in(16)
 def test_the_plain_engine_and_the_pure_roofline_never_change(tmp_path: Path) -> None:
     found = _document(tmp_path, "--limit", "100", *_PLAIN)
     assert found["digest"] == _PLAIN_DIGEST
@@ -54,6 +55,7 @@ def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> N
     assert budgets == [8192, 8 * 8192]
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -109,7 +109,7 @@ def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> 
     assert any("Arrived" in row["what"] for row in one["story"])
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 def test_a_leak_is_explained_by_the_missing_pages() -> None:
     """Found only at the end, when everything is evicted: no check named anybody."""
     with planted("duplicate-pages-leak"):
@@ -139,6 +139,7 @@ def found_by(
     raise AssertionError("no seed fails")
 
 
+@pytest.mark.one_in(32)
 def test_a_crash_names_the_line_that_it_came_from() -> None:
     with planted("failed-backup-freed-twice"):
         account = found_by(lambda failure: failure.code == 10, range(1, 9))
@@ -205,6 +206,7 @@ def some_tapes() -> list[Tape]:
     return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
 
 
+@pytest.mark.one_in(32)
 def test_a_replay_with_instruments_decides_the_same() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
@@ -218,6 +220,7 @@ def test_a_replay_with_instruments_decides_the_same() -> None:
     assert all("__setattr__" not in vars(one) for one in (Pool, Node, Request, Flight))
 
 
+@pytest.mark.one_in(32)
 def test_every_change_of_a_page_is_recorded() -> None:
     """Added up, the changes that were told are the ledger itself, after every tape."""
     ops = operations.load()
@@ -253,7 +256,7 @@ BAD: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD.keys())
 def test_a_bad_option_is_one_line(
     options: list[str], words: str, failing: str, capsys: Capsys

@@ -87,6 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
     return measured(tmp_path_factory.mktemp("rows"), [row(number) for number in range(36)])
 
 
+@pytest.mark.one_in(32)
 def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
     found = fitting.fit(made)
     table = Table(found.samples, found.solution.parameters)
@@ -102,6 +103,7 @@ def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
     assert {group for one in found.factors for group in one.groups} == {"h100|qwen3-32b|vllm"}
 
 
+@pytest.mark.one_in(16)
 def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> None:
     wild = row(0, "llama-3.1-8b", metrics={"mean_ttft_ms": 9e6, "mean_tpot_ms": 1e-3})
     judged = read(tmp_path, [wild])

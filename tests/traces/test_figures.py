@@ -30,7 +30,7 @@ def paged() -> Paged:
     return open_trace(str(conversation())).paged(512)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("capacity", LRU)
 def test_conversation_lru(paged: Paged, capacity: int) -> None:
     account, _, _ = replay_hits(paged, capacity)
@@ -66,6 +66,7 @@ def multiturn() -> Paged:
     return parse(Lines("multiturn", (line.encode() for line in text))).paged(64)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("device", "host"), [(1_000, 0), (200, 1_000)])
 def test_multiturn_rates_per_round(device: int, host: int) -> None:
     """All that was committed hits, from the device or from a host that is large enough."""

@@ -320,6 +320,7 @@ FAULTS: dict[str, list[tuple[str, str, str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_one_line_with_their_place(name: str, tokenizer: str) -> None:
     for old, new, said in FAULTS[name]:
@@ -346,6 +347,7 @@ def test_times_of_agents_within_agents_have_a_bound() -> None:
         text(json.dumps(whole))
 
 
+@pytest.mark.one_in(16)
 def test_a_line_of_many_lookups_is_refused_in_linear_time() -> None:
     for one in ("UCMTrace:timestamp:", "UCMTrace: timestamp: 1, input_length: 1, output_length: 1, "
                 "block_hashes: ["):  # fmt: skip
@@ -354,6 +356,7 @@ def test_a_line_of_many_lookups_is_refused_in_linear_time() -> None:
             text(content)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", registry.names(FORMATS))
 def test_a_file_that_was_cut_ends_in_one_line_or_reads(name: str, tokenizer: str) -> None:
     content = sample(name).encode()
@@ -410,6 +413,7 @@ def test_folders_without_traces_are_named(tmp_path: Path) -> None:
 # -- the real files
 
 
+@pytest.mark.one_in(8)
 def test_the_sessions_of_kv_cache_tester() -> None:
     trace = open_trace(str(beside("weka")))
     jobs = trace.jobs
@@ -421,6 +425,7 @@ def test_the_sessions_of_kv_cache_tester() -> None:
     assert not trace.notes
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("name", "requests"), [("code", 8_819), ("conv", 19_366)])
 def test_the_traces_of_azure(name: str, requests: int) -> None:
     trace = open_trace(str(beside("azure") / f"AzureLLMInferenceTrace_{name}.csv"))

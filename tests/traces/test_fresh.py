@@ -59,6 +59,7 @@ def test_a_set_runs_through_in_workers(tmp_path: Path, bugs: list[Bug], capsys: 
     assert "95 % confidence" in said
 
 
+@pytest.mark.one_in(32)
 def test_one_bug_of_a_set(bugs: list[Bug], capsys: Capsys) -> None:
     assert main(["mutants", "--fresh", "3", "--seed", "1", "--only", "2", "--list"]) == 0
     assert capsys.readouterr().out == f"{bugs[1].name}  {' + '.join(bugs[1].edits)}\n"

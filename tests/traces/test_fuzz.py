@@ -69,6 +69,7 @@ def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..
 # -- runs
 
 
+@pytest.mark.one_in(8)
 def test_a_clean_run_plays_every_sequence_and_leaves_no_folder(capsys: Capsys) -> None:
     assert fuzz("--sequences", "4", "--seed", "7", "--first") == 0
     said = capsys.readouterr().out
@@ -88,6 +89,7 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     assert counted("--seed", "70") != one
 
 
+@pytest.mark.one_in(16)
 def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
     work = Work(25, ("full", "swa"), "write_back")
     for seed in range(8):
@@ -101,6 +103,7 @@ def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
     assert "--ranks 3" in Work(25, ranks=3).command(0)
 
 
+@pytest.mark.one_in(16)
 def test_several_ranks_replay_and_repeat_in_a_fresh_process(capsys: Capsys) -> None:
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
     tape = Work(25, ranks=2).drawn(1)
@@ -194,6 +197,7 @@ def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
     assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
 
 
+@pytest.mark.one_in(8)
 def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: Patch) -> None:
     def wait(hand: Any, args: Any) -> None:
         while True:
@@ -226,6 +230,7 @@ def test_the_canary_is_found() -> None:
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.one_in(8)
 def test_a_canary_that_is_not_found_survives(monkeypatch: Patch) -> None:
     monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
@@ -239,6 +244,7 @@ def test_another_bug_does_not_count_as_the_canary(monkeypatch: Patch) -> None:
 # -- twice
 
 
+@pytest.mark.one_in(16)
 def test_nondeterminism_is_named_by_the_first_different_event(monkeypatch: Patch) -> None:
     (Path() / "sitecustomize.py").write_text(
         "from hicache.core.eviction_policies.lru import Lru\n"
@@ -286,6 +292,7 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch: Patch, capsys: C
     assert ".venv/bin/pip install -e '.[ray]'" in said
 
 
+@pytest.mark.one_in(64)
 def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
     def counted(*options: str) -> list[Any]:
         found = report("--sequences", "8", "--seed", "7", *options)
@@ -303,6 +310,7 @@ BUG = "donated-slot-stays-with-its-request"
 HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--twice", "0", "--first")
 
 
+@pytest.mark.one_in(32)
 def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     out = Path("out.json")
     assert main([*HUNT, "--sequences", "1000000", "--jobs", "1", "--json", str(out)]) == 11
@@ -324,6 +332,7 @@ def endless(seed: int) -> Result:
     return Result(seed, 1, 1, 1)
 
 
+@pytest.mark.one_in(32)
 def test_closing_ends_workers_within_a_sequence() -> None:
     def seeds() -> Iterator[int]:
         yield from range(4)
@@ -374,6 +383,7 @@ def test_a_run_that_requires_no_state_is_clean(words: tuple[str, ...], monkeypat
     assert fuzz("--seed", "7", "--check", "off", *words) == 0
 
 
+@pytest.mark.one_in(16)
 def test_written_rates_can_be_read_again(monkeypatch: Patch) -> None:
     assert fuzz("--sequences", "4", "--rates", "made.json") == 0
     monkeypatch.setattr(rates, "PATH", Path("made.json"))
@@ -384,6 +394,7 @@ def test_written_rates_can_be_read_again(monkeypatch: Patch) -> None:
     assert all(0 < count <= row[""] for row in found.values() for count in row.values())
 
 
+@pytest.mark.one_in(16)
 def test_the_summary_shows_the_gauges(capsys: Capsys) -> None:
     found = report("--sequences", "4")
     assert "Audit of the generator" in capsys.readouterr().out

@@ -35,6 +35,7 @@ def fuzz(*options: str) -> int:
 # -- the corpus
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", corpus.paths(CORPUS), ids=lambda path: path.stem)
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
@@ -250,6 +251,7 @@ def test_a_bad_tape_is_one_line(text: str, word: str, capsys: Capsys) -> None:
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
 
 
+@pytest.mark.one_in(16)
 def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -> None:
     os.mkfifo("pipe.jsonl")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
@@ -367,6 +369,7 @@ def test_an_unwritable_folder_is_refused_in_one_line(monkeypatch: Patch, capsys:
 RECORDED = corpus.paths(stored.RECORDED)
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_the_core_decides_as_recorded(path: Path) -> None:
     tape = corpus.read(path)

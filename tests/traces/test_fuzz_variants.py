@@ -58,6 +58,7 @@ def drawn(seed: int, executor: str = "") -> Tape:
 # -- devices
 
 
+@pytest.mark.one_in(32)
 def test_sequences_run_on_the_cpu_device_and_compare_bytes() -> None:
     assert fuzz("--device", "cpu", "--seed", "3", "--sequences", "3", "--json", "out.json") == 0
     told = json.loads(Path("out.json").read_text())
@@ -67,6 +68,7 @@ def test_sequences_run_on_the_cpu_device_and_compare_bytes() -> None:
     assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
 
 
+@pytest.mark.one_in(16)
 def test_a_device_with_real_bytes_changes_no_decision() -> None:
     simulated, cpu = (play.replay(drawn(3, name), OPS) for name in ("device", "cpu"))
     assert simulated.tape.entries == cpu.tape.entries
@@ -151,6 +153,7 @@ def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: Patch) -> None:
     assert (failure.code, failure.kind) == (12, "BYTES on cpu")
 
 
+@pytest.mark.one_in(32)
 def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(capsys: Capsys) -> None:
     for tape in (drawn(2, "replies"), drawn(2, "device")):
         tapes.write(Path("t.jsonl"), replace(tape, pairs=False, ranks=1))
@@ -158,6 +161,7 @@ def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(caps
         assert "events on the cpu device: no failure" in capsys.readouterr().out
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("seed", [1, 4])
 def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     """Without CUDA, on an accelerator that acts at once; the seeds choose plain copies."""
@@ -174,6 +178,7 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -248,6 +253,7 @@ def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained
     assert main(["fuzz", "--replay", tape]) == 0
 
 
+@pytest.mark.one_in(32)
 def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(monkeypatch: Patch) -> None:
     said = Content.said
 
@@ -270,6 +276,7 @@ def test_a_note_with_an_unknown_twin_is_refused(capsys: Capsys) -> None:
     assert told.count("\n") == 1
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("bug", ["failed-backup-keeps-its-lock", "failed-load-is-adopted"])
 def test_failing_each_transfer_finds_what_a_calm_sequence_does_not(bug: str) -> None:
     options = ("--seed", "7", "--sequences", "1", "--plant", bug)

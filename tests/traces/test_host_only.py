@@ -47,7 +47,7 @@ def shown(path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_point_is_what_a_replay_with_that_size_measures(
     jobs: str, turns: str, tmp_path: Path, capsys: Capsys
@@ -78,6 +78,7 @@ def test_a_point_is_what_a_replay_with_that_size_measures(
     ElementTree.parse(picture)
 
 
+@pytest.mark.one_in(16)
 def test_the_compute_that_host_memory_saves_is_what_passes_take_without_it(tmp_path: Path) -> None:
     """Requests that are alone take their passes one by one, so their times can be subtracted."""
     prompts = [list(range(20)), list(range(30, 50)), list(range(10))]
@@ -97,6 +98,7 @@ def test_the_compute_that_host_memory_saves_is_what_passes_take_without_it(tmp_p
     assert saved == (passes_ns[0][2] - passes_ns[1][2]) / 1e9 > 0
 
 
+@pytest.mark.one_in(32)
 def test_the_files_that_were_written_are_named_with_the_report(
     turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -122,6 +124,7 @@ def test_hits_mode_has_no_times_and_one_panel(turns: str, tmp_path: Path) -> Non
     assert heads == ["prompt tokens that hit (%)"]
 
 
+@pytest.mark.one_in(16)
 def test_options_of_the_host_pool_do_not_hinder_the_point_without_one(
     turns: str, tmp_path: Path
 ) -> None:
@@ -219,6 +222,7 @@ def resolved(turns: str) -> tuple[Trace, Settings]:
     return trace, resolve(with_host(replay, 10**9), trace)[0]
 
 
+@pytest.mark.one_in(16)
 def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     larger = point(512, 0.412, 1.6), point(1024, 0.412, 1.6)
     text = sentence(point(0, 0.24, 3.1), point(256, 0.35, 2.0), *larger, turns=turns)

@@ -141,6 +141,7 @@ def test_replay(folder: Path) -> None:
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 
+@pytest.mark.one_in(16)
 def test_host_and_inspect(folder: Path) -> None:
     turns = str(folder / "turns.jsonl")
     sizes = ["--host-bytes", "0,1GB", "--device-pages", "100", "--jobs", "1"]
@@ -156,6 +157,7 @@ def test_host_and_inspect(folder: Path) -> None:
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
 
 
+@pytest.mark.one_in(32)
 def test_fidelity(tmp_path: Path) -> None:
     rows = [published.CLOSED, published.FITTED, published.COPY, published.SAMPLED]
     data = ["--data", published.data_of(tmp_path, *rows), "--jobs", "1"]
@@ -173,6 +175,7 @@ def test_curve(folder: Path) -> None:
     compare("hicache curve", documents)
 
 
+@pytest.mark.one_in(64)
 def test_watch(folder: Path) -> None:
     log = folder / "server.log"
     log.write_text("".join(pages.logged(at, ids) for at, ids in enumerate(pages.prompts(12))))
@@ -190,6 +193,7 @@ def test_watch(folder: Path) -> None:
     compare("hicache watch", documents)
 
 
+@pytest.mark.one_in(32)
 def test_reports_and_comparisons(folder: Path) -> None:
     turns, hits = str(folder / "turns.jsonl"), str(folder / "hits.html")
     small = ["--device-pages", "34", "--check", "off"]

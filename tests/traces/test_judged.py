@@ -23,7 +23,7 @@ BUILT_IN = ["replay", "--limit", "45", "--device-tokens", "8000", "--check", "ev
 HYBRID = [*BUILT_IN, "--components", "full,swa,mamba", "--swa-window", "1024"]
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     "options",
     [
@@ -83,7 +83,7 @@ def _copies_counted_once(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Tally, "on_outcomes", uncounted)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("spoil", "figure"),
     [

@@ -108,6 +108,7 @@ def brute(paged: Paged) -> list[int]:
     return found
 
 
+@pytest.mark.one_in(64)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -194,6 +195,7 @@ def conversations(tmp_path: Path) -> Path:
     return write(tmp_path / "talk.jsonl", *records)
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("load", ["", "--concurrency 3", "--arrivals at-once", "--think-time none"])
 def test_a_closed_loop_never_has_two_turns_of_a_session_in_flight(
     conversations: Path, tmp_path: Path, load: str
@@ -238,6 +240,7 @@ def test_open_loops_have_hits_by_turn_from_sessions_or_prompts(
     assert [turn["hit_tokens"] for turn in found["turns"]] == [0, 512, 1024]
 
 
+@pytest.mark.one_in(16)
 def test_rates_that_are_hardly_meant_are_warned_of(
     conversations: Path, tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
     assert Path("pipe").is_fifo()
 
 
+@pytest.mark.one_in(8)
 def test_all_files_are_written_or_none(monkeypatch: Patch) -> None:
     def fill(name: str, path: Path, mode: str, pieces: Any, pack: bool) -> None:
         if name.startswith("folder"):
@@ -164,6 +165,7 @@ def test_an_exported_test_fails_without_asserts_and_is_printable() -> None:
     exported["test_the_core_plays_it_clean"]()
 
 
+@pytest.mark.one_in(16)
 def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -116,6 +116,7 @@ def fails(capsys: Capsys, *arguments: str) -> str:
     return said
 
 
+@pytest.mark.one_in(8)
 def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
     found = replayed("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
     assert found["config"]["eviction_policy"] == "mine"
@@ -262,6 +263,7 @@ def test_a_failing_tape_prints_its_replay_command(mine: str, capsys: Capsys) -> 
     assert "--export" in fails(capsys, "shrink", str(tape), "--export", "tests", *own)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_exception_of_an_outside_policy_ends_a_hunt_with_one_line(
     jobs: str, mine: str, capsys: Capsys

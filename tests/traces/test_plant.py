@@ -70,6 +70,7 @@ def test_the_printed_next_commands_run(capsys: Capsys) -> None:
         assert main(words[1:]) == first["code"]
 
 
+@pytest.mark.one_in(16)
 def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
     """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""
     work = Work(60, ("full",), "write_through", "off", plant="most-recently-used-is-evicted-first")
@@ -84,6 +85,7 @@ def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
     assert work.run_twice(tape) is None
 
 
+@pytest.mark.one_in(16)
 def test_a_bug_is_hunted_with_its_required_components_and_ranks() -> None:
     bug = load("ranks-do-not-agree-on-success")
     options = ("--seed", "4", "--jobs", "1", "--plant", bug.name)
@@ -125,6 +127,7 @@ def test_a_canary_is_the_only_bug_of_its_run(capsys: Capsys) -> None:
     assert "--plant and --canary do not go together" in capsys.readouterr().err
 
 
+@pytest.mark.one_in(16)
 def test_every_failure_ends_with_its_replay_command() -> None:
     """A crash, a check, and the end of a run, drawn and replayed."""
     ops = operations.load()
@@ -166,7 +169,7 @@ def hash_seed_of_worker(seed: int) -> Result:
     return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
@@ -231,6 +234,7 @@ def test_an_order_that_comes_from_hashing_is_found_and_repeated(
     )
 
 
+@pytest.mark.one_in(16)
 def test_ranks_run_twice_whatever_the_percentage(monkeypatch: Patch) -> None:
     played = []
     monkeypatch.setattr(Work, "run_twice", lambda self, tape: played.append(tape.ranks))

@@ -90,6 +90,7 @@ def test_odd_data_is_drawn(drawn: list[Line], log: bool) -> None:
     assert lines(drawn, Axis("x", "{:g}".format, log), PLAIN, 50)
 
 
+@pytest.mark.one_in(8)
 def test_replay_draws_its_times_and_tokens(capsys: Capsys) -> None:
     assert main(["replay", "--limit", "60", "--check", "off", "--plot"]) == 0
     printed = capsys.readouterr().out

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
 
 
+@pytest.mark.one_in(16)
 def test_each_result_comes_once_also_with_more_processes_than_jobs() -> None:
     for most in (1, 2, 5):
         assert sorted(results(FORK, lambda job: job * 2, range(4), most)) == [0, 2, 4, 6]
@@ -117,6 +118,7 @@ def test_an_error_that_cannot_be_sent_is_told() -> None:
         list(results(FORK, work, range(2), 2))
 
 
+@pytest.mark.one_in(64)
 def test_a_process_that_is_kept_does_many_jobs() -> None:
     found = list(results(FORK, pid, range(9), 2, keep=True))
     assert len(found) == 9
@@ -177,6 +179,7 @@ def test_memory_is_limited_in_a_process_of_a_mutant() -> None:
     assert list(each(work, range(2), 2)) == ["refused", "refused"]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("most", [1, 2])
 def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
     kept: list[int] = []

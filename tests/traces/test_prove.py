@@ -75,7 +75,7 @@ def jumping(patch: Patch, every: int) -> None:
     patch.setattr(Oracle, "judge", jumped)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("every", "code"), [(10, 17), (60, 0)])
 def test_a_family_that_jumps_often_is_not_judged(
     every: int, code: int, tmp_path: Path, capsys: Capsys, monkeypatch: Patch
@@ -131,6 +131,7 @@ def without_transformers(patch: Patch) -> None:
     patch.setitem(sys.modules, "transformers", None)
 
 
+@pytest.mark.one_in(64)
 def test_without_the_extra_it_is_named(monkeypatch: Patch, capsys: Capsys, tmp_path: Path) -> None:
     found = prove(tmp_path, "--family", "gemma3", "--requests", "90", "--plant", WRONG, code=12)
     tape = found["failures"][0]["tape"]

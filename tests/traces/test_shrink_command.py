@@ -88,6 +88,7 @@ def test_tape_on_stdout_sends_the_report_to_stderr(failing: Path, capsys: Capsys
     assert "stopped by --plays 3" in said.err
 
 
+@pytest.mark.one_in(8)
 def test_a_different_result_in_a_new_process_stops_shrinking(
     failing: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -154,6 +155,7 @@ def test_an_endless_tape_is_a_failure(failing: Path, monkeypatch: Patch, capsys:
     assert "one sequence was still at work after 0.2 s of computing" in capsys.readouterr().out
 
 
+@pytest.mark.one_in(16)
 def test_an_exported_test_keeps_its_assert_where_python_drops_them(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -67,7 +67,7 @@ def is_gone(group: int) -> bool:
     return not lives(group)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],

@@ -113,6 +113,7 @@ def test_the_pages_for_some_hits_are_the_fewest_that_hit_so_many(trace: str) -> 
 # -- the search for the load
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("start", ["0.0123", "0.5", "1", "37"])
 def test_the_load_is_bracketed_within_a_twentieth(start: str) -> None:
     draw = random.Random(start)
@@ -200,6 +201,7 @@ def test_a_study_goes_on_where_it_ended(trace: str, monkeypatch: Patch, capsys: 
     ]
 
 
+@pytest.mark.one_in(32)
 def test_a_load_that_was_given_is_not_searched(trace: str) -> None:
     words = [trace, *SMALL, "--jobs", "1", "--host-bytes", "4GB", "--points", "p.jsonl"]
     found = size(*words, "--speed", "2", "--draws", "1")
@@ -490,7 +492,7 @@ def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
     assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("link", "faster"), [("0.5x", "1x"), ("2x", "4x"), ("4GB/s", "8")])
 def test_the_link_that_was_given_is_the_one_that_is_judged(
     trace: str, link: str, faster: str

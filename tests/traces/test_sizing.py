@@ -66,6 +66,7 @@ def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
     assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
 
 
+@pytest.mark.one_in(16)
 def test_tables_say_that_their_bytes_are_those_of_a_rank(replayed: Replayed) -> None:
     arguments = "--components full,swa --device-pages 100"
     several, alone = (replayed(f"{arguments} --tp {tp}")[0] for tp in (2, 1))
@@ -83,6 +84,7 @@ def test_one_rank_has_one_figure(replayed: Replayed) -> None:
     assert full["pool_bytes_total"] == full["pool_bytes_per_rank"]
 
 
+@pytest.mark.one_in(32)
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
     assert "17.5 GB a rank, 140.0 GB on 8 ranks (as given; with" in report
@@ -92,6 +94,7 @@ def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     assert "4398" not in report  # one figure in one unit for one pool
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("ratio", "pages", "rule"),
     [
@@ -113,6 +116,7 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     assert rule in report
 
 
+@pytest.mark.one_in(32)
 def test_a_larger_host_never_hits_less(tmp_path: Path) -> None:
     """Four conversations by turns; the device keeps one of them."""
     ids = [[8 * number + place for place in range(8)] for number in range(4)]
@@ -145,6 +149,7 @@ def test_a_host_of_half_the_device_keeps_what_was_evicted_if_it_is_written_back(
     assert hits["write_through"] < hits["write_back"]
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("arguments", "said", "figures"),
     [
@@ -180,6 +185,7 @@ def test_models_fit_the_hardware_that_serves_them(
         assert sum(pools) > 30e9
 
 
+@pytest.mark.one_in(16)
 def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> None:
     plain, usual = replayed("--components full,swa,mamba --tp 2")
     report, found = replayed("--components full,swa,mamba --tp 2 --kv-dtype fp8 --weight-dtype fp8")
@@ -194,6 +200,7 @@ def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> N
     assert each == {**before, "full": before["full"] // 2, "swa": before["swa"] // 2}
 
 
+@pytest.mark.one_in(16)
 def test_the_page_size_says_where_it_comes_from(
     replayed: Replayed, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -209,6 +216,7 @@ def test_the_page_size_says_where_it_comes_from(
     assert "blocks" not in capsys.readouterr().out
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("size", ["16", "64", "256"])
 def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path: Path) -> None:
     path, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
@@ -218,6 +226,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
     assert json.loads(out.read_text())["whole"]["hit_tokens"]["device"] == 1024 + 512
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -292,6 +301,7 @@ def test_a_wrong_profile_says_what_is_wrong_with_it(
     assert said in refused(trace, f"--hardware {path}", capsys)
 
 
+@pytest.mark.one_in(16)
 def test_a_load_in_one_group_is_waited_for_as_a_whole(tmp_path: Path) -> None:
     """A pass waits for the first of several groups only, so it starts earlier."""
     ids = [[20 * number + place for place in range(20)] for number in range(4)]
@@ -348,6 +358,7 @@ def test_models_are_named_by_what_they_begin_with() -> None:
     assert "tiny" not in models.names()
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -372,6 +383,7 @@ def test_the_host_link_is_that_of_a_rank_and_what_copies_reach(
     assert 0.9 * stated < moved["bytes_per_rank"] / moved["busy_s"] <= stated
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> None:
     digests = {
@@ -384,6 +396,7 @@ def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> N
     assert found["config"]["host_pages"] == 0
 
 
+@pytest.mark.one_in(8)
 def test_a_sweep_may_begin_with_no_host_memory(trace: str, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     sizes = ["--host-bytes", "0,1GB", "--write-policy", "write_back,write_through"]

@@ -53,6 +53,7 @@ def test_requests_that_wait_for_another_keep_their_delay() -> None:
     assert [some[0].arrival_ns, some[1].arrival_ns, some[3].arrival_ns] == [0, 3 * S, 9 * S // 2]
 
 
+@pytest.mark.one_in(8)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40))
 def test_the_order_and_the_first_of_each_instant_stay(times_s: list[int]) -> None:
     times_s = sorted(times_s)
@@ -74,6 +75,7 @@ def test_a_coarse_clock_is_warned_about_and_a_fine_one_is_not() -> None:
     assert warnings(jobs(*(3 * (number // 3) for number in range(50))), Fraction(1)) == []
 
 
+@pytest.mark.one_in(8)
 def test_a_replay_spreads_the_arrivals(tmp_path: Path, capsys: Capsys) -> None:
     records = [mooncake([number], timestamp=3000 * (number // 6)) for number in range(30)]
     trace, out = write(tmp_path / "trace.jsonl", *records), tmp_path / "out.json"
@@ -108,6 +110,7 @@ def sessions(counts: list[int], pauses_s: list[int]) -> Jobs:
     return found
 
 
+@pytest.mark.one_in(8)
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=9),
     st.lists(st.integers(0, 30), min_size=1, max_size=5),
@@ -140,6 +143,7 @@ TALKS = [
 ] + [native((f"s{n}", 300), output=("y", 4), after=n, delay=24_000) for n in range(12)]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("given", "apart_s"),
     [
@@ -189,6 +193,7 @@ def test_the_terminal_says_how_sessions_begin(
     assert ("contain the queue of their first requests" in told) is bool(given)
 
 
+@pytest.mark.one_in(8)
 def test_the_sessions_of_coding_agents_are_spaced() -> None:
     trace = open_trace(str(beside("weka")))
     _, options = parse(["replay"])

@@ -44,6 +44,7 @@ def refused(trace: str, capsys: Capsys, *options: str) -> str:
     return line
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("address", "said"),
     [
@@ -68,6 +69,7 @@ def test_an_address_that_is_wrong_is_one_line(
         assert said in refused(turns, capsys, "--storage", address)
 
 
+@pytest.mark.one_in(16)
 def test_options_that_do_not_suit_the_store_are_one_line(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -87,6 +89,7 @@ def test_options_that_do_not_suit_the_store_are_one_line(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.one_in(16)
 def test_a_store_with_pages_under_another_key_names_the_fields(
     turns: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_wrong_account_of_storage_ends_the_replay(
     assert "hit_tokens" in capsys.readouterr().err
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -192,6 +196,7 @@ def test_a_store_that_had_to_evict_should_be_larger(size_bytes: int, said: str) 
     assert stored.advice(settings, use).startswith(said)
 
 
+@pytest.mark.one_in(8)
 def test_the_story_of_a_request_says_why_storage_did_not_have_it(
     turns: str, capsys: Capsys
 ) -> None:
@@ -207,6 +212,7 @@ def test_the_story_of_a_request_says_why_storage_did_not_have_it(
     assert "tokens, all in storage, which its prefetch brought to host." in told
 
 
+@pytest.mark.one_in(16)
 def test_the_report_says_in_words_what_storage_served(turns: str, capsys: Capsys) -> None:
     emptied = ["--flush-host-every-round", "--flush-device-every-round", "--check", "off"]
     options = ["--storage", "sim:", "--device-pages", "400", *emptied]
@@ -223,6 +229,7 @@ def test_a_request_that_lost_nothing_has_no_reason() -> None:
     assert found == {"evicted": (2, 12)}
 
 
+@pytest.mark.one_in(32)
 def test_what_a_warm_store_has_is_fetched_while_a_turn_before_it_is_still_backed_up(
     turns: str, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def no_progress(patch: Patch) -> None:
     patch.setattr(TransferController, "poll", lambda self: [])
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("break_it", "code", "said"),
     [
@@ -145,6 +146,7 @@ def test_a_twin_tells_its_story(
     assert told.endswith(f"replay: hicache {' '.join(command)}\n")
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     ("bug", "seed", "code"),
     [

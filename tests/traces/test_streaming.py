@@ -58,7 +58,7 @@ def generated(folder: Path, name: str, options: str) -> str:
     return path
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 @pytest.mark.parametrize("host", ["0", "2"])
 def test_the_figures_are_those_of_a_trace_that_is_held(
@@ -84,6 +84,7 @@ def test_the_figures_are_those_of_a_trace_that_is_held(
             assert found["latency_s"][name] == pytest.approx(times, rel=1e-12), name
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", ["multiturn", "shared-prefix"])
 def test_requests_that_follow_others_are_read_once_in_hits_mode(tmp_path: Path, name: str) -> None:
     lengths = "system-tokens=90,output-tokens=40"
@@ -97,6 +98,7 @@ def test_requests_that_follow_others_are_read_once_in_hits_mode(tmp_path: Path, 
         assert made[key] == held[key], key
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_records_are_written_while_the_trace_is_read(tmp_path: Path, mode: str) -> None:
     path = generated(tmp_path, "random-tree", f"requests=120,{TREE}")
@@ -131,7 +133,7 @@ def memory(requests: int, mode: str) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("mode", ["hits", "timed"])
 def test_memory_does_not_grow_with_the_requests(monkeypatch: Patch, mode: str) -> None:
     """1,500 more requests would take 54 kB as columns, and 300 kB as results."""
@@ -213,6 +215,7 @@ def test_the_ceiling_says_that_it_forgot() -> None:
     assert found.seen(request((1, 100), (2, 50))._replace(namespace="other")) == 0
 
 
+@pytest.mark.one_in(16)
 def test_an_interrupt_reports_what_was_served(tmp_path: Path, monkeypatch: Patch) -> None:
     counted = itertools.count(1)
 
@@ -227,6 +230,7 @@ def test_an_interrupt_reports_what_was_served(tmp_path: Path, monkeypatch: Patch
         assert found["served_requests"] == found["whole"]["requests"] == 50
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

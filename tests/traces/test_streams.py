@@ -58,7 +58,7 @@ def ran(words: Iterable[str], shell: str) -> tuple[str, str]:
 GONE = "true; echo ${PIPESTATUS[0]}"
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "shell",
     [
@@ -79,7 +79,7 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("command", ["inspect", "replay"])
 def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> None:
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
@@ -108,7 +108,7 @@ def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
     assert ran(("mutants", "--list"), f"hicache | {GONE}") == ("0\n", "")
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
 def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
@@ -123,7 +123,7 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     assert "no space left to write the report: No space left on device; free some" in err
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")
@@ -169,6 +169,7 @@ def test_a_missing_working_folder_is_reported_in_one_line() -> None:
 # -- the files of a hunt
 
 
+@pytest.mark.one_in(16)
 def test_an_unwritten_failure_is_reported_with_its_command(
     monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -229,6 +230,7 @@ def test_no_file_is_kept_of_a_canary(capsys: Capsys) -> None:
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.one_in(8)
 def test_two_documents_cannot_both_go_to_stdout(capsys: Capsys) -> None:
     assert main([*HUNT, "--json", "-", "--rates", "-"]) == 2
     assert "--rates: expected a file, since --json goes to stdout" in capsys.readouterr().err
@@ -238,6 +240,7 @@ def test_two_documents_cannot_both_go_to_stdout(capsys: Capsys) -> None:
     assert "hicache fuzz --seed" in said.err
 
 
+@pytest.mark.one_in(16)
 def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
     def code_of(*words: str) -> int:
         code = main([*words, "--jobs", "1", "--twice", "0", "--json", "out.json"])

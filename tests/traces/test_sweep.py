@@ -63,6 +63,7 @@ def digests(found: dict[str, Any]) -> dict[str, str]:
     return {point["label"]: point["digest"] for point in found["points"]}
 
 
+@pytest.mark.one_in(64)
 def test_a_point_is_what_its_command_replays(turns: str) -> None:
     found = sweep(turns, *GRID, "--slo", "ttft=10ms,tpot=5ms", "-o", "s.jsonl")
     assert found["complete"]
@@ -84,6 +85,7 @@ def test_a_point_is_what_its_command_replays(turns: str) -> None:
         assert point["variant"]["digest"] == one["digest"]
 
 
+@pytest.mark.one_in(16)
 def test_the_table_has_values_as_they_were_typed(turns: str, capsys: Capsys) -> None:
     given = ["--host-bytes", "1GB,2500MB", "--kv-dtype", "bf16,fp8", "--device-pages", "40"]
     for _ in range(2):  # as replayed, and as read from the file
@@ -97,6 +99,7 @@ def test_a_point_is_the_same_on_one_process_and_on_several(turns: str) -> None:
     assert digests(sweep(turns, *GRID)) == digests(sweep(turns, *GRID, jobs=2))
 
 
+@pytest.mark.one_in(32)
 def test_a_point_is_the_same_on_ray(turns: str, monkeypatch: Patch) -> None:
     class Ray:
         """Answers at once, the newest first."""
@@ -138,6 +141,7 @@ def test_a_point_is_the_same_on_a_real_cluster_of_ray(turns: str) -> None:
     assert digests(json.loads(Path("ray.json").read_text())) == digests(sweep(turns, *GRID))
 
 
+@pytest.mark.one_in(32)
 def test_a_second_run_does_only_what_is_missing(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -163,6 +167,7 @@ def test_a_second_run_does_only_what_is_missing(
     assert kinds == ["sweep", *["point"] * 4, "sweep", *["point"] * 2]
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("left", [0.02, 0.5, 0.99])
 def test_a_line_that_was_cut_off_is_mended_and_told(
     left: float, turns: str, capsys: Capsys
@@ -181,6 +186,7 @@ def test_a_line_that_was_cut_off_is_mended_and_told(
     assert [line["kind"] for line in lines()] == ["sweep", "point", "point"]
 
 
+@pytest.mark.one_in(16)
 def test_another_trace_another_version_and_another_file_are_refused(
     turns: str, capsys: Capsys, monkeypatch: Patch
 ) -> None:
@@ -245,6 +251,7 @@ def test_all_mistakes_of_a_grid_are_told_with_their_points(turns: str, capsys: C
     assert "--load-groups: expected at most the 32 layers" in "".join(found)
 
 
+@pytest.mark.one_in(16)
 def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) -> None:
     given = [turns, "--device-pages", "40", "--host-ratio", "0,2", "--write-policy", "write_back"]
     found = sweep(*given, "--exclusive", "--load-threshold", "1,3", "-o", "s.jsonl")
@@ -259,6 +266,7 @@ def test_an_option_that_some_points_do_not_read_is_left_out_there(turns: str) ->
     assert "--exclusive" in commands[1]
 
 
+@pytest.mark.one_in(16)
 def test_all_and_repeated_options(turns: str) -> None:
     found = sweep(turns, "--device-pages", "60", "--host-ratio", "1", "--write-policy", "all")
     assert [point["point"]["write_policy"] for point in found["points"]] == [
@@ -270,6 +278,7 @@ def test_all_and_repeated_options(turns: str) -> None:
     assert len(digests(found)) == 2
 
 
+@pytest.mark.one_in(8)
 def test_ctrl_c_keeps_the_points_that_are_done(
     turns: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:
@@ -354,6 +363,7 @@ def test_a_key_changes_with_the_trace_the_code_and_every_option(monkeypatch: Pat
     assert identity.key_of(options("--host-ratio", "2"), "a") != plain
 
 
+@pytest.mark.one_in(64)
 def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     """What shows a result, or names one, does not change it."""
     shown = {"traces.html", "traces.outside", "traces.terminal"}
@@ -370,6 +380,7 @@ def test_the_version_covers_the_code_that_a_replay_imports() -> None:
     assert found - shown <= covered
 
 
+@pytest.mark.one_in(16)
 def test_following_is_not_taken_from_points_that_were_not_followed(turns: str) -> None:
     grid = [turns, *SMALL, "--host-ratio", "2", "-o", "s.jsonl"]
     plain = sweep(*grid)

@@ -78,6 +78,7 @@ def serve(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_device_run_replays_on_a_core_and_on_the_simulator(seed: int, policy: str) -> None:
@@ -96,6 +97,7 @@ def test_a_device_run_replays_on_a_core_and_on_the_simulator(seed: int, policy: 
         assert same == [(one.direction, one.pages, one.layers, one.bytes) for one in real.timings]
 
 
+@pytest.mark.one_in(16)
 def test_device_runs_contain_loads_and_replay_the_same() -> None:
     """Prompts that come back after the device has forgotten them."""
     recording, real = serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200)
@@ -106,6 +108,7 @@ def test_device_runs_contain_loads_and_replay_the_same() -> None:
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
+@pytest.mark.one_in(32)
 def test_failed_copies_are_replayed_from_the_recording_and_race_with_nothing() -> None:
     copies = iter(range(1_000_000))
     recording, real = serve(
@@ -121,6 +124,7 @@ def test_failed_copies_are_replayed_from_the_recording_and_race_with_nothing() -
         forced(recording)
 
 
+@pytest.mark.one_in(32)
 def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
     cuda = pytest.importorskip("hicache.devices.cuda", exc_type=ImportError)
@@ -134,6 +138,7 @@ def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
+@pytest.mark.one_in(8)
 def test_waiting_for_copies_changes_the_order_only() -> None:
     workload = shared_prefixes(4, 20)
     recording, real = serve(workload, alone=True)
@@ -200,6 +205,7 @@ def test_the_command(profile: Path, served: Path, tmp_path: Path, capsys: Capsys
     assert " ".join(page.split()).endswith(" ".join(["In words", *told]))
 
 
+@pytest.mark.one_in(64)
 def test_copies_in_other_pieces_than_those_measured_are_said(
     profile: Path, served: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -279,6 +285,7 @@ def forced(recording: Recording, drop: int = -1, hold: Hold | None = None) -> Fo
         return on_device(recording, MODEL, cpu, drop, hold)
 
 
+@pytest.mark.one_in(16)
 def test_with_all_waits_device_and_simulator_are_clean(recording: Recording) -> None:
     shown = simulated(recording)
     assert shown.failure == ""
@@ -293,7 +300,7 @@ def test_with_all_waits_device_and_simulator_are_clean(recording: Recording) -> 
     assert found.digest == recording.digest
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE])
 def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
     recording: Recording, stream: str
@@ -314,6 +321,7 @@ def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
     assert ordered.wrong == ()
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE, LOAD])
 def test_with_all_waits_a_slow_lane_changes_no_byte(recording: Recording, stream: str) -> None:
     found = forced(recording, hold=Hold(stream, 1_000_000))
@@ -349,6 +357,7 @@ def test_the_command_forces_an_order(kept: str, capsys: Capsys) -> None:
     assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
 
 
+@pytest.mark.one_in(16)
 def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
     kept: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -423,7 +432,7 @@ def serve_hybrid(
     return parse("t.recording", [line.encode() for line in lines]), result
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
@@ -477,7 +486,7 @@ def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
 def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     components: tuple[str, ...],
@@ -503,6 +512,7 @@ def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     assert wrong[1] > 0, "the stream was held and every byte was right"
 
 
+@pytest.mark.one_in(32)
 def test_the_twin_command_sizes_and_serves_every_component(
     profile: Path, served: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:

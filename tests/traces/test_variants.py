@@ -42,6 +42,7 @@ def variant(*arguments: str) -> tuple[Variant, Settings, Run, Paged]:
     return found, settings, run, paged
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "options",
     [
@@ -75,6 +76,7 @@ def test_the_series_add_up_to_the_figures(tree: str, options: list[str]) -> None
         assert sum(found.moved.storage_written_bytes) == run.storage.written.bytes_total > 0
 
 
+@pytest.mark.one_in(16)
 def test_quantiles_are_times_of_requests(tree: str) -> None:
     found, _, run, _ = variant(tree, *SMALL)
     assert run.latency is not None
@@ -87,6 +89,7 @@ def test_quantiles_are_times_of_requests(tree: str) -> None:
     assert found.ttft_quantiles_s[100] == pytest.approx(times[-1], rel=1e-5)
 
 
+@pytest.mark.one_in(16)
 def test_without_history_losses_have_one_name(tree: str) -> None:
     _, options = parse(["replay", tree, *SMALL])
     replay, trace = opened(options)  # type: ignore[arg-type]
@@ -119,6 +122,7 @@ def test_edges_join_pages_of_the_same_requests() -> None:
     assert (found.left_out, found.left_out_tokens) == (0, 0)
 
 
+@pytest.mark.one_in(16)
 def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
     _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
     seen: set[int] = set()
@@ -138,6 +142,7 @@ def test_the_tree_counts_every_page_that_is_shared(tree: str) -> None:
         assert (edge.hit_tokens or 0) <= edge.reusable_tokens
 
 
+@pytest.mark.one_in(16)
 def test_the_tree_is_bounded_and_says_what_it_leaves_out(monkeypatch: Any, tree: str) -> None:
     _, _, run, paged = variant(tree, *SMALL, "--mode", "hits")
     whole = hot_prefixes(paged, run.account)

@@ -365,6 +365,7 @@ def test_nine_tenths_of_the_hits_are_read_off_the_exact_curve() -> None:
     assert not [one for one in decide(ladder()).sentences if "Nine tenths" in one]
 
 
+@pytest.mark.one_in(16)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6),
     st.booleans(),
@@ -391,6 +392,7 @@ def test_figures_that_only_improve_never_give_a_loss(
     assert found.best in {one["label"] for one in points}
 
 
+@pytest.mark.one_in(8)
 @given(st.floats(0, 1), st.floats(0.2, 0.5))
 def test_the_parts_of_what_repeats_add_up(optimum: float, hits: float) -> None:
     found = decide([point("one", 100, hits, times=None)], curve(min(optimum, CEILING)))

@@ -116,6 +116,7 @@ def test_a_sample_that_is_there_twice_is_refused() -> None:
         parsed('a{x="1",y="2"} 1\na{y="2",x="1"} 1\n')
 
 
+@pytest.mark.one_in(64)
 @given(st.text(max_size=200) | st.text('ab{}"\\=, 1\n', max_size=200))
 def test_any_text_is_a_page_or_one_line(text: str) -> None:
     said = "a page"
@@ -265,6 +266,7 @@ TIMES = st.lists(st.floats(0, 20), max_size=60)
 BOUNDS = st.lists(st.floats(0.001, 10), min_size=1, max_size=8, unique=True).map(sorted)
 
 
+@pytest.mark.one_in(16)
 @given(TIMES, TIMES, BOUNDS)
 def test_percentiles_lie_in_the_bucket_of_the_observed_one(
     earlier: list[float], later: list[float], bounds: list[float]
@@ -403,6 +405,7 @@ def test_with_a_model_there_are_times_and_bytes(tmp_path: Path, capsys: Capsys) 
     assert other["predicted"]["device_pages"] == 4096 // BLOCK
 
 
+@pytest.mark.one_in(32)
 def test_a_prediction_in_a_process_is_the_same(tmp_path: Path, capsys: Capsys) -> None:
     log = log_of(tmp_path / "server.log", 24)
     with serving(pages.vllm(24, 0, 15744, blocks=66)) as (url, _):
@@ -410,6 +413,7 @@ def test_a_prediction_in_a_process_is_the_same(tmp_path: Path, capsys: Capsys) -
     assert found["predicted"]["hit_tokens"]["device"] == hits_of(24, 65)
 
 
+@pytest.mark.one_in(16)
 def test_a_prediction_in_a_process_can_be_stopped(tmp_path: Path) -> None:
     log = log_at(log_of(tmp_path / "server.log", 2000), "vllm")
     options = with_sizes(ReplayOptions(), "vllm", BLOCK, 65 * BLOCK, None)
@@ -500,6 +504,7 @@ def test_a_log_of_sglang_is_read_with_pages_of_its_blocks(tmp_path: Path, capsys
     assert predicted["hit_tokens"]["device"] == 9 * 20 * BLOCK
 
 
+@pytest.mark.one_in(8)
 def test_requests_of_an_earlier_life_of_the_server_are_left_out(
     tmp_path: Path, capsys: Capsys
 ) -> None:

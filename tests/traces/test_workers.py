@@ -58,6 +58,7 @@ def until(happens: Callable[[], object]) -> bool:
 # -- workers that cannot start
 
 
+@pytest.mark.one_in(16)
 def test_no_file_descriptors_for_workers_is_one_line() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
@@ -71,7 +72,7 @@ def test_no_file_descriptors_for_workers_is_one_line() -> None:
     )
 
 
-@pytest.mark.one_in(16)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -103,6 +104,7 @@ if __name__ == "__main__":
     assert said in told
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.usefixtures("signals")
 def test_an_interrupt_while_workers_start_is_quiet() -> None:
     """The workers of the pool wait in their first import, and the whole group gets the signal."""

@@ -50,6 +50,7 @@ def rescaled(model: Any, factor: float) -> None:
             one.scaling = {name: scale * factor for name, scale in one.scaling.items()}
 
 
+@pytest.mark.one_in(64)
 def test_pages_follow_the_active_adapter(tmp_path: Path) -> None:
     address, model = f"file:{tmp_path}", adapted()
     with PrefixCache(model, storage=address, **SIZES) as cache:
@@ -74,6 +75,7 @@ def test_pages_follow_the_active_adapter(tmp_path: Path) -> None:
         assert cache.match(prompt(60)) == 0
 
 
+@pytest.mark.one_in(64)
 def test_merging_and_adding_are_changes() -> None:
     model = adapted()
     with PrefixCache(model, **SIZES) as cache:
@@ -89,6 +91,7 @@ def test_merging_and_adding_are_changes() -> None:
         assert reused(cache) == 56
 
 
+@pytest.mark.one_in(32)
 def test_adapters_of_the_library_itself() -> None:
     model = base.build("llama")
     with PrefixCache(model, **SIZES) as cache:

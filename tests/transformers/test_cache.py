@@ -68,7 +68,7 @@ def noted(
     monkeypatch.setattr(type(module), "forward", told)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", base.names())
 def test_every_family_hits_on_every_tier(name: str, tmp_path: Path) -> None:
     model, *drafts = base.build_all(name)
@@ -95,6 +95,7 @@ def test_every_family_hits_on_every_tier(name: str, tmp_path: Path) -> None:
         assert cache.stats.uncached == 0
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next"])
 def test_every_invariant_holds_while_small_pools_evict(name: str) -> None:
     model, watch = base.build(name), Watch("every")
@@ -110,6 +111,7 @@ def test_every_invariant_holds_while_small_pools_evict(name: str) -> None:
         assert cache.stats.hits["host"] > 0
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_other_types_and_attentions(dtype: str, attention: str) -> None:
@@ -120,6 +122,7 @@ def test_other_types_and_attentions(dtype: str, attention: str) -> None:
         assert cache.stats.saved_tokens == 56
 
 
+@pytest.mark.one_in(64)
 def test_generate_takes_what_the_models_own_takes() -> None:
     model, ids = base.build("llama"), prompt(50)
     with PrefixCache(model, **SIZES) as cache:
@@ -166,7 +169,7 @@ def test_records_of_a_generation_are_those_of_the_model() -> None:
                 assert torch.allclose(one, other, atol=1e-4)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("with_draft", [True, False])
 def test_assisted_generation(with_draft: bool) -> None:
     model, draft = base.build_all("draft")
@@ -180,6 +183,7 @@ def test_assisted_generation(with_draft: bool) -> None:
         assert cache.stats.hits["device"] == 64 + 64
 
 
+@pytest.mark.one_in(16)
 def test_a_hit_runs_few_tokens_through_both_models(monkeypatch: pytest.MonkeyPatch) -> None:
     model, draft = base.build_all("draft")
     seen: dict[str, list[int]] = {"model": [], "draft": []}
@@ -200,6 +204,7 @@ def test_a_hit_runs_few_tokens_through_both_models(monkeypatch: pytest.MonkeyPat
         assert max(seen["draft"]) < 25
 
 
+@pytest.mark.one_in(16)
 def test_a_pass_waits_for_each_layer_of_both_models(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     arrive = Engine._arrive
@@ -219,6 +224,7 @@ def test_a_pass_waits_for_each_layer_of_both_models(monkeypatch: pytest.MonkeyPa
         assert sorted(waited) == sorted(layers) == [0, 1, 2, 3]
 
 
+@pytest.mark.one_in(16)
 def test_only_computed_prompt_tokens_tell_what_a_token_costs() -> None:
     model = base.build("llama")
     with PrefixCache(model, **SIZES) as cache:
@@ -252,6 +258,7 @@ def test_rows_of_a_draft_are_those_of_the_accepted_tokens(
                 assert torch.allclose(one, other, atol=1e-4)
 
 
+@pytest.mark.one_in(16)
 def test_a_prompt_longer_than_the_device_is_cached_in_part() -> None:
     model, sizes = base.build("llama"), SIZES | {"device_tokens": 64}
     with PrefixCache(model, **sizes) as cache:
@@ -284,6 +291,7 @@ def test_what_is_kept_of_a_joint_projection_are_keys_and_values(
     assert kept == [60 * 2 * 8 * 4] * 2  # tokens, keys and values, elements of a head, fp32
 
 
+@pytest.mark.one_in(16)
 def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:
     with torch.inference_mode():
         cache = PrefixCache(base.build("llama"), **SIZES)
@@ -294,6 +302,7 @@ def test_a_cache_that_was_made_in_inference_mode_works_outside() -> None:
         assert cache.stats.saved_tokens == 56
 
 
+@pytest.mark.one_in(8)
 def test_passes_up_to_a_state_compute_the_logits_of_one_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -306,6 +315,7 @@ def test_passes_up_to_a_state_compute_the_logits_of_one_token(
     assert set(counts) == {1}
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("name", "hits"), [("llama", 56), ("gemma3", 56), ("qwen3-next", 48)])
 def test_a_prompt_of_whole_pages_hits_when_it_comes_again(name: str, hits: int) -> None:
     """Of such a prompt the last page is not reused, since its last token must be computed. So the
@@ -351,6 +361,7 @@ def test_a_process_that_is_killed_leaves_what_it_stored(tmp_path: Path) -> None:
         assert cache.stats.hits["host"] == 56  # `match` has brought it there
 
 
+@pytest.mark.one_in(16)
 def test_the_example_in_the_docs_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ def refused(kind: type[CallerError], *words: str) -> Iterator[None]:
         assert word in str(caught.value)
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
@@ -103,6 +104,7 @@ def test_what_a_generation_config_leaves_open_is_as_the_model_says(cache: Prefix
         cache.generate(prompt(8), **given)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", ["dynamic", "hybrid"])
 def test_the_names_of_the_librarys_dynamic_cache_are_taken(cache: PrefixCache, name: str) -> None:
     both(cache.model, cache, prompt(60))
@@ -168,6 +170,7 @@ def test_options_that_cannot_be_used(
     assert not Path("kv").exists()
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "value",
     [
@@ -231,6 +234,7 @@ from hicache.transformers import NotInstalledError
 _SMALL = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "initializer_range": 0.2}
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -296,6 +300,7 @@ def test_without_the_library_the_error_names_the_extra() -> None:
     assert "pip install 'hicache[transformers]'" in done.stdout
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["llama", "qwen3-next", "deepseek-v4"])
 @pytest.mark.parametrize("calls", [1, 2, 5])
 def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -> None:
@@ -315,6 +320,7 @@ def test_a_call_that_is_cut_off_leaves_the_cache_usable(name: str, calls: int) -
         assert not cache._ongoing.driver.core.view.requests
 
 
+@pytest.mark.one_in(8)
 def test_a_stopping_criterion_may_raise(cache: PrefixCache) -> None:
     def criterion(ids: torch.Tensor, _: Any) -> torch.Tensor:
         if ids.shape[1] == 63:
@@ -347,6 +353,7 @@ def test_a_pass_that_raises_in_the_middle_keeps_nothing(monkeypatch: pytest.Monk
         assert cache.stats.saved_tokens == 0
 
 
+@pytest.mark.one_in(16)
 def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     broken: list[Callable[..., bool]] = []
     options = DeviceOptions(fault=lambda *asked: bool(broken) and broken[0](*asked))
@@ -371,6 +378,7 @@ def test_pages_that_do_not_arrive_are_computed(monkeypatch: pytest.MonkeyPatch) 
         assert cache.stats.hits["device"] > 0
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("call", ["match", "close"])
 def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> None:
     calls = {"match": lambda _: cache.match(prompt(60)), "close": lambda _: cache.close()}
@@ -379,6 +387,7 @@ def test_calls_from_inside_a_call_are_refused(cache: PrefixCache, call: str) -> 
     both(cache.model, cache, prompt(60))
 
 
+@pytest.mark.one_in(16)
 def test_threads_take_turns(cache: PrefixCache) -> None:
     wanted = cache.model.generate(prompt(60), max_new_tokens=5, do_sample=False)
     found: list[torch.Tensor] = []

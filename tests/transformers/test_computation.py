@@ -51,7 +51,7 @@ class Known:
         return now.name
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("family", "dtype"), FAMILIES)
 def test_each_property_changes_it_and_going_back_restores_it(
     family: str, dtype: torch.dtype
@@ -75,7 +75,7 @@ def test_each_property_changes_it_and_going_back_restores_it(
                 assert known.name() == first, name
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("part_bytes", [None, 5000])
 @pytest.mark.parametrize("family", base.names())
 def test_each_bit_of_each_tensor_counts(
@@ -98,6 +98,7 @@ def test_each_bit_of_each_tensor_counts(
     assert identity.now().name == first
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("inference", [False, True])
 def test_versions_tell_what_torch_counts(inference: bool) -> None:
     """Of tensors that were made in inference mode it counts nothing, so they are read again."""
@@ -203,6 +204,7 @@ ELSEWHERE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.one_in(32)
 def test_what_is_outside_of_the_model_counts() -> None:
     ALL_ATTENTION_FUNCTIONS.register("mine", nn.functional.relu)
     model = base.build("llama")
@@ -255,6 +257,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(16)
 def test_what_is_inside_of_the_model_counts() -> None:
     found = {name_of(base.build("llama")): "nothing"}
     for what, change in CHANGES.items():
@@ -290,6 +293,7 @@ SAME: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("what", SAME)
 def test_what_changes_no_row_does_not_count(what: str) -> None:
     model = base.build("llama")

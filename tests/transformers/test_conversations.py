@@ -47,7 +47,7 @@ def answered(
     return out.sequences, float(steps.median())
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", base.names())
 def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str) -> None:
     model, *drafts = base.build_all(name)
@@ -64,6 +64,7 @@ def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str) -> None:
         assert cache.stats.saved_tokens
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", ["llama", "deepseek-v32"])
 def test_whichever_copy_of_a_load_fails_the_prompt_is_computed(
     name: str, monkeypatch: pytest.MonkeyPatch

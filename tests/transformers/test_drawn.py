@@ -20,7 +20,7 @@ from .test_cache import ROOT
 CALLS = 500
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_calls_are_those_of_the_model_as_it_is(seed: int, tmp_path: Path) -> None:
     play = Play(seed, tmp_path / "kv")

@@ -66,23 +66,27 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return filled(tmp_path_factory.mktemp("kv"))
 
 
+@pytest.mark.one_in(16)
 def test_the_same_model_finds_its_pages(store: str) -> None:
     with PrefixCache(base.build("llama"), storage=store, **SIZES) as cache:
         assert cache.match(prompt(60)) == 56
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_model_finds_none(store: str, name: str) -> None:
     with PrefixCache(OTHERS[name](), storage=store, **SIZES) as cache:
         assert cache.match(prompt(60)) == 0
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("changed", [{"page_size": 16}, {"revision": "mine"}])
 def test_other_settings_find_none(store: str, changed: dict[str, Any]) -> None:
     with PrefixCache(base.build("llama"), storage=store, **SIZES | changed) as cache:
         assert cache.match(prompt(60)) == 0
 
 
+@pytest.mark.one_in(32)
 def test_clear_deletes_what_is_stored_of_this_model_alone(tmp_path: Path) -> None:
     address = filled(tmp_path)
     with PrefixCache(tuned(), storage=address, **SIZES) as cache:
@@ -93,6 +97,7 @@ def test_clear_deletes_what_is_stored_of_this_model_alone(tmp_path: Path) -> Non
         assert cache.match(prompt(60)) == 56
 
 
+@pytest.mark.one_in(32)
 def test_a_change_after_construction_is_seen_at_the_next_call(tmp_path: Path) -> None:
     """The pages of the changed model do not stand for those of the first one."""
     address = f"file:{tmp_path}"
@@ -115,6 +120,7 @@ def test_a_change_after_construction_is_seen_at_the_next_call(tmp_path: Path) ->
         assert cache.match(prompt(60, 9)) == 0
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -27,6 +27,7 @@ ROPES = {
 }
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("kind", ROPES)
 def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: str) -> None:
     """Also after a text that was longer, which leaves other angles in the model."""
@@ -93,6 +94,7 @@ def is_served(model: Any, ids: torch.Tensor, kwargs: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.one_in(32)
 def test_settings_are_those_that_the_library_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever they are said: in the call, in a configuration that it is given, in the model's."""
     monkeypatch.setattr(GenerationConfig, "validate", lambda *_, **__: None)

@@ -40,6 +40,7 @@ def worst(rig: Rig) -> float:
     return max(own, *(apart(rig.again(depth), cold[depth:]) for depth in (64, 40)))
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", base.names())
 def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
     rig = rig_of(name)
@@ -52,6 +53,7 @@ def test_chunks_steps_and_hits_are_a_run_without_a_cache(name: str) -> None:
         assert apart(rig.again(depth), cold[depth:]) < ROUNDING
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", base.names())
 def test_every_pool_matters(name: str) -> None:
     """A page of zeros in any one pool is seen in the logits of a later request."""
@@ -74,6 +76,7 @@ def test_every_pool_matters(name: str) -> None:
     assert apart(rig.again(64), cold[64:]) < ROUNDING
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next", "deepseek-v4"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_half_precision(name: str, dtype: str) -> None:
@@ -85,6 +88,7 @@ def test_half_precision(name: str, dtype: str) -> None:
     assert {pool.dtype for pool in rig.described.model.pools} >= {dtype}
 
 
+@pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", [one for one in base.names() if "sdpa" in base.attentions(one)])
 def test_other_attention(name: str) -> None:
     rig = rig_of(name, attention="sdpa")
@@ -128,6 +132,7 @@ ONLY_IN_SEQUENCES = {
 }
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("name", "family"), CASES)
 def test_logits_show_a_mistake_in_a_definition(name: str, family: str) -> None:
     model, *draft = base.build_all(family)

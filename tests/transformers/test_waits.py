@@ -43,7 +43,7 @@ class Passing:
         time.sleep(0)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("hanging", ["lookup", "read_checked", "write_sealed"])
 def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
     hanging: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,6 +79,7 @@ def test_a_store_that_hangs_is_waited_for_as_long_as_was_told(
             answers.set()
 
 
+@pytest.mark.one_in(32)
 def test_what_a_store_has_refused_since_the_last_flush_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ WAYS = ("device", "host", "storage", "states", "restarts", "stored", "fetched")
 FAR = 1e4  # bounds: a wrong page is orders of magnitude beyond rounding
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("settings", [LLAMA, STATES], ids=lambda one: one.family)
 def test_a_sequence_is_clean_and_a_tape_of_it_does_the_same(settings: ModelSettings) -> None:
     outcome = drawn(settings, 8, 50)
@@ -92,7 +92,7 @@ def mixed_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredShelf, "_fetched", turned)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize(("plant", "seed"), [(swapped, 46), (overwritten, 2), (mixed_up, 10)])
 def test_a_wrong_page_is_far_beyond_the_bound(
     plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
@@ -124,6 +124,7 @@ def unwaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Memory, "arriving", lambda *_: lambda layer: None)
 
 
+@pytest.mark.one_in(8)
 def test_a_pass_that_reads_before_its_loads_have_come_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_pass_that_reads_before_its_loads_have_come_is_seen(
     assert "prefill" in failure.text
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("settings", [LLAMA, STATES], ids=lambda one: one.family)
 def test_free_pages_are_garbage(settings: ModelSettings) -> None:
     """So that a request reads none of them without being seen, even if it was there once."""
@@ -165,6 +166,7 @@ def test_shrink_makes_a_planted_failure_small(monkeypatch: pytest.MonkeyPatch) -
     assert again(shrunk.tape).failure is not None
 
 
+@pytest.mark.one_in(64)
 def test_a_tape_names_a_model_that_there_is() -> None:
     tape = drawn(LLAMA, 1, 3).tape
     assert settings_of(tape.executor) is None

@@ -17,6 +17,7 @@ from .oracles import PROMPTS, drawn, oracle_of
 LEAST = 1000  # bounds
 
 
+@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", base.names())
 def test_every_part_of_another_prompt_is_seen(name: str) -> None:
     oracle = oracle_of(name)
@@ -26,6 +27,7 @@ def test_every_part_of_another_prompt_is_seen(name: str) -> None:
     assert min(seen.values()) > LEAST, seen
 
 
+@pytest.mark.one_in(32)
 def test_verdicts() -> None:
     oracle, tokens = oracle_of("draft"), drawn(1, 90)
     target, draft = (rows[64:] for rows in oracle.logits(tokens))
@@ -39,6 +41,7 @@ def test_verdicts() -> None:
     assert oracle.judge(tokens, 64, (target * float("nan"), draft)).kind == "wrong"
 
 
+@pytest.mark.one_in(64)
 def test_a_prompt_that_jumps_does_not_widen_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     jumping, model = drawn(0, 1), base.build("llama")  # the first prompt of seed 0
     in_chunks = cold.in_chunks
@@ -53,6 +56,7 @@ def test_a_prompt_that_jumps_does_not_widen_the_bound(monkeypatch: pytest.Monkey
     assert jumped.largest <= plain.largest < 1e-4
 
 
+@pytest.mark.one_in(32)
 def test_a_longer_run_serves_its_prefixes_and_memory_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -79,6 +79,7 @@ class Outages(MemoryStore):
         return self.counted
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("policy", ["wait_complete", "timeout", "best_effort"])
 @pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
 def test_what_one_server_stored_another_one_serves(options: WorkerOptions, policy: str) -> None:
@@ -143,6 +144,7 @@ def test_detach_while_requests_wait_for_a_store_that_hangs(force: bool) -> None:
         assert server.detached == 1
 
 
+@pytest.mark.one_in(32)
 def test_force_ends_calls_that_work_in_host_pages() -> None:
     """Such a call keeps its action open: detach alone waits for it, force does not."""
     store, other = Gated(), Gated()
@@ -222,6 +224,7 @@ def test_a_store_that_hangs_for_ever_costs_a_request_its_limit_and_never_a_lock(
         assert locks_of(server) == 0
 
 
+@pytest.mark.one_in(16)
 def test_a_dead_store_costs_one_notice() -> None:
     clock = Clock()
     store = MemoryStore()
@@ -284,6 +287,7 @@ class Lying(MemoryStore):
         return [Status.DONE] * len(found)
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("options", [SMALL, IN_PLACE], ids=["staged", "in place"])
 @pytest.mark.parametrize("how", ["flips bits", "makes up pages", "has nothing", "says done"])
 def test_a_store_that_lies_is_found_out(how: str, options: WorkerOptions) -> None:
@@ -303,6 +307,7 @@ def test_a_store_that_lies_is_found_out(how: str, options: WorkerOptions) -> Non
         assert server.checked
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", range(6))
 def test_each_outage_of_each_store_is_a_reason_to_renew_and_each_loss_is_counted(seed: int) -> None:
     """Stores come and go, are out and come back. What is said of one does not hold for the next."""
@@ -384,6 +389,7 @@ def test_a_core_with_storage_whose_store_is_not_open_yet_finds_nothing() -> None
         assert sum(server.serve(PROMPTS)) < sum(cold)
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="the system does not list open files")
 def test_attaching_and_detaching_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     def held() -> int:
@@ -421,6 +427,7 @@ class Unlucky(MemoryStore):
         return found
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("shard", ["0of2", "1of2", "all"])
 def test_ranks_fetch_as_much_as_every_rank_has(shard: str) -> None:
     """Each rank checks its own bytes, and all of them decide the same."""

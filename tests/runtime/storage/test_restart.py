@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 LIVES = 6
 
 
+@pytest.mark.one_in(64)
 def test_what_was_acknowledged_before_a_kill_is_served_after_it(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     program = [sys.executable, "-m", "tests.runtime.storage.lives", str(folder), "7", str(LIVES)]

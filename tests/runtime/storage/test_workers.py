@@ -92,6 +92,7 @@ def expected(there: dict[str, list[bool]], asked: int, known: int, windows: dict
     return 0
 
 
+@pytest.mark.one_in(32)
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_lookup_finds_the_deepest_boundary(data: st.DataObject) -> None:
@@ -280,6 +281,7 @@ def test_an_abandoned_action_is_answered_with_what_has_been_done() -> None:
         assert one.workers.poll() == []
 
 
+@pytest.mark.one_in(16)
 def test_an_abandoned_fetch_counts_only_pages_that_every_piece_has() -> None:
     """The backbone has arrived, and the window at its end has not."""
 

@@ -338,6 +338,7 @@ def _compare_records(one: Judged, accounts: Accounts) -> None:
         assert one.run.history.refused.get(index, {}) == one.pages.refused.get(index, {})
 
 
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("mode", "make", "at"),
     [("timed", talks, 2), ("timed", blocks, 4), ("hits", talks, 5), ("hits", blocks, 1)],
