@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
 from .left_out import LeftOut
-from .sampling import ALL, SAMPLE, changed, is_about, is_drawn, of_this_commit, sample
+from .sampling import ALL, SAMPLE, changed, is_about, is_drawn, of_this_commit
 
 LONG = "test_every_command_in_a_block_runs"
 CPU_S = 600.0  # of one test; one that computes for longer fails
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves the tests out that `one_in` gives to other commits, but none that was named, and none
     about what is changed. The longest go first, so that every core has work until the end."""
     if not config.option.keyword and not any("::" in one for one in config.args):
-        other = _of_other_commits(but_about(changed(), items))
+        other = [item for item in but_about(changed(), items) if not _is_drawn(item)]
         config.hook.pytest_deselected(items=other)
         items[:] = [item for item in items if item not in set(other)]
         config.stash[_OTHERS] = len(other)
@@ -83,23 +83,6 @@ def but_about(files: list[str], items: list[pytest.Item]) -> list[pytest.Item]:
         for path in {item.path for item in items if files and item.path.is_relative_to(ROOT)}
     }
     return [item for item in items if not about.get(item.path)]
-
-
-def _of_other_commits(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The tests that this commit does not draw. Of a test with several cases it draws one or
-    more."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("one_in") is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    found = []
-    for several in cases.values():
-        left = [item for item in several if not _is_drawn(item)]
-        if len(left) == len(several) > 1:
-            (kept,) = sample([item.nodeid for item in several], 1)
-            left = [item for item in several if item.nodeid != kept]
-        found += left
-    return found
 
 
 def _is_drawn(item: pytest.Item) -> bool:

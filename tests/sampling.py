@@ -1,9 +1,9 @@
 """A part of many cases, drawn from the commit, so that other commits try other parts.
 
-A test marked `one_in(n)` is slow: each commit runs one in n of its cases, and at least one where it
-has several. `sample` draws a number of cases. A test runs, too, if it is named on the command line,
-or if its file is about what is changed and not committed. `--all` (`make check-all`) runs every
-case. HICACHE_SAMPLE=NUMBER draws the part of another commit; a run that fails says its number.
+A test marked `one_in(n)` is slow: each commit runs one in n of its cases. `sample` draws a number
+of cases. A test runs, too, if it is named on the command line, or if its file is about what is
+changed and not committed. `--all` (`make check-all`) runs every case. HICACHE_SAMPLE=NUMBER draws
+the part of another commit; a run that fails says its number.
 """
 
 from __future__ import annotations
