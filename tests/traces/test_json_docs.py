@@ -114,7 +114,6 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.one_in(16)
 def test_replay(folder: Path) -> None:
     turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
