@@ -127,6 +127,7 @@ def test_a_part_of_a_long_trace_is_replayed_and_the_whole_is_named(
     assert 0 < part["part"] < 1
     assert 0 < part["requests"] < found["demand"]["requests"] == 160
     assert 0 <= part["hit_rate_error_mean"] <= part["hit_rate_error_most"] < 1
+    assert document["prefixes"] is None
     _check_keys(found)
     kept = [json.loads(line) for line in points.read_text().splitlines()]
     played = [one["config"] for one in kept if one.get("variant")]

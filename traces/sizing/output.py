@@ -96,6 +96,7 @@ def report_of(
 ) -> dict[str, Any]:
     """The document of the report."""
     trace, jobs, settings = found.trace, found.trace.jobs, found.settings
+    rate = found.part.rate if isinstance(found, Decision) else found.rate
     return report(
         title,
         command,
@@ -110,7 +111,8 @@ def report_of(
         verdict=verdict,
         decision=decision,
         slo=limits_of(found),
-        prefixes=hot_prefixes(found.paged) if trace.identity else None,
+        # of a trace too long to replay, counting every page takes gigabytes
+        prefixes=hot_prefixes(found.paged) if trace.identity and rate == 1 else None,
         warnings=[*trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)],
         estimates=assumed,
         complete=complete,
