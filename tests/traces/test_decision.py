@@ -309,8 +309,13 @@ def test_an_answer_that_needs_more_within_its_error_is_undecided_too() -> None:
     assert told["answer"][0] == "Undecided: 2 x h100 or something stronger"
     assert told["next"] == [
         "Measured times would decide: hicache calibrate on h100, then --hardware FILE.",
-        "If it cannot wait, 2 x h200 is the safer choice.",
+        "If it cannot wait, 2 x h200 has more room, for 7.98 USD an hour: 95.1 % keep the limits "
+        "as modelled. It was not replayed with longer passes.",
     ]
+    found["candidates"] = [
+        one | {"attained_rate": 0.934 if one["served"] else None} for one in found["candidates"]
+    ]
+    assert len(in_words(found)["next"]) == 1, "nothing that serves has more room"
     found["confidence"]["flips"][0]["at"] = 1.08
     assert sentences(found)[0].startswith("Buy 2 x h100")
     shared = {"what": "sharing none", "served": False, "attained_rate": None}
@@ -318,6 +323,17 @@ def test_an_answer_that_needs_more_within_its_error_is_undecided_too() -> None:
     told = in_words(found)
     assert told["sure"][0] == "Decided only if prompts share what was assumed"
     assert told["next"][0].startswith("First find out what prompts share")
+
+
+def test_draws_that_agree_have_no_range() -> None:
+    found = decision()
+    drawn = {"what": "draw", "label": "2 x h100", "served": True, "attained_rate": 0.934}
+    found["confidence"]["tried"] = [drawn, drawn]
+    assert "With 3 draws of the arrivals 93.4 % of the requests keep the limits." in sentences(
+        found
+    )
+    found["confidence"]["tried"] = [drawn, drawn | {"attained_rate": 0.94}]
+    assert "93.4 % (93.4 % to 94.0 %)" in " ".join(sentences(found))
 
 
 def test_what_next_depends_on_the_answer() -> None:

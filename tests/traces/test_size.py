@@ -88,8 +88,24 @@ def test_sizes_reach_nearly_every_hit_and_the_knee_most_of_them(trace: str) -> N
         assert not place or hits[place - 1] < wanted
     assert plan.ladder(curve, tokens, GB, 10, [0, 4 * GB, 2 * GB]).sizes == (2 * GB, 4 * GB)
     assert plan.ladder(curve, tokens, GB, 10, [0]).sizes == ()
-    assert len(plan.ladder(curve, tokens, GB, 10 * enough, None).sizes) == 1
-    assert plan.ladder(curve, tokens, GB, 10 * enough, None, exclusive=True).sizes[0] == GB
+    for exclusive in (False, True):
+        assert plan.ladder(curve, tokens, GB, 10 * enough, None, exclusive).sizes == ()
+    assert len(plan.ladder(curve, tokens, GB, 10 * enough, [GB]).sizes) == 1
+
+
+def test_labels_name_the_memory_and_gpus_of_each_replica_and_of_all() -> None:
+    steps = plan.Ladder((GB, 2 * GB), 2 * GB)
+    one = [label for label, _ in plan.other_points(ReplayOptions(), steps)]
+    assert one[-2:] == ["2 GB host, host link 2x", "no host memory, 2 GPUs (tp 2)"]
+    several = ReplayOptions(replicas=3)
+    labels = [label for label, _ in plan.ladder_points(several, steps)]
+    assert labels == [
+        "no host memory",
+        "1 GB host each, 3 GB in all",
+        "2 GB host each, 6 GB in all",
+    ]
+    assert plan.other_points(several, steps)[-1][0] == "no host memory, 2 GPUs each (tp 2)"
+    assert plan.copies_of(ReplayOptions(prefill_replicas=1, decode_replicas=2)) == 3
 
 
 @pytest.mark.parametrize("device", [1, 10, 40, 1000])
@@ -97,8 +113,8 @@ def test_no_size_is_tried_that_the_device_alone_has(trace: str, device: int) -> 
     curve, tokens = curve_of(open_trace(trace)), open_trace(trace).jobs.input_tokens
     for page_bytes in (GB // 100, GB, 3 * GB):
         sizes = plan.ladder(curve, tokens, page_bytes, device, None).sizes
-        assert sizes
-        assert sizes[0] >= device * page_bytes
+        assert bool(sizes) is not plan.device_is_enough(curve, tokens, device)
+        assert all(size >= device * page_bytes for size in sizes)
 
 
 def test_the_pages_for_some_hits_are_the_fewest_that_hit_so_many(trace: str) -> None:

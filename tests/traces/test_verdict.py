@@ -209,7 +209,29 @@ def test_prices_choose_the_point_with_the_most_goodput_for_its_cost() -> None:
     assert "costs 10.2 an hour (prices of gpu, host) and serves 1,059" in " ".join(
         cheap_memory.sentences
     )
+    assert cheap_memory.sentences[-1].endswith(
+        "the most of the points where 90 % of the requests keep them."
+    )
+    short = [point("none", 0, 0.1, goodput=1.0, attained=0.5)]
+    assert (
+        decide(short, prices=Prices({"gpu": 1})).sentences[-1].endswith("of the points compared.")
+    )
     assert "Prices need goodput" in " ".join(decide(HITS_ONLY, prices=Prices({"gpu": 1})).sentences)
+
+
+def test_without_prices_more_gpus_that_keep_the_limits_are_named() -> None:
+    points = [point("none", 0, 0.1, goodput=1.0, attained=0.85)]
+    points.append(point("2 GPUs", 0, 0.1, goodput=1.2, attained=0.94, tp=2))
+    told = "94.0 % keep them with 2 GPUs: without --price, sizes of host memory are compared"
+    found = decide(points, slo={"ttft_s": 2.0})
+    assert found.best == "none"
+    assert [one for one in found.sentences if one.startswith(told)]
+    for same in (
+        decide(points, slo={"ttft_s": 2.0}, prices=Prices({"gpu": 1})),
+        decide([points[0] | {"slo": points[1]["slo"]}, points[1]], slo={"ttft_s": 2.0}),
+        decide(points),
+    ):
+        assert not [one for one in same.sentences if "without --price" in one]
 
 
 def test_no_figure_is_given_outside_of_the_points() -> None:
@@ -342,6 +364,7 @@ def test_the_verdict_names_the_load_that_each_machine_serves() -> None:
     assert not accuracy(limits[1:])
     nobody = decide(ladder(), served=[Served("2 GPUs", None, Fraction("0.01"))])
     assert "none that was tried with 2 GPUs, not even 0.01 x" in nobody.sentences[1]
+    assert nobody.sentences[1].endswith("or the load (--speed, --concurrency).")
 
 
 def test_a_point_is_no_answer_where_nothing_meets_the_limits() -> None:

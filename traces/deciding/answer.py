@@ -325,8 +325,8 @@ def _to_do(decision: Document, answer: Document) -> Iterator[str]:
         yield _measure(decision, answer, rivals)
         safe = max((answer, *rivals), key=lambda one: float(one["cost_per_hour"]))
         if safe is answer and _is_open(decision):
-            safe = decision["runner_up"] or answer
-        if safe is not answer or not _is_open(decision):
+            yield from _more_room(decision, answer)
+        else:
             yield f"If it cannot wait, {safe['label']} is the safer choice."
         return
     if _is_assumed(decision):
@@ -344,6 +344,23 @@ def _to_do(decision: Document, answer: Document) -> Iterator[str]:
         if flip["what"] == "load" and flip["at"] is not None:
             when = f", {digits(flip['holds'] * rate)} requests a second" if rate else ""
             yield f"Search again before the load is {digits(flip['holds'])} times this one{when}."
+
+
+def _more_room(decision: Document, answer: Document) -> Iterator[str]:
+    """The cheapest that was seen to serve and that more requests keep the limits on, where nothing
+    was seen to serve with longer passes."""
+    for one in sorted(decision["candidates"], key=lambda one: float(one["cost_per_hour"])):
+        more = one["served"] and one["attained_rate"] > answer["attained_rate"] + _CLEARLY
+        if more and one["cost_per_hour"] >= answer["cost_per_hour"]:
+            yield (
+                f"If it cannot wait, {one['label']} has more room, for {_cost(decision, one)}: "
+                f"{percent(one['attained_rate'], 1)} keep the limits as modelled. It was not "
+                "replayed with longer passes."
+            )
+            return
+
+
+_CLEARLY = 0.01  # of the requests
 
 
 def _short_load(decision: Document) -> Iterator[str]:
@@ -396,7 +413,10 @@ def _draws(decision: Document, answer: Document) -> Iterator[str]:
     ]
     known = [one for one in drawn if one is not None]
     if known:
-        kept = span([answer["attained_rate"], *known], lambda one: percent(one, 1))
+        rates = [answer["attained_rate"], *known]
+        kept = span(rates, lambda one: percent(one, 1))
+        if len({percent(one, 1) for one in rates}) == 1:
+            kept = percent(rates[0], 1)
         yield f"With {len(drawn) + 1} draws of the arrivals {kept} of the requests keep the limits."
 
 

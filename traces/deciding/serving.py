@@ -24,6 +24,7 @@ RULE_WITHOUT_LIMITS = (
     "A load is served if its queue does not grow for the whole run, and requests wait in it for at "
     "most half of their time to first token; --slo says which times you need."
 )
+_UNSEARCHED = "Name the times you need (--slo), or the load (--speed, --concurrency)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ def sentences(found: Sequence[Served]) -> list[str]:
     told = [_limit(one) for one in found]
     first, last = found[0].served, found[-1].served
     more = f", {float(last / first):.2f} times as much" if first and last and first != last else ""
-    return [f"The largest load that is served: {'; '.join(told)}{more}."]
+    advice = "" if any(one.served for one in found) else f" {_UNSEARCHED}"
+    return [f"The largest load that is served: {'; '.join(told)}{more}.{advice}"]
 
 
 def accuracy(found: Sequence[Served]) -> str:

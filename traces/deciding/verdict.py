@@ -75,6 +75,8 @@ def decide(
     told = [*words.unserved(_rivals(known), limits_told, idle)]
     told += [words.headline(known, best, binding), *sentences(served)]
     told += words.kept(best, known, limits_told)
+    if prices is None and limits_told:
+        told += words.other_gpus(best, _rivals(known))
     told += words.nine_tenths(curve)
     told += words.binds(binding)
     told += [words.bought(step) for step in around if step.axis is not HOST]

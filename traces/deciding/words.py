@@ -13,6 +13,7 @@ from .measured import SAME, Measured, differ, span
 from .prices import Prices
 from .serving import SERVED
 
+UNMET = "Nothing that was tried meets the limits"
 LITTLE_RATE = 0.01  # of all prompt tokens
 LITTLE_TIME = 0.05  # of the time before
 _TIMES = {"p50": "ttft_p50_s", "p90": "ttft_p90_s"}
@@ -123,7 +124,7 @@ def unserved(points: Sequence[Measured], slo: Sequence[str], idle: float | None)
     most = max(known, key=lambda point: point.attained or 0.0)
     if (most.attained or 0.0) < SERVED * (1.0 if idle is None else idle):
         yield (
-            f"Nothing that was tried meets the limits{_load(most)}: at most "
+            f"{UNMET}{_load(most)}: at most "
             f"{percent(most.attained or 0.0, 1)} of the requests keep {' and '.join(slo)} "
             f"({most.label})."
         )
@@ -184,11 +185,26 @@ def _apart(step: Step, figure: str) -> bool:
     return differ(step.start.values(figure), step.end.values(figure))
 
 
+def other_gpus(best: Measured, points: Sequence[Measured]) -> Iterator[str]:
+    """What other GPUs would keep, where the best point keeps too little and has no price."""
+    enough = [point for point in points if (point.attained or 0.0) >= SERVED]
+    if best.attained is not None and best.attained < SERVED and enough:
+        least = min(enough, key=lambda point: (point.gpus, point.host_gb))
+        if least.gpus != best.gpus:
+            yield (
+                f"{percent(least.attained or 0.0, 1)} keep them with {least.label}: without "
+                "--price, sizes of host memory are compared with each other, and not with GPUs."
+            )
+
+
 def priced(best: Measured, value: float, prices: Prices, cost: float) -> str:
     known = ", ".join(sorted(prices.per_hour))
+    rivals = "the points compared"
+    if (best.attained or 0.0) >= SERVED:
+        rivals = f"the points where {percent(SERVED)} of the requests keep them"
     return (
         f"{best.label or 'It'} costs {digits(cost)} an hour (prices of {known}) and serves "
-        f"{value:,.0f} requests within the limits for 1 of it, the most of the points compared."
+        f"{value:,.0f} requests within the limits for 1 of it, the most of {rivals}."
     )
 
 

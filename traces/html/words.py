@@ -36,7 +36,7 @@ _POLICIES = {
 _RESOURCES = {
     "working_set": "working set",
     "capacity": "capacity",
-    "policy": "eviction policy",
+    "policy": "memory and the order of eviction",
     "tier_bandwidth": "bandwidth of a tier",
     "compute": "compute",
     "load": "load",

@@ -16,10 +16,9 @@ from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import scaled
 from ..terminal.tables import console, percent, table
 from .decision import Decision, Row
-from .output import arrivals_told, print_report, report_of, write_report
+from .output import TAILS, arrivals_told, print_report, report_of, write_report
 
 _SHOWN = 20  # rows of the table on a terminal
-_TAILS = "Nobody has validated p99: published runs that it could be compared with are too few."
 
 
 def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
@@ -206,8 +205,8 @@ def assumptions(found: Decision) -> list[str]:
     documents = [one.found for one in found.rows if one.served]
     if found.answer is not None:
         documents = [found.rows[found.answer].found]
-    told += errors_together((one or {}).get("expected_error") for one in documents)
-    return [*told, _TAILS]
+    told += errors_together(((one or {}).get("expected_error") for one in documents), sized=True)
+    return [*told, TAILS]
 
 
 def _sampling(found: Decision) -> str:

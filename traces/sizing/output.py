@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from math import log
 from typing import Any, TextIO
 
 from ..deciding.break_even import BreakEven, break_even
+from ..deciding.limits import digits
 from ..deciding.measured import span
 from ..deciding.prices import Prices
 from ..deciding.serving import RULE, RULE_WITHOUT_LIMITS, Served, accuracy, sentences
 from ..deciding.verdict import decide
+from ..deciding.words import UNMET
 from ..expected.words import together as errors_together
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
@@ -29,10 +32,12 @@ from ..sweeping.outcome import outcome_of, print_outcomes
 from ..terminal.output import as_json, write_all
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import percent, print_sentences, print_written
+from .candidates import demand_of
 from .decision import Decision
-from .plan import gpus_of
+from .plan import copies_of, device_is_enough, gpus_of
 from .study import Moved, Study
 
+TAILS = "Nobody has validated p90 and p99: published runs to compare them with are too few."
 _STEEP = 2.0  # times as far as the error of a pass
 
 
@@ -54,6 +59,10 @@ def show(
     ).document()
     if not found.trace.identity:
         verdict = without_hits(verdict, found.points, found.served)
+    else:
+        first, *rest = verdict["sentences"]
+        whole = _whole_load(found, unmet=first.startswith(UNMET))
+        verdict = {**verdict, "sentences": [first, *whole, *rest]}
     complete = len(found.points) == found.tasks
     if found.points and not complete:
         many = f"{len(found.points)} of {found.tasks}"
@@ -145,6 +154,23 @@ def _title(found: Study) -> str:
     return f"{len(found.points)} of {found.tasks} points{at}, {found.replays} replays in all"
 
 
+def _whole_load(found: Study, unmet: bool) -> list[str]:
+    """Which part of the trace's load was played, where that is less than all of it, and what says
+    which machine serves all. unmet: whether nothing that was tried meets the limits."""
+    options = found.options
+    own = options.request_rate or options.concurrency or options.closed_loop
+    if found.speed >= 1 or own or found.curves is None:
+        told = "Without --hardware, hicache size searches the cheapest machine that meets them."
+        return [told] if unmet else []
+    whole = demand_of(found.trace, None, Fraction(1))
+    rates = [digits(float(at) * whole.requests_per_s) for at in (found.speed, Fraction(1))]
+    of = f" ({' of '.join(rates)} requests a second)" if whole.requests_per_s else ""
+    return [
+        f"All figures are for {percent(float(found.speed), 0)} of the trace's load{of}; hicache "
+        "size with --slo and without --hardware says which machine serves all of it."
+    ]
+
+
 def _break_even(found: Study) -> BreakEven | None:
     """Of the prefix that a request could reuse on average; None if nothing repeats."""
     if found.curves is None or not found.curves.lru.unbounded:
@@ -173,11 +199,19 @@ def assumptions(found: Study) -> list[str]:
     elif found.ladder.sizes:
         sizes = ", ".join(gigabytes(size) for size in found.ladder.sizes)
         together = f", of {gpus_of(options.tp)} together," if options.tp > 1 else ""
-        told.append(f"Sizes of host memory{together} that were tried: {sizes}.")
+        each = " of each replica" if copies_of(options) > 1 else ""
+        told.append(f"Sizes of host memory{each}{together} that were tried: {sizes}.")
+    elif device_is_enough(
+        found.curves.lru, found.trace.jobs.input_tokens, found.settings.core.device_pages[0]
+    ):
+        told.append(
+            "No host memory was tried, since the device alone hits all that repeats, but for less "
+            "than a point of hit rate (--host-bytes tries some)."
+        )
     if found.rate < 1:
         told.append(_sampling(found))
-    told += errors_together(point.get("expected_error") for point in found.points)
-    return told + moved_times(found.moved)
+    told += errors_together((one.get("expected_error") for one in found.points), sized=True)
+    return [*told, *moved_times(found.moved), TAILS]
 
 
 def arrivals_told(found: Study | Decision, more: str = "") -> list[str]:

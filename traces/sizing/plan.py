@@ -59,6 +59,8 @@ def ladder(
     memory adds to the device; otherwise less of it than the device has holds nothing more."""
     sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
     if given is None:
+        if device_is_enough(curve, input_tokens, device_pages):
+            return Ladder((), 0)
         top = max(1, curve.pages_for(NEARLY_ALL * curve.unbounded))
         low = curve.pages_for(curve.hit_tokens(device_pages) + LITTLE * input_tokens)
         if exclusive:
@@ -75,6 +77,11 @@ def ladder(
     base = curve.hit_tokens(device_pages)
     wanted = base + MOST * (hits(sizes[-1]) - base)
     return Ladder(sizes, next(size for size in sizes if hits(size) >= wanted))
+
+
+def device_is_enough(curve: Curve, input_tokens: int, device_pages: int) -> bool:
+    """Whether no size of host memory adds more than a little."""
+    return curve.unbounded - curve.hit_tokens(device_pages) < LITTLE * input_tokens
 
 
 def _between(low: int, high: int) -> tuple[int, ...]:
@@ -95,7 +102,7 @@ def ladder_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
     base = _without_storage(base)
     return [
         ("no host memory", _at(base)),
-        *((f"{_size(size)} host", _at(base, host_bytes=size)) for size in steps.sizes),
+        *((_host(size, base), _at(base, host_bytes=size)) for size in steps.sizes),
     ]
 
 
@@ -107,7 +114,7 @@ def other_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
     found: list[Named] = []
     fixed = steps.knee
     if fixed:
-        at = f"{_size(fixed)} host"
+        at = _host(fixed, base)
         used = base.write_policy or WRITE_POLICY
         for policy in registry.spellings(registry.WRITE_POLICIES):
             if policy != used:
@@ -115,11 +122,13 @@ def other_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
                 found.append((f"{at}, {policy}", point))
         link = _at(base, host_bytes=fixed, host_bandwidth=_twice(base.host_bandwidth))
         found.append((f"{at}, host link 2x", link))
-    found.append((f"no host memory, {gpus_of(2 * base.tp)}", _at(base, tp=2 * base.tp)))
+    each = " each" if copies_of(base) > 1 else ""
+    twice = f"no host memory, {gpus_of(2 * base.tp)}{each} (tp {2 * base.tp})"
+    found.append((twice, _at(base, tp=2 * base.tp)))
     if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
             point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
-            found.append((f"{_size(size)} host, storage", point))
+            found.append((f"{_host(size, base)}, storage", point))
     return found
 
 
@@ -131,7 +140,7 @@ def machines(base: ReplayOptions, steps: Ladder | None) -> list[Named]:
         return [(gpus_of(gpus), _at(base, tp=gpus)) for gpus in (base.tp, 2 * base.tp)]
     found = [("no host memory", _at(base))]
     if steps.knee:
-        found.append((f"{_size(steps.knee)} host", _at(base, host_bytes=steps.knee)))
+        found.append((_host(steps.knee, base), _at(base, host_bytes=steps.knee)))
     return found
 
 
@@ -257,6 +266,17 @@ def _text(value: Any) -> str:
 def _size(size: int) -> str:
     unit, scale = ("TB", 10**12) if size >= 10**12 else ("GB", 10**9)
     return f"{size / scale:g} {unit}" if size >= 10**9 else f"{size / 10**6:g} MB"
+
+
+def _host(size: int, base: ReplayOptions) -> str:
+    """Host memory of a replica, and of all of them where there are several."""
+    copies = copies_of(base)
+    return f"{_size(size)} host" + (f" each, {_size(size * copies)} in all" if copies > 1 else "")
+
+
+def copies_of(base: ReplayOptions) -> int:
+    """Replicas, each with host memory and GPUs of its own."""
+    return base.replicas or (base.prefill_replicas or 0) + (base.decode_replicas or 0) or 1
 
 
 def gpus_of(count: int) -> str:

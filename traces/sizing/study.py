@@ -127,7 +127,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     idle, at = None, [speed] * len(machines)
     if tried is not None and given.speed is None and given.request_rate is None:
         served, idle = _searched(machines, replays, tried)
-        limits = [one.served or one.refused or speed for one in served]
+        limits = [one.served or speed for one in served]
         at = [min(Fraction(1), limits[0])] * len(limits) if curves else limits
         speed = at[0]
     seeds = range(first, first + asked.draws)

@@ -17,6 +17,7 @@ from functools import partial
 from math import inf
 
 from ..deciding.answer import ALONE
+from ..deciding.limits import percent
 from ..replaying.options import ReplayOptions
 from . import plan
 from .candidates import SURE, Candidate, Machines
@@ -127,7 +128,7 @@ class Trials:
         """Why a candidate cannot serve, whatever a replay would say; empty if it might."""
         alone = self._machines.alone(one.hardware, one.tp)
         if alone < self.attain:
-            return f"{alone:.1%} of the prompts keep the limit of TTFT {ALONE}"
+            return f"{percent(float(alone), 1)} of the prompts keep the limit of TTFT {ALONE}"
         most = self._machines.at_most(one)
         if most and most * SURE < 1:
             return f"its work takes {1 / most:.2g} times as long as the trace"
