@@ -7,6 +7,7 @@ import random
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from traces.formats._with_jobs import groups, sampled
 from traces.formats.base import Trace
 from traces.replaying.options import ReplayOptions
 from traces.sizing import plan, sampling
+from traces.sizing.output import whole_load
 from traces.sizing.search import WITHIN, Search, typed
 from traces.sweeping import work
 
@@ -106,6 +108,19 @@ def test_labels_name_the_memory_and_gpus_of_each_replica_and_of_all() -> None:
     ]
     assert plan.other_points(several, steps)[-1][0] == "no host memory, 2 GPUs each (tp 2)"
     assert plan.copies_of(ReplayOptions(prefill_replicas=1, decode_replicas=2)) == 3
+
+
+def test_a_part_of_the_load_is_named_beside_all_of_it(trace: str) -> None:
+    study: Any = SimpleNamespace(trace=open_trace(trace), options=ReplayOptions(), curves=True)
+    study.speed = Fraction(1, 5)
+    [told] = whole_load(study, unmet=True)
+    assert told.startswith("All figures are for 20 % of the trace's load (")
+    assert "without --hardware says which machine serves all of it." in told
+    study.speed = Fraction(1)
+    assert whole_load(study, unmet=False) == []
+    assert [one[:18] for one in whole_load(study, unmet=True)] == ["Without --hardware"]
+    study.speed, study.options = Fraction(1, 5), ReplayOptions(concurrency=4)
+    assert whole_load(study, unmet=False) == []
 
 
 @pytest.mark.parametrize("device", [1, 10, 40, 1000])

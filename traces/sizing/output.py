@@ -61,7 +61,7 @@ def show(
         verdict = without_hits(verdict, found.points, found.served)
     else:
         first, *rest = verdict["sentences"]
-        whole = _whole_load(found, unmet=first.startswith(UNMET))
+        whole = whole_load(found, unmet=first.startswith(UNMET))
         verdict = {**verdict, "sentences": [first, *whole, *rest]}
     complete = len(found.points) == found.tasks
     if found.points and not complete:
@@ -154,7 +154,7 @@ def _title(found: Study) -> str:
     return f"{len(found.points)} of {found.tasks} points{at}, {found.replays} replays in all"
 
 
-def _whole_load(found: Study, unmet: bool) -> list[str]:
+def whole_load(found: Study, unmet: bool) -> list[str]:
     """Which part of the trace's load was played, where that is less than all of it, and what says
     which machine serves all. unmet: whether nothing that was tried meets the limits."""
     options = found.options
