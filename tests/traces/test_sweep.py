@@ -22,7 +22,7 @@ from traces.cli import main, parse
 from traces.commands import _grid_options
 from traces.replaying.options import OPTIONS
 from traces.sweeping import identity, work
-from traces.sweeping.outcome import Outcome, best, front, ordered
+from traces.sweeping.outcome import Outcome, best, front, ordered, print_outcomes
 from traces.terminal.options import Names
 
 from .rig import Capsys, Patch, fails
@@ -446,3 +446,12 @@ def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None
         "ttft_p90_s": "fast",
     }
     assert [one.label for one in ordered(points)] == ["fast", "large", "waste", "small"]
+
+
+def test_a_low_goodput_is_not_printed_as_none(capsys: Capsys) -> None:
+    rates = (0.0, 0.00563, 0.1, 12.345)
+    points = [outcome(f"{rate}", goodput_requests_per_s=rate) for rate in rates]
+    print_outcomes("title", points, sys.stdout, ranked=False)
+    said = capsys.readouterr().out.split()
+    assert {"0.0056", "0.1", "12.35"} <= {*said}
+    assert "0.00" not in said

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, TextIO
 
+from ..deciding.limits import digits
 from ..deciding.measured import span
 from ..expected.words import together
 from ..replaying.options import plain
@@ -207,7 +208,7 @@ def _told(name: str, one: Outcome) -> str:
         return f"{percent(one.hit_rate or 0.0, 1)}{memory}"
     if name == "ttft_p90_s":
         return f"{one.ttft_p90_s:,.2f} s{memory}"
-    return f"{one.goodput_requests_per_s:,.2f} requests per second{memory}"
+    return f"{_number(one.goodput_requests_per_s)} requests per second{memory}"
 
 
 def tell_lines(lines: Sequence[str]) -> None:
@@ -238,7 +239,7 @@ def _seconds(time_s: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
+    return "" if value is None else f"{value:,.2f}" if value >= 1 else digits(value, 2)
 
 
 def _bar(one: Outcome, most: float) -> str:
