@@ -1,9 +1,9 @@
 """A part of many cases, drawn from the commit, so that other commits try other parts.
 
 A test marked `one_in(n)` is slow: each commit runs one in n of its cases. `sample` draws a number
-of cases. A test runs, too, if it is named on the command line, or if its file is about what this
-commit or the working tree changed. `--all` (`make check-all`) runs every case.
-HICACHE_SAMPLE=NUMBER draws the part of another commit; a run that fails says its number.
+of cases. A test runs, too, if it is named on the command line, or if its file is about what is
+changed and not committed. `--all` (`make check-all`) runs every case. HICACHE_SAMPLE=NUMBER draws
+the part of another commit; a run that fails says its number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-ROOT = Path(__file__).parents[1]
 SAMPLE, ALL = "HICACHE_SAMPLE", "all"
 Case = TypeVar("Case")
 
@@ -26,12 +25,10 @@ def of_this_commit() -> str:
     return str(int(_git("rev-parse", "--short=8", "HEAD").strip() or "0", 16))
 
 
-def changed(root: Path = ROOT) -> list[str]:
-    """The Python files that differ from the commit before this one, from the root of the
-    project."""
-    told = _git("diff", "--name-only", "HEAD~1", "--", "*.py", root=root)
-    told += _git("ls-files", "--others", "--exclude-standard", "--", "*.py", root=root)
-    return told.split()
+def changed() -> list[str]:
+    """The Python files that are changed and not committed, from the root of the project."""
+    told = _git("status", "--porcelain", "--untracked-files=all", "--", "*.py")
+    return [line[3:].split(" -> ")[-1] for line in told.splitlines()]
 
 
 def is_about(test: str, text: str, files: Iterable[str]) -> bool:
@@ -51,10 +48,10 @@ def _has_word(word: str, text: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", text) is not None
 
 
-def _git(*words: str, root: Path = ROOT) -> str:
+def _git(*words: str) -> str:
     return subprocess.run(
         ["git", *words],
-        cwd=root,
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.conftest import OTHER_COMMITS, but_about
 from tests.needs import missing
 from tests.patience import PATIENCE_S
-from tests.sampling import changed, is_about
+from tests.sampling import is_about
 
 ROOT = Path(__file__).resolve().parent.parent
 A_SUITE = """
@@ -115,24 +115,6 @@ def test_a_commit_runs_a_part_of_the_tests_that_are_one_in_so_many(tmp_path: Pat
 def test_a_test_file_is_about_what_it_names(file: str, about: bool) -> None:
     text = "from hicache.storage import keys\n"
     assert is_about("tests/traces/test_sizing.py", text, ["README.py", file]) is about
-
-
-def test_what_this_commit_and_the_working_tree_changed(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", *own, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init")
-    for name in ("old.py", "committed.py", "edited.py"):
-        (tmp_path / name).write_text("1\n")
-    git("add", ".")
-    git("commit", "-m", "first")
-    assert changed(tmp_path) == []
-    (tmp_path / "committed.py").write_text("2\n")
-    git("commit", "-am", "second")
-    for name in ("edited.py", "new.py", "page.md"):
-        (tmp_path / name).write_text("2\n")
-    assert changed(tmp_path) == ["committed.py", "edited.py", "new.py"]
 
 
 def test_a_slow_test_about_what_is_changed_runs(request: pytest.FixtureRequest) -> None:
