@@ -114,11 +114,9 @@ def _reasons(decision: Document, answer: Document) -> Iterator[str]:
     yield from dict.fromkeys(_rival(decision, one, answer) for one in rivals)
 
 
-_OPEN = "passes that take {} longer, which is {}, need something stronger"
-
-
 def _open_reason(decision: Document) -> str:
-    return _OPEN.format(percent(_error(decision)), _which(decision))
+    error = percent(_error(decision))
+    return f"passes that take {error} longer, which is {_which(decision)}, need something stronger"
 
 
 def _error(decision: Document) -> float:
@@ -178,14 +176,13 @@ def _unfinished(decision: Document) -> str:
 
 
 def _nothing(decision: Document) -> str:
-    tried = [one for one in decision["candidates"] if one["attained_rate"] is not None]
+    nearest = _nearest(decision)
     told = f"Nothing that was tried meets the limits at {_load(decision)}"
-    if tried:
-        most = max(tried, key=lambda one: one["attained_rate"])
+    if nearest is not None:
+        kept, must = percent(nearest["attained_rate"], 1), percent(decision["attain"])
         return (
-            f"{told}: at most {percent(most['attained_rate'], 1)} of the requests keep "
-            f"{decision['limits']} with {most['label']}, and {percent(decision['attain'])} should. "
-            f"{_advice(decision)}"
+            f"{told}: at most {kept} of the requests keep {decision['limits']} with "
+            f"{nearest['label']}, and {must} should. {_advice(decision)}"
         )
     failed = [one for one in decision["candidates"] if one["served"] is False]
     compared = ("hits what ", "weaker than ")  # with another one, which has a reason of its own
@@ -255,15 +252,11 @@ def _nearest(decision: Document) -> Document | None:
     return max(tried, key=lambda one: float(one["attained_rate"]), default=None)
 
 
-def _alone(decision: Document) -> list[Document]:
-    """The candidates on which too many prompts are too slow even when each is alone."""
-    return [one for one in decision["candidates"] if one["why"].endswith(ALONE)]
-
-
 def _is_impossible(decision: Document) -> bool:
-    """Whether no machine that was offered is fast enough for the prompts, whatever the load."""
-    alone = {(one["hardware"], one["tp"]) for one in _alone(decision)}
-    return alone == {(one["hardware"], one["tp"]) for one in decision["candidates"]}
+    """Whether no machine that was offered is fast enough for the prompts, even for one alone."""
+    every = decision["candidates"]
+    alone = {(one["hardware"], one["tp"]) for one in every if one["why"].endswith(ALONE)}
+    return alone == {(one["hardware"], one["tp"]) for one in every}
 
 
 def _look_further(decision: Document) -> Iterator[str]:

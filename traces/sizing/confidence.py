@@ -15,8 +15,7 @@ from math import ceil, sqrt
 
 from . import plan
 from .candidates import Candidate, Machines
-from .replays import Document, pass_error
-from .replays import kept_of as _kept
+from .replays import Document, kept_of, pass_error
 from .search import WITHIN, typed
 from .trials import Moved, Trials
 
@@ -107,7 +106,7 @@ def how_sure(
     wanted += [
         (what, factor, one, moved)
         for one in rivals
-        if _kept(documents[one]) > float(trials.attain) - _NEAR
+        if kept_of(documents[one]) > float(trials.attain) - _NEAR
         for what, factor, moved in harder
         if what == DRAW
     ]
@@ -121,9 +120,9 @@ def how_sure(
                 sure.rivals.append((candidate, what))
     name = trials.candidates[answer]
     seen = {
-        what: {Fraction(1): _Seen(True, _kept(found))}
+        what: {Fraction(1): _Seen(True, kept_of(found))}
         | {
-            one.factor: _Seen(one.serves, _kept(one.found))
+            one.factor: _Seen(one.serves, kept_of(one.found))
             for one in sure.tried
             if one.what == what and one.candidate is name
         }
@@ -164,7 +163,7 @@ def _rivals(
         for one in tried
         if not any(other != one and machines.weaker(known[one], known[other]) for other in tried)
     ]
-    return sorted(strongest, key=lambda one: -_kept(documents[one]))[:_MOST_RIVALS]
+    return sorted(strongest, key=lambda one: -kept_of(documents[one]))[:_MOST_RIVALS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def _narrow(seen: Mapping[str, dict[Fraction, _Seen]], answer: int, trials: Tria
         found = trials.documents([(answer, _MOVERS[what](factor)) for what, factor in wanted])
         for (what, factor), document in zip(wanted, found, strict=True):
             if document is not None:
-                seen[what][factor] = _Seen(trials.serves(document), _kept(document))
+                seen[what][factor] = _Seen(trials.serves(document), kept_of(document))
 
 
 def factors_to_try(known: Mapping[Fraction, _Seen], attain: Fraction) -> list[Fraction]:
