@@ -52,6 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.fresh": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
+    "invariants.peers": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
     "invariants.prove": ("hicache", "invariants"),
     "invariants.spec": (
@@ -148,6 +149,7 @@ REGISTRIES = {
     "invariants.checks",
     "invariants.fuzz.faults",
     "invariants.fuzz.ops",
+    "invariants.peers.engines",
     "invariants.planted",
     "traces.commands",
     "traces.formats",
@@ -310,6 +312,7 @@ def test_no_file_is_dead() -> None:
     children = {"traces.fuzzing.double_run_child", "traces.fuzzing.exported_child"}
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
     entry_points |= {"invariants.prove.definitions"}  # by name, as it needs a library
+    entry_points |= {"invariants.peers.child"}  # a process of its own
     dead = [
         module
         for module in map(module_of, SOURCES)

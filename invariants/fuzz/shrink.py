@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hicache.core.errors import CallerError
 
 from . import simpler
-from .play import Failure, Outcome
-from .tapes.tape import Entry, Tape, dumps
+from .tapes.tape import Entry, dumps
 
-Play = Callable[[Tape], Outcome]
+Tape: TypeAlias = Any  # of a core, or of a peer, which has records of its own
+Failure: TypeAlias = Any
+Play = Callable[[Tape], Any]  # returns an outcome with a `failure`
 MOST_PLAYS = 4000
 FEW = 10  # up to this many entries, every pair is tried
 
@@ -54,13 +55,30 @@ class _Best(NamedTuple):
     weight: tuple[int, ...]
 
 
+class Ways(NamedTuple):
+    """How tapes of one kind get simpler. weight: orders them. dumps: their file form. passes: one
+    round of the search."""
+
+    weight: Callable[[Tape], tuple[int, ...]]
+    dumps: Callable[[Tape], str]
+    passes: Callable[[Search], None]
+
+
 class Search:
     """The smallest tape so far, and the tapes that were tried. An exception of `play` ends `run`,
-    and `shrunk` is valid at any time.
+    and `shrunk` is valid at any time. ways: default those of tapes of a core.
     """
 
-    def __init__(self, tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        failure: Failure,
+        play: Play,
+        most: int = MOST_PLAYS,
+        ways: Ways | None = None,
+    ) -> None:
         self.play, self.most = play, most
+        self.ways = ways or OF_CORES
         self.plays = self.rounds = 0
         self.whole = False
         self.others: Counter[tuple[int, str]] = Counter()
@@ -77,7 +95,7 @@ class Search:
             while not self.whole:
                 self.rounds += 1
                 before = self._best.weight
-                _round(self)
+                self.ways.passes(self)
                 self.whole = self._best.weight == before
         except _Enough:
             pass
@@ -89,15 +107,15 @@ class Search:
 
     def _keep(self, tape: Tape, failure: Failure) -> None:
         small = _cut(tape, failure)
-        self._best = _Best(small, failure, simpler.weight(small))
+        self._best = _Best(small, failure, self.ways.weight(small))
 
     def take(self, tape: Tape) -> bool:
         """Plays a tape and keeps it if it is smaller and fails the same way. Returns whether it was
         kept.
         """
-        if simpler.weight(tape) >= self._best.weight:
+        if self.ways.weight(tape) >= self._best.weight:
             return False
-        text = dumps(tape)
+        text = self.ways.dumps(tape)
         if text in self.tried:
             return False
         self.tried.add(text)
@@ -139,7 +157,7 @@ def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> 
 def _round(search: Search) -> None:
     for tape in simpler.plain(search.tape):  # try everything at once first
         search.take(tape)
-    _delete(search)
+    delete(search)
     search.take_each(simpler.quiet)
     search.take_each(simpler.faults)
     search.take_any(simpler.configurations)
@@ -158,7 +176,7 @@ def _cut(tape: Tape, failure: Failure) -> Tape:
     return replace(tape, entries=tape.entries[: failure.at])
 
 
-def _delete(search: Search) -> None:
+def delete(search: Search) -> None:
     """Deletes requests and kinds of operations, then runs of entries: halves, quarters, single
     ones.
     """
@@ -211,3 +229,6 @@ def _without_pairs(tape: Tape) -> Iterator[Tape]:
             yield replace(tape, entries=head + last)
             for other in simpler.instead(tape, second):
                 yield replace(tape, entries=(*head, other, *last))
+
+
+OF_CORES = Ways(simpler.weight, dumps, _round)

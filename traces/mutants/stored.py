@@ -97,7 +97,8 @@ def _shrunk(name: str, tape: Tape) -> Tape:
         search = shrinker.Search(tape, failed.failure, play, MOST_PLAYS)
         with suppress(Endless):
             search.run()
-        return search.shrunk().tape
+        shrunk: Tape = search.shrunk().tape
+        return shrunk
 
 
 # -- recorded decisions

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -156,7 +156,12 @@ def dumps(tape: Tape) -> str:
         head["ranks"] = tape.ranks
     if tape.pairs:
         head["pairs"] = True
-    rows = [head, *map(_entry_document, tape.entries), {"end": len(tape.entries)}]
+    return written_lines(head, tape.entries)
+
+
+def written_lines(head: dict[str, Any], entries: tuple[Entry, ...]) -> str:
+    """The file form: the head, a line for each entry, and the last line."""
+    rows = [head, *map(_entry_document, entries), {"end": len(entries)}]
     return "".join(f"{_line(row)}\n" for row in rows)
 
 
@@ -164,11 +169,20 @@ def loads(text: str, name: str = "tape") -> Tape:
     """Parses a tape. Raises CallerError with one line if it is not a complete tape of this
     version.
     """
+    head, entries = read_lines(text, name, _WANTED, lambda head: _check_head(head, name))
+    return _tape(head, entries, name)
+
+
+def read_lines(
+    text: str, name: str, wanted: str, check: Callable[[dict[str, Any]], None]
+) -> tuple[dict[str, Any], tuple[Entry, ...]]:
+    """Parses the file form of a tape. wanted: says which tape is expected. check: raises
+    CallerError for a head that is not one of that kind. Raises CallerError."""
     if not text:
-        raise CallerError(f"{name}: {_WANTED}, found an empty file; name a tape")
+        raise CallerError(f"{name}: {wanted}, found an empty file; name a tape")
     rows = _rows(text, name)
     head = next(rows)
-    _check_head(head, name)
+    check(head)
     entries: list[Entry] = []
     end: dict[str, Any] = {}
     for number, row in enumerate(rows, 2):
@@ -187,7 +201,7 @@ def loads(text: str, name: str = "tape") -> Tape:
             f"{name}: expected the number of its entries, {len(entries)}, in the last line, found "
             f"{found}; it was cut off, copy it again"
         )
-    return _tape(head, tuple(entries), name)
+    return head, tuple(entries)
 
 
 def _check_head(head: dict[str, Any], name: str) -> None:
@@ -254,9 +268,14 @@ def read(path: Path) -> Tape:
 
 def write(path: Path, tape: Tape) -> None:
     """Writes a tape atomically. Raises CallerError."""
+    write_text(path, dumps(tape))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes the file form of a tape atomically. Raises CallerError."""
     draft = path.with_name(path.name + ".part")
     try:
-        draft.write_text(dumps(tape), encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)

@@ -1,0 +1,215 @@
+"""The process of a peer: plays, shrinks and explains sequences, and answers in lines of JSON.
+
+    python -S -m invariants.peers.child
+
+Each line of its input is one request, {"do": "fuzz", ...}; the last line of each answer has "done".
+The caller bounds its time and chooses what it may import (traces/peers). Whatever the engine prints
+goes to the error stream.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+from hicache.core.errors import CallerError
+from invariants.fuzz.shrink import Search
+
+from . import base, laws
+from .led import led
+from .ops import check
+from .play import Failure, Outcome, Player
+from .script import Recorder
+from .simpler import ways
+from .stubs import install
+from .tape import PeerTape, dumps, loads
+
+ENGINES = "invariants.peers.engines"
+MEMORY = 6 << 30  # bytes that a sequence may take beyond the imported engine
+MOST_PLAYS = 3000
+
+
+class Child:
+    def __init__(self, answers: TextIO) -> None:
+        self.answers = answers
+        self.module: ModuleType | None = None
+        self.player: Player | None = None
+        self.does: dict[str, Callable[..., None]] = {
+            "open": self.open,
+            "fuzz": self.fuzz,
+            "play": self.play,
+            "shrink": self.shrink,
+            "script": self.script,
+            "led": self.led,
+        }
+
+    def say(self, **answer: Any) -> None:
+        self.answers.write(json.dumps(answer) + "\n")
+        self.answers.flush()
+
+    def serve(self, requests: Iterator[str]) -> None:
+        for line in requests:
+            request = json.loads(line)
+            try:
+                self.does[request.pop("do")](**request)
+            except CallerError as error:
+                self.say(done=True, refused=str(error))
+
+    @property
+    def known(self) -> Player:
+        assert self.player is not None, "opened first"
+        return self.player
+
+    # -- requests
+
+    def open(self, peer: str, release: str, root: str, stubs: list[str], bare: list[str]) -> None:
+        """Imports the engine of a peer. root: the folder that holds the engine's packages."""
+        install(stubs, bare, root)
+        sys.path.insert(0, root)
+        self.module = module = import_module(f"{ENGINES}.{peer}")
+        top = str(Path(root).resolve()) + os.sep
+
+        def where(file: str) -> str:
+            path = os.path.realpath(file)
+            return path[len(top) :] if path.startswith(top) else ""
+
+        self.player = Player(module.PEER, peer, release, where)
+        used, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = _data() + MEMORY
+        if used == resource.RLIM_INFINITY or used > limit:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+        takes = {key: list(values) for key, values in module.PEER.TAKES.items()}
+        self.say(done=True, takes=takes, reaches=list(module.PEER.REACHES), laws=laws.LAWS)
+
+    def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
+        """Plays the sequences of `count` seeds."""
+        counts: Counter[str] = Counter()
+        played = 0
+        unfit = self.known.unfit
+        for one in range(seed, seed + count):
+            self.say(seed=one)
+            outcome = self.known.generate(one, length, fixed)
+            played += len(outcome.tape.entries)
+            if outcome.hand is not None:
+                counts.update(outcome.hand.counts)
+                counts.update(outcome.hand.peer.counts)
+            if outcome.failure is not None:
+                self.say(failure=asdict(outcome.failure), tape=dumps(outcome.tape))
+        self.say(done=True, operations=played, counts=counts, unfit=self.known.unfit - unfit)
+
+    def play(self, tape: str, seconds: float = 0) -> None:
+        """Plays a tape. seconds: in a process of its own, which is ended after this time."""
+        outcome = self._checked(tape)
+        if seconds:
+            self.say(done=True, failure=_document(self._apart(outcome, seconds)), answers=[])
+            return
+        played = self.known.replay(outcome)
+        answers = [] if played.hand is None else played.hand.answers
+        self.say(done=True, failure=_document(played.failure), answers=answers)
+
+    def shrink(self, tape: str, failure: dict[str, Any], seconds: float = 0) -> None:
+        """Makes a failing tape small. seconds: each play is a process of its own, for failures that
+        end or stop the process."""
+        first = self._checked(tape)
+        found = Failure(**failure | {"lines": ()})
+
+        def alike(one: PeerTape) -> Outcome:
+            if seconds:
+                return Outcome(one, self._apart(one, seconds), None)
+            return self.known.replay(one)
+
+        search = Search(first, found, alike, MOST_PLAYS, ways(self.known.kind))
+        search.run()
+        shrunk = search.shrunk()
+        self.say(
+            done=True,
+            tape=dumps(shrunk.tape),
+            failure=_document(shrunk.failure),
+            plays=shrunk.plays,
+        )
+
+    def script(self, tape: str, head: str) -> None:
+        """Writes the engine's own calls as a script."""
+        recorder = Recorder(on=True)
+        failure = self.known.replay(self._checked(tape), recorder).failure
+        assert self.module is not None
+        folder = Path(__file__).parent
+        doubles = [folder / "engines" / name for name in getattr(self.module, "DOUBLES", ())]
+        text = recorder.script(head, [*doubles, Path(laws.__file__), Path(base.__file__)])
+        self.say(done=True, script=text, gaps=recorder.gaps, failure=_document(failure))
+
+    def led(self, tape: str) -> None:
+        """The lines of the engine that led to the failure."""
+        found = led(self.known, self._checked(tape))
+        self.say(done=True, lines=[list(one) for one in found])
+
+    def _checked(self, text: str) -> PeerTape:
+        tape = loads(text)
+        check(tape, self.known.ops)
+        return tape
+
+    def _apart(self, tape: PeerTape, seconds: float) -> Failure | None:
+        """Plays a tape in a copy of this process, which may end or hang."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            failure = self.known.replay(tape).failure
+            with os.fdopen(writer, "w") as stream:
+                json.dump(_document(failure), stream)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as stream:
+            text = stream.read()
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            return Failure("HANG", "HANG", "the sequence does not end", len(tape.entries))
+        if status or not text:
+            said = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {status}"
+            return Failure("DEATH", "DEATH", f"the process ended with {said}", len(tape.entries))
+        document = json.loads(text)
+        return None if document is None else Failure(**document | {"lines": ()})
+
+
+def _document(failure: Failure | None) -> dict[str, Any] | None:
+    return None if failure is None else asdict(failure)
+
+
+def _data() -> int:
+    """Bytes of data that this process has."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 8 << 30
+
+
+@contextmanager
+def _own_output() -> Iterator[TextIO]:
+    """The real output, for answers alone: whatever else is printed goes to the error stream."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        yield answers
+    finally:
+        answers.close()
+
+
+def main() -> None:
+    with _own_output() as answers:
+        Child(answers).serve(iter(sys.stdin.readline, ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The hand that plays a tape on a peer: the scheduler of a cache, the clients of a server, and the
+worker that ends transfers late, in any order or with failures.
+
+Lives here: the requests, the transfers under way and virtual time. Does not define operations (see
+ops) or judge (see laws, play).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from invariants.fuzz.records import Job, Pending
+from invariants.fuzz.schedules import Schedule, by_time, schedule_of
+from invariants.fuzz.tapes.tape import Act
+
+from .base import Config, Peer, Transfer
+
+PLAIN = Act(1, 0)
+MOST_PAST = 40  # prompts that new ones may begin like
+
+
+class Hand:
+    """counts: operations and states reached. asked: for each entry what the peer answered, which
+    two peers are compared by."""
+
+    def __init__(self, peer: Peer, order: str = "time") -> None:
+        self.peer = peer
+        self.config: Config = peer.config
+        self.page: int = peer.config["page"]
+        self.schedule: Schedule = schedule_of(order)
+        self.now = 0
+        self.jobs: dict[int, Job] = {}
+        self.used: set[int] = set()
+        self.past: list[tuple[list[int], str]] = []
+        self.pending: list[Pending] = []
+        self.counts: Counter[str] = Counter()
+        self.answers: list[dict[str, Any]] = []
+        self._acts: tuple[Act, ...] = ()
+        self._turn = self._number = 0
+
+    def begin(self, op: str, gap: int, poll: bool, acts: tuple[Act, ...]) -> None:
+        """Begins an entry: advances time and may end transfers."""
+        self.counts[op] += 1
+        self.answers.append({"op": op})
+        self.now += gap
+        self._acts, self._turn = acts, 0
+        if poll:
+            self.take_due()
+
+    def said(self, **answers: Any) -> None:
+        """Notes what the peer answered to the current operation."""
+        self.answers[-1].update(answers)
+
+    def pick(self, *stages: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.stage in stages]
+
+    def job(self, request: int, *stages: str) -> Job | None:
+        job = self.jobs.get(request)
+        return job if job is not None and job.stage in stages else None
+
+    def remember(self, tokens: list[int], namespace: str) -> None:
+        self.past.append((list(tokens), namespace))
+        if len(self.past) > MOST_PAST:
+            del self.past[0]
+
+    # -- transfers
+
+    def collect(self) -> None:
+        """Gives each transfer that began its delay, tie and fault."""
+        for transfer in self.peer.transfers():
+            act = self._acts[self._turn % len(self._acts)] if self._acts else PLAIN
+            self._turn += 1
+            self._number += 1
+            fault = act.fault if self.peer.can.fails else ""
+            due = self.now + self.schedule.later(act.delay)
+            self.pending.append(Pending(due, act.tie, self._number, transfer, fault))  # type: ignore[arg-type]
+            self.counts[f"{type(transfer).__name__.lower()} began"] += 1
+            if fault:
+                self.counts[f"{type(transfer).__name__.lower()} fails"] += 1
+
+    def take(self, one: Pending, well: bool = False) -> None:
+        """The worker ends this transfer. well: without its fault."""
+        self.pending.remove(one)
+        transfer: Transfer = one.action  # type: ignore[assignment]
+        self.peer.answer(transfer, "" if well else one.fault)
+
+    def take_due(self) -> None:
+        """Ends the transfers that are due, in the order of the schedule, then lets the engine take
+        the answers."""
+        while self.pending:
+            ready = self.schedule.offers(self.now, self.pending)
+            one = self.schedule.choose(ready, self.pending) if ready else None
+            if one is None:
+                break
+            self.take(one)
+        self.peer.poll()
+        self.collect()
+
+    def settle(self) -> None:
+        """Ends every transfer, without faults, until none begins any more."""
+        self._acts = ()
+        for _ in range(1000):
+            self.peer.poll()
+            self.collect()
+            if not self.pending:
+                return
+            self.take(min(self.pending, key=by_time), well=True)
+        raise RuntimeError("transfers never end")
+
+    def end(self, job: Job) -> None:
+        """The request is gone; later prompts may begin like it."""
+        self.remember(job.tokens, job.namespace)
+        del self.jobs[job.id]

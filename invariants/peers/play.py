@@ -1,0 +1,257 @@
+"""Plays one sequence on a peer, from an open cache to an empty one, and reports a failure.
+
+Phases: the entries, with every law after each; then, without faults, every request must end in a
+bounded number of rounds; then everything is let go, and every pool must be whole again.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.records import Job
+from invariants.fuzz.tapes.tape import Act, Entry
+
+from .base import Broken, Config, Peer, Unfit, need
+from .hand import Hand
+from .laws import judge, whole
+from .ops import Operation, compute, operations, step
+from .script import Recorder
+from .tape import PeerTape
+
+ACTS = 3
+TRIES = 8
+FAULTS = 15  # percent of the sequences in which transfers fail
+ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
+STALE = 4  # rounds of evictions without an effect, after which what is left stays
+ROUNDS = 40  # for each request, and for each of its tokens on a server
+
+
+class Line(NamedTuple):
+    """A line of the engine. file: relative to the place of the engine's packages."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure. code: its law. kind: equal for failures of the same sort. at: number of entries
+    played. lines: of the engine in the traceback, the innermost first."""
+
+    code: str
+    kind: str
+    text: str
+    at: int
+    lines: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a sequence. hand: None if the peer could not be opened; then there is no
+    failure, or the failure is that of opening it."""
+
+    tape: PeerTape
+    failure: Failure | None
+    hand: Hand | None
+
+
+Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
+
+
+class Player:
+    """Plays sequences on one peer of one release."""
+
+    def __init__(self, kind: type[Peer], name: str, release: str, where: Where) -> None:
+        self.kind, self.name, self.release = kind, name, release
+        self.where = where
+        self.ops = operations(kind)
+        self.unfit = 0
+
+    def generate(self, seed: int, length: int, fixed: Config | None = None) -> Outcome:
+        """Draws and plays a sequence. length: number of entries."""
+        draws = Draws(seed, "config")
+        config = self.kind.draw(draws, fixed or {})
+        order = draws.one(ORDERS)
+        order += f":{draws.below(1 << 20)}" if order == "pct" else ""
+        order += f":{draws.below(5)}:4" if order == "starve" else ""
+        faults = draws.one((5, 20)) if draws.chance(FAULTS) else 0
+        tape = PeerTape(self.name, self.release, config, (), seed, order)
+        return self._run(tape, lambda hand, at: self._next(hand, seed, at, length, faults))
+
+    def replay(self, tape: PeerTape, recorder: Recorder | None = None) -> Outcome:
+        """Plays a tape. recorder: writes the calls of the engine."""
+        entries = tape.entries
+
+        def next_entry(hand: Hand, at: int) -> Entry | None:
+            return entries[at] if at < len(entries) else None
+
+        return self._run(tape, next_entry, recorder)
+
+    def _next(self, hand: Hand, seed: int, at: int, length: int, faults: int) -> Entry | None:
+        if at >= length:
+            return None
+        weights = [(name, op.weight) for name, op in self.ops.items()]
+        for turn in range(TRIES):
+            draws = Draws(seed, at, turn)
+            name = draws.weighted(weights)
+            args = self.ops[name].draw(hand, draws)
+            if args is not None:
+                acts: tuple[Act, ...] = ()
+                if hand.peer.can.host:
+                    acts = tuple(_act(draws, faults) for _ in range(ACTS))
+                return Entry(name, args, draws.one((0, 1, 1, 5, 40)), draws.chance(70), acts)
+        return Entry("wait", {"polls": 1})
+
+    def _run(
+        self,
+        tape: PeerTape,
+        next_entry: Callable[[Hand, int], Entry | None],
+        recorder: Recorder | None = None,
+    ) -> Outcome:
+        entries: list[Entry] = []
+        hand = peer = failure = None
+        try:
+            peer = self.kind(tape.config, recorder or Recorder())
+            hand = Hand(peer, tape.order)
+            while (entry := next_entry(hand, len(entries))) is not None:
+                entries.append(entry)
+                play_entry(hand, self.ops, entry)
+            heal(hand)
+            empty(hand)
+        except Unfit:
+            self.unfit += 1
+        except Exception as error:
+            failure = self._told(error, len(entries))
+        if peer is not None:
+            peer.close()
+        return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+
+    def _told(self, error: Exception, at: int) -> Failure:
+        """What an error says: a law that is broken, or an error of the engine."""
+        lines = []
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            code = frame.f_code
+            file = self.where(code.co_filename)
+            if file:
+                text = linecache.getline(code.co_filename, number).strip()
+                lines.append(Line(file, number, code.co_name, text))
+        lines.reverse()
+        if isinstance(error, Broken):
+            return Failure(error.law, error.kind, error.text, at, tuple(lines))
+        text = f"{type(error).__name__}: {str(error)[:500]}"
+        if not lines:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            text += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
+            return Failure("HARNESS", f"HARNESS {type(error).__name__}", text, at)
+        site = f"{type(error).__name__} {lines[0].file.rpartition('/')[2]} {lines[0].function}"
+        return Failure("CRASH", f"CRASH {site}", text, at, tuple(lines))
+
+
+def _act(draws: Draws, faults: int) -> Act:
+    delay = 1000 if draws.chance(10) else draws.between(0, 12)
+    return Act(delay, draws.below(4), "fail" if draws.chance(faults) else "")
+
+
+def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
+    """Plays one entry, and judges the state after it. Raises Broken, and what the engine raises."""
+    hand.begin(entry.op, entry.gap, entry.poll, entry.acts)
+    op = ops.get(entry.op)
+    if op is not None:
+        op.play(hand, entry.args)
+        hand.collect()
+    look(hand)
+
+
+def look(hand: Hand) -> None:
+    """Judges the state."""
+    peer = hand.peer
+    peer.recorder.check(judge, peer.pools(), not hand.jobs and not hand.pending)
+    peer.laws()
+    try:
+        peer.self_check()
+    except Broken:
+        raise
+    except AssertionError as error:
+        said = str(error).strip().splitlines()
+        kind = said[0].partition(":")[0][:80] if said else ""
+        raise Broken("OWN-CHECK", " ".join(said)[:400] or "an assertion", kind) from error
+
+
+def heal(hand: Hand) -> None:
+    """Serves every request to its end, without faults. Raises Broken("PROGRESS")."""
+    hand.settle()
+    if hand.peer.can.serves:
+        _serve(hand)
+    else:
+        _schedule(hand)
+    hand.settle()
+
+
+def _serve(hand: Hand) -> None:
+    for _ in range(ROUNDS * (1 + sum(1 + job.asked for job in hand.jobs.values()))):
+        if not hand.jobs:
+            return
+        step(hand)
+        hand.settle()
+        look(hand)
+    if hand.jobs:
+        said = ", ".join(f"request {job.id}" for job in hand.jobs.values())
+        raise Broken("PROGRESS", f"with every transfer answered, {said} never ends")
+
+
+def _schedule(hand: Hand) -> None:
+    """First come, first served, one at a time; what runs goes first."""
+    jobs = sorted(hand.jobs.values(), key=lambda job: (job.stage == "waiting", job.id))
+    running = [job for job in jobs if job.stage != "waiting"]
+    for job in running[1:]:
+        hand.peer.finish(job, False)
+        hand.end(job)
+        look(hand)
+    for job in [*running[:1], *(job for job in jobs if job.stage == "waiting")]:
+        _finish_alone(hand, job)
+        hand.settle()
+        look(hand)
+
+
+def _finish_alone(hand: Hand, job: Job) -> None:
+    """The only request that runs: it must be admitted and computed, if it fits at all."""
+    if not hand.peer.fits(job):
+        if job.stage != "waiting":
+            hand.peer.finish(job, False)
+        hand.end(job)
+        return
+    admitted = job.stage != "waiting"
+    for _ in range(ROUNDS):
+        if not admitted and hand.peer.admit(job) is not None:
+            admitted, job.stage = True, "idle"
+        hand.settle()
+        if admitted and (job.stage == "decoding" or compute(hand, job, job.prompt)):
+            hand.peer.finish(job, True)
+            hand.end(job)
+            return
+    what = "computed" if admitted else "admitted"
+    text = f"request {job.id} of {len(job.tokens)} tokens runs alone and is never {what}"
+    raise Broken("PROGRESS", text, what)
+
+
+def empty(hand: Hand) -> None:
+    """Lets everything go: every pool must be whole again."""
+    before, same = [-1], 0
+    while any(before) and same < STALE:
+        hand.peer.let_go()
+        hand.settle()
+        left = [pool.slots // pool.page - pool.free for pool in hand.peer.pools()]
+        before, same = left, same + 1 if left == before else 0
+    look(hand)
+    need(not hand.pending, "QUIESCENCE", "transfers are under way after the end")
+    hand.peer.recorder.check(whole, hand.peer.pools())
