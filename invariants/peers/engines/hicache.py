@@ -48,7 +48,7 @@ DOUBLES = ("_hicache_doubles.py",)
 COMPONENTS = ("full", "full+swa")
 POLICIES = ("write_through", "write_through_selective", "write_back")
 ORDERS = ("lru", "lfu", "fifo", "slru")
-TRIED = -1  # the number of a look-up's request
+HANDLE = ".handle"
 
 
 class HicachePeer(Peer):
@@ -122,7 +122,7 @@ class HicachePeer(Peer):
     # -- an observer, where a script is written
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        self.recorder.note(f"core.handle({self.recorder.spell(event)})")
+        self.recorder.note(f"core{HANDLE}({self.recorder.spell(event)})")
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         """The outcomes need no line."""
