@@ -114,6 +114,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
+    "traces.peers": ("hicache", "invariants.peers", "traces.reporting.head", "traces.terminal"),
     "traces.proving": (
         *("hicache.core.errors", "hicache.registry", "invariants"),
         *("traces.executors", "traces.fuzzing", "traces.terminal"),
@@ -160,6 +161,7 @@ REGISTRIES = {
     "traces.servers",
     "traces.chatting",
     "traces.storing",
+    "traces.peers",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {

@@ -32,7 +32,7 @@ from .ops import check
 from .play import Failure, Outcome, Player
 from .script import Recorder
 from .simpler import ways
-from .stubs import install
+from .stubs import Stubs
 from .tape import PeerTape, dumps, loads
 
 ENGINES = "invariants.peers.engines"
@@ -75,8 +75,9 @@ class Child:
 
     def open(self, peer: str, release: str, root: str, stubs: list[str], bare: list[str]) -> None:
         """Imports the engine of a peer. root: the folder that holds the engine's packages."""
-        install(stubs, bare, root)
-        sys.path.insert(0, root)
+        hook = Stubs(stubs, bare, release)
+        hook.install()
+        sys.path.append(root)
         self.module = module = import_module(f"{ENGINES}.{peer}")
         top = str(Path(root).resolve()) + os.sep
 
@@ -90,7 +91,13 @@ class Child:
         if used == resource.RLIM_INFINITY or used > limit:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
         takes = {key: list(values) for key, values in module.PEER.TAKES.items()}
-        self.say(done=True, takes=takes, reaches=list(module.PEER.REACHES), laws=laws.LAWS)
+        self.say(
+            done=True,
+            takes=takes,
+            reaches=list(module.PEER.REACHES),
+            laws=laws.LAWS,
+            replaced=sorted(hook.replaced),
+        )
 
     def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
         """Plays the sequences of `count` seeds."""

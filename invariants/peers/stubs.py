@@ -1,9 +1,180 @@
-"""Stand-ins for modules of an engine that need a GPU."""
+"""Stubs for what an engine imports and a CPU does not have: kernels, servers, other libraries.
+
+Lives here: the import hook. A peer's file names two kinds of modules:
+
+    STUBS    replaced, with everything below them, by modules that have any name one asks for
+    BARE     packages whose own __init__ is not run: their modules are real, and any other name that
+             is asked of the package itself is a stub
+
+Everything else is imported as it is, so what is missing fails. A stub serves as what an import may
+make of it: a base class, a decorator, an annotation, a default. It computes nothing: what its call
+returns is false, empty, and a stub again. What was replaced, and which stubs were called, is
+recorded, so that it can be said. A class that an engine derives from a stub has the names that it
+defines, and no others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from abc import ABCMeta
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 
-def install(stubs: Sequence[str], bare: Sequence[str], root: str) -> None:
-    """Imports of these modules give stubs from now on."""
+class Stubs(MetaPathFinder, Loader):
+    """The import hook. version: what a bare package says is its version. replaced: the modules
+    that were imported and are stubs, or bare. called: the stubs that were called, by dotted name.
+    """
+
+    def __init__(self, stubs: Sequence[str], bare: Sequence[str] = (), version: str = "") -> None:
+        self._stubs = tuple(stubs)
+        self._bare = frozenset(bare)
+        self._version = version
+        self.replaced: set[str] = set()
+        self.called: set[str] = set()
+
+    def install(self) -> None:
+        """From now on, imports in this process go through the stubs first."""
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if any(name == one or name.startswith(f"{one}.") for one in self._stubs):
+            return ModuleSpec(name, self, is_package=True)
+        if name not in self._bare:
+            return None
+        real = PathFinder.find_spec(name, path)
+        if real is None or real.submodule_search_locations is None:
+            return None
+        spec = ModuleSpec(name, self, origin=real.origin, is_package=True)
+        spec.submodule_search_locations = list(real.submodule_search_locations)
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self.replaced.add(spec.name)
+        module = _BareModule if spec.name in self._bare else _StubModule
+        return module(spec.name, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self._version and module.__name__ in self._bare:
+            module.__version__ = self._version  # type: ignore[attr-defined]
+
+    def stub(self, name: str) -> type:
+        """A new stub. name: the dotted name by which it was asked for."""
+        module, _, last = name.rpartition(".")
+        return _StubClass(last, (_Stub,), {"_of": self, "_name": name, "__module__": module})
+
+
+class _StubModule(ModuleType):
+    __version__ = "0.0.0"
+
+    def __init__(self, name: str, stubs: Stubs) -> None:
+        super().__init__(name)
+        self._stubs = stubs
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_special(name):
+            raise AttributeError(name)
+        found = self._stubs.stub(f"{self.__name__}.{name}")
+        setattr(self, name, found)
+        return found
+
+
+class _BareModule(_StubModule):
+    def __getattr__(self, name: str) -> Any:
+        if not _is_special(name) and find_spec(f"{self.__name__}.{name}") is not None:
+            return import_module(f"{self.__name__}.{name}")
+        return super().__getattr__(name)
+
+
+class _StubClass(ABCMeta):
+    """The class of stubs. Of its classes, those with an own `_name` are stubs, and the others are
+    classes that an engine derived from one."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if _is_special(name) or "_name" not in vars(cls):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        found = cls._of.stub(f"{cls._name}.{name}")
+        setattr(cls, name, found)
+        return found
+
+    def __call__(cls, *given: Any, **named: Any) -> Any:
+        if "_name" in vars(cls):
+            if _decorates(given, named):
+                return given[0]
+            cls._of.called.add(cls._name)
+        return super().__call__(*given, **named)
+
+    def register(cls, *given: Any, **named: Any) -> Any:
+        """A name that classes have here, and that libraries give to decorators."""
+        if "_name" in vars(cls):
+            return cls._of.stub(f"{cls._name}.register")(*given, **named)
+        return super().register(*given, **named)
+
+    def __getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def __or__(cls, other: Any) -> Any:
+        return cls
+
+    def __ror__(cls, other: Any) -> Any:
+        return cls
+
+    def __iter__(cls) -> Iterator[Any]:
+        return iter(())
+
+
+class _Stub(metaclass=_StubClass):
+    """The base of stubs. An instance is what a call of a stub returns."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self)
+        if _is_special(name) or "_name" not in vars(kind):
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+        return kind._of.stub(f"{kind._name}().{name}")()
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return given[0] if _decorates(given, named) else self
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *given: Any) -> Any:
+        return import_module("pydantic_core.core_schema").any_schema()
+
+
+def _decorates(given: Sequence[Any], named: Any) -> bool:
+    """Whether a call may be that of a decorator: it then leaves what it decorates as it is."""
+    return len(given) == 1 and not named and callable(given[0])
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")

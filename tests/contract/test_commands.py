@@ -30,6 +30,7 @@ LEAST = {
     "explain": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
+    "peers": ["list"],
     "report": ["t"],
     "shrink": ["t"],
     "store": ["list", "file:t"],

@@ -1,0 +1,1 @@
+"""What `hicache peers` can do: one action per file, found by its name."""
