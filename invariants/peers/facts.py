@@ -96,8 +96,8 @@ def read(file: Path) -> Facts:
     distribution, releases = constants.get("DISTRIBUTION"), constants.get("RELEASES", ())
     if not isinstance(distribution, str):
         raise Misstated(f"{name}: DISTRIBUTION is no text")
-    if bool(distribution) != bool(releases):
-        raise Misstated(f"{name}: DISTRIBUTION and RELEASES, expected both or none")
+    if not isinstance(releases, tuple) or not releases:
+        raise Misstated(f"{name}: RELEASES is no tuple of texts")
     package = constants.get("PACKAGE", distribution.replace("-", "_"))
     facts = Facts(name, distribution, package, tuple(releases), constants)
     facts.check()

@@ -90,7 +90,7 @@ def cache_folder(given: str | None = None) -> Path:
 
 
 def spelled(peer: str, release: str) -> str:
-    return f"{peer}=={release}" if release else peer
+    return f"{peer}=={release}"
 
 
 def python_version() -> str:
@@ -112,10 +112,6 @@ def chosen(name: str) -> tuple[Facts, str]:
     Raises CallerError for one that the peer's file does not know."""
     peer, given, release = name.partition("==")
     found = facts_of(peer.strip())
-    if not found.releases:
-        if given:
-            raise CallerError(f"{found.name}: expected no release, found {release!r}; leave it out")
-        return found, ""
     release = release.strip()
     if not given:
         return found, found.releases[-1]
@@ -159,7 +155,7 @@ def environment_of(
     """
     found, release = chosen(name)
     if not found.distribution:
-        return Environment(found, "")
+        return Environment(found, release)
     checkout = None if source is None else Path(source).resolve()
     where = folder_of(cache_folder(folder), found.name, release, checkout)
     wrong = why_unusable(where, found, release)

@@ -104,9 +104,7 @@ def _shown(found: Mapping[str, Any]) -> list[Any]:
     for column in (1, 2):
         known.columns[column].justify = "left"
     for one in found["peers"]:
-        known.add_row(
-            one["peer"], one["distribution"] or "needs none", ", ".join(one["releases"]) or "-"
-        )
+        known.add_row(one["peer"], one["distribution"] or "needs none", ", ".join(one["releases"]))
     shown.append(known)
     named = (f"{name} {version or '(missing)'}" for name, version in found["borrowed"].items())
     shown.append(f"Borrowed of this Python: {', '.join(named)}.")

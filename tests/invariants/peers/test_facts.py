@@ -59,7 +59,7 @@ def test_what_is_unused_may_differ_by_release(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ('DISTRIBUTION = "made-up"', "", "DISTRIBUTION is no text"),
-        ('"made-up"', '""', "expected both or none"),
+        ('("1.0", "1.1", "1.2", "2.0")', "()", "RELEASES is no tuple of texts"),
         ('("kernels",)', '"kernels"', "STUBS is no tuple of texts"),
         ('("kernels",)', "frozenset(KERNELS)", "STUBS is no literal value"),
         ('"..1.1"', '"..1.5"', "NEEDS has '..1.5', which RELEASES has not"),

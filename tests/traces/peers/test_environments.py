@@ -36,7 +36,7 @@ UNUSED = ("made_up/*.so",)
 NO_ENGINE = '''"""A peer that needs no environment."""
 
 DISTRIBUTION = ""
-RELEASES = ()
+RELEASES = ("here",)
 '''
 
 
@@ -180,7 +180,7 @@ def test_a_member_of_a_wheel_stays_inside() -> None:
     [
         ("made_up", "peer: expected one of made-up, ours, found 'made_up'; did you mean made-up?"),
         ("made-up==1.5", "made-up: expected a release that its peer knows (1.0, 1.1), found '1.5'"),
-        ("ours==1", "ours: expected no release, found '1'; leave it out"),
+        ("ours==1", "ours: expected a release that its peer knows (here), found '1'"),
     ],
 )
 def test_unknown_peers_and_releases(engines: Path, name: str, said: str) -> None:
@@ -297,7 +297,7 @@ def test_the_commands(engines: Path, cache: Path, capsys: Capsys) -> None:
     assert [line.partition(": ")[0] for line in out.splitlines()] == [
         "made-up==1.1",
         "made-up==1.0",
-        "ours",
+        "ours==here",
     ]
     assert "made-up==1.0: unpack it" in err.splitlines()
     assert main(["peers", "fetch", "made-up==1.1", *where]) == 0
