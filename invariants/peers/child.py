@@ -73,31 +73,27 @@ class Child:
 
     # -- requests
 
-    def open(self, peer: str, release: str, root: str, stubs: list[str], bare: list[str]) -> None:
-        """Imports the engine of a peer. root: the folder that holds the engine's packages."""
+    def open(
+        self, peer: str, release: str, roots: list[str], stubs: list[str], bare: list[str]
+    ) -> None:
+        """Imports the engine of a peer. roots: the real folders that hold the engine's files."""
         hook = Stubs(stubs, bare, release)
         hook.install()
-        sys.path.append(root)
         self.module = module = import_module(f"{ENGINES}.{peer}")
-        top = str(Path(root).resolve()) + os.sep
+        tops = [os.path.realpath(root) + os.sep for root in roots]
 
         def where(file: str) -> str:
             path = os.path.realpath(file)
-            return path[len(top) :] if path.startswith(top) else ""
+            return next((path[len(top) :] for top in tops if path.startswith(top)), "")
 
-        self.player = Player(module.PEER, peer, release, where)
-        used, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        self.player = Player(module.PEER, peer.replace("_", "-"), release, where)
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = _data() + MEMORY
-        if used == resource.RLIM_INFINITY or used > limit:
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+        if most == resource.RLIM_INFINITY or most > limit:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
         takes = {key: list(values) for key, values in module.PEER.TAKES.items()}
-        self.say(
-            done=True,
-            takes=takes,
-            reaches=list(module.PEER.REACHES),
-            laws=laws.LAWS,
-            replaced=sorted(hook.replaced),
-        )
+        stubbed = sorted(hook.replaced)
+        self.say(done=True, takes=takes, reaches=list(module.PEER.REACHES), stubs=stubbed)
 
     def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
         """Plays the sequences of `count` seeds."""
@@ -131,7 +127,14 @@ class Child:
         first = self._checked(tape)
         found = Failure(**failure | {"lines": ()})
 
+        best = first
+
         def alike(one: PeerTape) -> Outcome:
+            nonlocal best
+            if search.tape is not best:
+                best = search.tape
+                smallest = search.shrunk()
+                self.say(tape=dumps(best), failure=_document(smallest.failure))
             if seconds:
                 return Outcome(one, self._apart(one, seconds), None)
             return self.known.replay(one)

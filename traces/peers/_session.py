@@ -1,0 +1,227 @@
+"""The process of a peer, from outside: starts it, asks it, and bounds its time and memory.
+
+A peer that crashes, hangs or eats memory ends its process and not the run: `Ended` says what
+happened, and the session can be started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hicache.core.errors import CallerError
+
+from ._borrowed import child_path
+from ._folders import Environment
+
+OPEN_S = 180.0  # to import an engine
+MOST_MEMORY = 12 << 30  # bytes of resident memory, above which a peer is ended
+_LOOK_S = 0.5
+_MOST_LINE = 256 << 20
+Answer = dict[str, Any]
+
+
+class Ended(Exception):
+    """The peer's process ended before it answered, or was ended. law: HANG or DEATH. said: the last
+    lines of its error stream. seed: of the sequence that it played, or -1."""
+
+    def __init__(self, law: str, text: str, said: str, seed: int) -> None:
+        super().__init__(text)
+        self.law, self.text, self.said, self.seed = law, text, said, seed
+
+
+class Session:
+    """One process of a peer. roots: the real folders whose files are the engine's."""
+
+    def __init__(self, environment: Environment, folder: str | None = None) -> None:
+        self.environment = environment
+        self.path = child_path(environment, folder)
+        self.opened: Answer = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
+        self._buffer = b""
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command that runs Python as the peer does."""
+        return [sys.executable, "-S", "-P", *arguments]
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables of the peer's process."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        return kept | {
+            "PYTHONPATH": os.pathsep.join(self.path),
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+
+    def ask(
+        self,
+        seconds: float,
+        on: Callable[[Answer], None] | None = None,
+        whole: bool = False,
+        **request: Any,
+    ) -> Answer:
+        """Asks, and returns the last answer. seconds: for each line of the answer, or with `whole`
+        for all. on: gets each line before the last. Raises Ended, and CallerError where the peer
+        refuses the request."""
+        if self._process is None:
+            self._start()
+        return self._ask(seconds, on, request, whole)
+
+    def _ask(
+        self,
+        seconds: float,
+        on: Callable[[Answer], None] | None,
+        request: Answer,
+        whole: bool = False,
+    ) -> Answer:
+        process, seed = self._process, -1
+        due = time.monotonic() + seconds
+        assert process is not None and process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise self._ended("DEATH", "the process ended", seed) from None
+        while True:
+            left = due - time.monotonic() if whole else seconds
+            answer = json.loads(self._line(left, seed))
+            if answer.get("done"):
+                if "refused" in answer:
+                    raise CallerError(answer["refused"])
+                return answer  # type: ignore[no-any-return]
+            seed = answer.get("seed", seed)
+            if on is not None:
+                on(answer)
+
+    def _start(self) -> None:
+        facts, release = self.environment.facts, self.environment.release
+        self._errors.seek(0)
+        self._errors.truncate()
+        self._process = subprocess.Popen(
+            self.command("-m", "invariants.peers.child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=self.variables(),
+            start_new_session=True,
+        )
+        request = {
+            "do": "open",
+            "peer": facts.name.replace("-", "_"),
+            "release": release,
+            "roots": self._roots(),
+            "stubs": facts.stubs(release),
+            "bare": facts.bare(release),
+        }
+        self.opened = self._ask(OPEN_S, None, request)
+
+    def _roots(self) -> list[str]:
+        """The real folders of the engine's packages."""
+        environment = self.environment
+        if environment.folder is None or environment.source is not None:
+            package = environment.facts.package
+            places = [Path(folder) / package for folder in self.path]
+            return [str(one.resolve().parent) for one in places if one.exists()][:1]
+        return [str((environment.folder / "site").resolve())]
+
+    def _line(self, seconds: float, seed: int) -> bytes:
+        """The next line of the peer's answer. Raises Ended."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        due = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
+            if ready:
+                read = os.read(process.stdout.fileno(), 1 << 20)
+                if not read:
+                    raise self._ended("DEATH", self._how(process), seed)
+                self._buffer += read
+                if len(self._buffer) > _MOST_LINE:
+                    raise self._ended("DEATH", "its answer is too long", seed)
+            elif time.monotonic() > due:
+                raise self._ended("HANG", "it does not answer in time", seed)
+            elif (size := _resident(process.pid)) > MOST_MEMORY:
+                text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
+                raise self._ended("DEATH", text, seed)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _how(self, process: subprocess.Popen[bytes]) -> str:
+        code = process.wait()
+        return f"the process ended with signal {-code}" if code < 0 else f"it ended with code {code}"
+
+    def _ended(self, law: str, text: str, seed: int) -> Ended:
+        self.close()
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - 4096))
+        said = self._errors.read().decode(errors="replace").strip()
+        return Ended(law, text, said, seed)
+
+
+def _resident(process: int) -> int:
+    """Bytes of memory that a process has, with its children's left out."""
+    try:
+        text = Path(f"/proc/{process}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * resource.getpagesize()
+
+
+def script_fails(session: Session, script: Path, seconds: float) -> str:
+    """Runs a script where the peer runs, and returns the last line that it prints if it fails;
+    empty if it does not fail."""
+    facts, release = session.environment.facts, session.environment.release
+    run = (
+        "import runpy, sys\n"
+        "from invariants.peers.stubs import Stubs\n"
+        f"Stubs({facts.stubs(release)!r}, {facts.bare(release)!r}, {release!r}).install()\n"
+        "runpy.run_path(sys.argv[1], run_name='__main__')\n"
+    )
+    try:
+        done = subprocess.run(
+            session.command("-c", run, str(script)),
+            env=session.variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end in {seconds:.0f} s"
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"code {done.returncode}"
