@@ -114,7 +114,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
-    "traces.peers": ("hicache", "invariants.peers", "traces.reporting.head", "traces.terminal"),
+    "traces.peers": ("hicache", "invariants", "traces.reporting.head", "traces.terminal"),
     "traces.proving": (
         *("hicache.core.errors", "hicache.registry", "invariants"),
         *("traces.executors", "traces.fuzzing", "traces.terminal"),

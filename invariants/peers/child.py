@@ -17,14 +17,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
 from hicache.core.errors import CallerError
+from invariants.fuzz.draws import Draws
 from invariants.fuzz.shrink import Search
+from invariants.fuzz.tapes.tape import Act, Entry
 
 from . import base, laws
 from .led import led
@@ -35,6 +37,7 @@ from .simpler import ways
 from .stubs import Stubs
 from .tape import PeerTape, dumps, loads
 
+HANGS = "the sequence does not end"
 ENGINES = "invariants.peers.engines"
 MEMORY = 6 << 30  # bytes that a sequence may take beyond the imported engine
 MOST_PLAYS = 3000
@@ -48,7 +51,9 @@ class Child:
         self.does: dict[str, Callable[..., None]] = {
             "open": self.open,
             "fuzz": self.fuzz,
+            "draw": self.draw,
             "play": self.play,
+            "adopt": self.adopt,
             "shrink": self.shrink,
             "script": self.script,
             "led": self.led,
@@ -95,8 +100,10 @@ class Child:
         stubbed = sorted(hook.replaced)
         self.say(done=True, takes=takes, reaches=list(module.PEER.REACHES), stubs=stubbed)
 
-    def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
-        """Plays the sequences of `count` seeds."""
+    def fuzz(
+        self, seed: int, count: int, length: int, fixed: dict[str, Any], answers: bool = False
+    ) -> None:
+        """Plays the sequences of `count` seeds. answers: also says what the peer answered."""
         counts: Counter[str] = Counter()
         played = 0
         unfit = self.known.unfit
@@ -107,9 +114,51 @@ class Child:
             if outcome.hand is not None:
                 counts.update(outcome.hand.counts)
                 counts.update(outcome.hand.peer.counts)
+            if answers and outcome.hand is not None and outcome.failure is None:
+                self.say(answers=outcome.hand.answers, tape=dumps(outcome.tape))
             if outcome.failure is not None:
                 self.say(failure=asdict(outcome.failure), tape=dumps(outcome.tape))
         self.say(done=True, operations=played, counts=counts, unfit=self.known.unfit - unfit)
+
+    def draw(self, seed: int, length: int, fixed: dict[str, Any], seconds: float) -> None:
+        """The tape of a sequence that ends the process, as far as it goes."""
+
+        def play(write: Callable[[Any], None]) -> None:
+            head = True
+
+            def note(tape: PeerTape, entry: Entry) -> None:
+                nonlocal head
+                if head:
+                    write(dumps(tape))
+                head = False
+                write(entry)
+
+            self.known.generate(seed, length, fixed, note)
+
+        written, _ = _apart(play, seconds)
+        if not written:
+            config = self.known.kind.draw(Draws(seed, "config"), fixed)
+            written = [dumps(PeerTape(self.known.name, self.known.release, config, ()))]
+        found = [
+            Entry(op, args, gap, poll, tuple(Act(*act) for act in acts))
+            for op, args, gap, poll, acts in written[1:]
+        ]
+        tape = replace(loads(written[0]), entries=tuple(found))
+        self.say(done=True, tape=dumps(tape), entries=len(found))
+
+    def adopt(self, tape: str, fixed: dict[str, Any] | None = None) -> None:
+        """A tape of another peer, with a configuration of this one that is as alike as it takes,
+        but for what is fixed."""
+        other = loads(tape)
+        takes = self.known.kind.TAKES
+        shared = {
+            key: value
+            for key, value in other.config.items()
+            if key in takes and (not takes[key] or value in takes[key])
+        }
+        config = self.known.kind.draw(Draws(other.seed, "config"), shared | (fixed or {}))
+        mine = replace(other, peer=self.known.name, release=self.known.release, config=config)
+        self.say(done=True, tape=dumps(mine))
 
     def play(self, tape: str, seconds: float = 0) -> None:
         """Plays a tape. seconds: in a process of its own, which is ended after this time."""
@@ -117,9 +166,11 @@ class Child:
         if seconds:
             self.say(done=True, failure=_document(self._apart(outcome, seconds)), answers=[])
             return
+        unfit = self.known.unfit
         played = self.known.replay(outcome)
         answers = [] if played.hand is None else played.hand.answers
-        self.say(done=True, failure=_document(played.failure), answers=answers)
+        unfit = self.known.unfit - unfit
+        self.say(done=True, failure=_document(played.failure), answers=answers, unfit=unfit)
 
     def shrink(self, tape: str, failure: dict[str, Any], seconds: float = 0) -> None:
         """Makes a failing tape small. seconds: each play is a process of its own, for failures that
@@ -171,26 +222,42 @@ class Child:
 
     def _apart(self, tape: PeerTape, seconds: float) -> Failure | None:
         """Plays a tape in a copy of this process, which may end or hang."""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reader)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            failure = self.known.replay(tape).failure
-            with os.fdopen(writer, "w") as stream:
-                json.dump(_document(failure), stream)
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as stream:
-            text = stream.read()
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-            return Failure("HANG", "HANG", "the sequence does not end", len(tape.entries))
-        if status or not text:
-            said = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {status}"
-            return Failure("DEATH", "DEATH", f"the process ended with {said}", len(tape.entries))
-        document = json.loads(text)
-        return None if document is None else Failure(**document | {"lines": ()})
+
+        def play(write: Callable[[Any], None]) -> None:
+            write(_document(self.known.replay(tape).failure))
+
+        written, how = _apart(play, seconds)
+        if not written:
+            law = "HANG" if how == HANGS else "DEATH"
+            return Failure(law, law, how, len(tape.entries))
+        return None if written[0] is None else Failure(**written[0] | {"lines": ()})
+
+
+def _apart(play: Callable[[Callable[[Any], None]], None], seconds: float) -> tuple[list[Any], str]:
+    """Runs something in a copy of this process, which is ended after this time. Returns what it
+    wrote, and how the copy ended, if it did not end by itself."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        with os.fdopen(writer, "w", encoding="utf-8") as stream:
+
+            def write(value: Any) -> None:
+                stream.write(json.dumps(value) + "\n")
+                stream.flush()
+
+            play(write)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as lines:
+        written = [json.loads(line) for line in lines if line.endswith("\n")]
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        how = HANGS if number == signal.SIGALRM else f"the process ended with signal {number}"
+        return written, how
+    return written, f"the process ended with code {os.WEXITSTATUS(status)}" if status else ""
 
 
 def _document(failure: Failure | None) -> dict[str, Any] | None:

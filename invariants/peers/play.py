@@ -65,6 +65,7 @@ class Outcome:
     hand: Hand | None
 
 
+Note = Callable[[PeerTape, Entry], None]
 Where = Callable[[str], str]  # the path of a file of the engine, as a report names it, or ""
 
 
@@ -77,8 +78,11 @@ class Player:
         self.ops = operations(kind)
         self.unfit = 0
 
-    def generate(self, seed: int, length: int, fixed: Config | None = None) -> Outcome:
-        """Draws and plays a sequence. length: number of entries."""
+    def generate(
+        self, seed: int, length: int, fixed: Config | None = None, note: Note | None = None
+    ) -> Outcome:
+        """Draws and plays a sequence. length: number of entries. note: gets the tape without its
+        entries, and each entry before it is played."""
         draws = Draws(seed, "config")
         config = self.kind.draw(draws, fixed or {})
         order = draws.one(ORDERS)
@@ -86,7 +90,14 @@ class Player:
         order += f":{draws.below(5)}:4" if order == "starve" else ""
         faults = draws.one((5, 20)) if draws.chance(FAULTS) else 0
         tape = PeerTape(self.name, self.release, config, (), seed, order)
-        return self._run(tape, lambda hand, at: self._next(hand, seed, at, length, faults))
+
+        def next_entry(hand: Hand, at: int) -> Entry | None:
+            entry = self._next(hand, seed, at, length, faults)
+            if note is not None and entry is not None:
+                note(tape, entry)
+            return entry
+
+        return self._run(tape, next_entry)
 
     def replay(self, tape: PeerTape, recorder: Recorder | None = None) -> Outcome:
         """Plays a tape. recorder: writes the calls of the engine."""

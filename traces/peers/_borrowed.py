@@ -36,7 +36,11 @@ def child_path(environment: Environment, folder: str | None = None) -> list[str]
     all environments. Raises CallerError if what is borrowed is not installed."""
     links = folders.cache_folder(folder) / _LINKS
     ours = Path(__file__).parent.parent.parent
-    path = [linked(links, {name: ours / name for name in _OURS})]
+    places = {name: ours / name for name in _OURS}
+    if environment.folder is None and environment.source is not None:
+        package = folders.package_of(environment.source, environment.facts)
+        places[package.name] = package
+    path = [linked(links, places)]
     if environment.folder is None:
         return [*map(str, path), str(linked(links, borrowed(_ROOTS)))]
     path.append(environment.folder / NEEDS)

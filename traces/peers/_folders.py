@@ -154,9 +154,9 @@ def environment_of(
     CallerError with the command that makes it.
     """
     found, release = chosen(name)
-    if not found.distribution:
-        return Environment(found, release)
     checkout = None if source is None else Path(source).resolve()
+    if not found.distribution:
+        return Environment(found, release, None, checkout)
     where = folder_of(cache_folder(folder), found.name, release, checkout)
     wrong = why_unusable(where, found, release)
     if wrong:

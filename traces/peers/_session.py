@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -88,28 +88,29 @@ class Session:
 
     def ask(
         self,
+        request: Answer,
         seconds: float,
         on: Callable[[Answer], None] | None = None,
         whole: bool = False,
-        **request: Any,
     ) -> Answer:
         """Asks, and returns the last answer. seconds: for each line of the answer, or with `whole`
         for all. on: gets each line before the last. Raises Ended, and CallerError where the peer
         refuses the request."""
         if self._process is None:
             self._start()
-        return self._ask(seconds, on, request, whole)
+        return self._ask(request, seconds, on, whole)
 
     def _ask(
         self,
-        seconds: float,
-        on: Callable[[Answer], None] | None,
         request: Answer,
+        seconds: float,
+        on: Callable[[Answer], None] | None = None,
         whole: bool = False,
     ) -> Answer:
         process, seed = self._process, -1
         due = time.monotonic() + seconds
-        assert process is not None and process.stdin is not None
+        assert process is not None
+        assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
@@ -125,6 +126,17 @@ class Session:
             seed = answer.get("seed", seed)
             if on is not None:
                 on(answer)
+
+    def start(self) -> None:
+        """Starts the process, and has it import the engine. Raises CallerError if it cannot."""
+        try:
+            self._start()
+        except Ended as ended:
+            last = (ended.said.splitlines() or [ended.text])[-1]
+            raise CallerError(
+                f"{self.environment.name}: expected that it can be imported, found: {last}; fetch "
+                "it again, or name a release that its peer knows"
+            ) from None
 
     def _start(self) -> None:
         facts, release = self.environment.facts, self.environment.release
@@ -146,7 +158,7 @@ class Session:
             "stubs": facts.stubs(release),
             "bare": facts.bare(release),
         }
-        self.opened = self._ask(OPEN_S, None, request)
+        self.opened = self._ask(request, OPEN_S)
 
     def _roots(self) -> list[str]:
         """The real folders of the engine's packages."""
@@ -160,7 +172,8 @@ class Session:
     def _line(self, seconds: float, seed: int) -> bytes:
         """The next line of the peer's answer. Raises Ended."""
         process = self._process
-        assert process is not None and process.stdout is not None
+        assert process is not None
+        assert process.stdout is not None
         due = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
@@ -181,7 +194,9 @@ class Session:
 
     def _how(self, process: subprocess.Popen[bytes]) -> str:
         code = process.wait()
-        return f"the process ended with signal {-code}" if code < 0 else f"it ended with code {code}"
+        return (
+            f"the process ended with signal {-code}" if code < 0 else f"it ended with code {code}"
+        )
 
     def _ended(self, law: str, text: str, seed: int) -> Ended:
         self.close()

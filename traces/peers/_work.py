@@ -66,10 +66,10 @@ def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], 
     kind = found.failure["kind"]
     ends = found.failure["code"] in ("HANG", "DEATH")
     tell(f"shrink {kind}")
-    best = {"tape": found.tape, "failure": found.failure}
+    best: Answer = {"tape": found.tape, "failure": found.failure}
     request = best | {"do": "shrink", "seconds": APART_S if ends else 0}
     try:
-        best |= session.ask(SHRINK_S, best.update, whole=True, **request)
+        best |= session.ask(request, SHRINK_S, best.update, whole=True)
     except Ended:
         tell(f"{kind}: shrunk for {SHRINK_S:.0f} s, and not to the end")
     found.tape, found.failure = best["tape"], best["failure"]
@@ -91,7 +91,7 @@ def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], 
 def explain(session: Session, found: Found) -> None:
     """Finds the lines of the engine that led to a failure."""
     try:
-        found.lines = session.ask(EXPLAIN_S, do="led", tape=found.tape)["lines"]
+        found.lines = session.ask({"do": "led", "tape": found.tape}, EXPLAIN_S)["lines"]
     except Ended:
         found.lines = []
 
@@ -99,10 +99,10 @@ def explain(session: Session, found: Found) -> None:
 def write_script(session: Session, found: Found, path: Path) -> None:
     """Writes the engine's own calls, and runs them where the peer runs."""
     facts, release = session.environment.facts, session.environment.release
-    failure = found.failure
-    head = f"{facts.name} {release}: {failure['text']}\n\n{failure['kind']}. Written by hicache peers."
+    failure, name = found.failure, f"{facts.name} {release}".strip()
+    head = f"{name}: {failure['text']}\n\n{failure['kind']}. Written by hicache peers fuzz."
     try:
-        said = session.ask(EXPLAIN_S, do="script", tape=found.tape, head=head)
+        said = session.ask({"do": "script", "tape": found.tape, "head": head}, EXPLAIN_S)
     except (Ended, CallerError):
         return
     if said["failure"] is None:

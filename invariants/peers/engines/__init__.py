@@ -13,6 +13,6 @@ A file begins with literal constants, which are read without importing it:
 The middle ones may differ by release; see `facts`.
 
 Then follow the imports of the engine, and `PEER`, a class derived from `base.Peer`. Parts of a peer
-are in files that begin with `_`; `DOUBLES` names the one that scripts copy definitions from, which
-imports nothing of ours.
+are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They
+import nothing of ours but `base` and `laws`, which scripts copy from, too.
 """

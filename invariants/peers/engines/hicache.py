@@ -40,9 +40,7 @@ from ._hicache_doubles import pools_of
 
 DISTRIBUTION = ""
 RELEASES = ("here",)
-NEEDS = ()
-STUBS = ()
-BARE = ()
+PACKAGE = "hicache"
 DOUBLES = ("_hicache_doubles.py",)
 
 COMPONENTS = ("full", "full+swa")

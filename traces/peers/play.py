@@ -1,0 +1,115 @@
+"""`hicache peers play`: plays one tape on an engine, and explains how it fails."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hicache.core.errors import CallerError
+from invariants.peers.tape import PeerTape, dumps, read
+
+from ..reporting.head import head
+from ..terminal import options as given
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_outputs, write_json
+from ..terminal.rows import option
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import console
+from . import _shown as shown
+from ._folders import environment_of, spelled
+from ._given import FOLDER_HELP, SOURCE_HELP
+from ._known import match, reports
+from ._session import Answer, Ended, Session
+from ._work import Found, explain, write_script
+
+SUMMARY = "play a tape on an engine, and explain how it fails"
+PLAY_S = 120.0
+FAILED = 11
+
+
+class CannotOpen(CallerError):
+    """The peer does not take the configuration of a tape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    tape: str = option(
+        "a tape that hicache peers fuzz wrote", given.name, "TAPE", positional=True, default=""
+    )
+    peer: str | None = option(
+        "play it on this peer and release instead of its own, such as sglang==0.5.22",
+        given.name,
+        "PEER",
+    )
+    script: str | None = option(
+        "write the engine's own calls to this file, as a script", given.name, "FILE"
+    )
+    source: str | None = option(SOURCE_HELP, given.name, "DIR")
+    json: str | None = option(
+        "also write the results to this file as JSON; - is stdout", *given.OUTPUT
+    )
+    folder: str | None = option(FOLDER_HELP, given.name, "DIR")
+
+
+def run(options: Options, command: str) -> int:
+    """Returns 0 if the tape does not fail, else 11."""
+    check_outputs({"tape": options.tape}, json=options.json, script=options.script)
+    tape = read(Path(options.tape))
+    name = options.peer or spelled(tape.peer, tape.release)
+    environment = environment_of(name, options.source, options.folder)
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    with Session(environment, options.folder) as session:
+        session.start()
+        text = fitted(session, tape)
+        failure = failure_of(session, text, len(tape.entries))
+        document: Answer = {"peer": environment.name, "tape": options.tape, "failure": None}
+        out = console(stream, piped=100)
+        with ignore_broken_pipe():
+            if failure is None:
+                out.print(f"{environment.name}: {options.tape} does not fail", soft_wrap=True)
+        if failure is not None:
+            found = Found(failure, text, tape.seed, 0.0, files=[options.tape])
+            explain(session, found)
+            facts, lines = environment.facts, [*failure["lines"], *found.lines]
+            known = reports(facts.name)
+            found.known = match(known, facts.releases, environment.release, failure, lines)
+            if options.script:
+                write_script(session, found, Path(options.script))
+            document["failure"] = found.document()
+            with ignore_broken_pipe():
+                for line in shown.told(found.document()):
+                    out.print(line, soft_wrap=True)
+    if options.json:
+        write_json(options.json, head(command, complete=True) | document)
+    return 0 if failure is None else FAILED
+
+
+def fitted(session: Session, tape: PeerTape) -> str:
+    """The tape for this peer: as it is, or with a configuration as like its own as the peer takes
+    if it is of another."""
+    facts = session.environment.facts
+    if tape.peer == facts.name:
+        return dumps(tape)
+    return str(session.ask({"do": "adopt", "tape": dumps(tape)}, PLAY_S)["tape"])
+
+
+def failure_of(session: Session, tape: str, entries: int) -> Answer | None:
+    """How a tape fails on a peer, or None. Raises CallerError if it cannot be played."""
+    try:
+        said = session.ask({"do": "play", "tape": tape}, PLAY_S)
+    except Ended as ended:
+        return {
+            "code": ended.law,
+            "kind": ended.law,
+            "text": ended.text,
+            "at": entries,
+            "lines": [],
+        }
+    if said["unfit"]:
+        raise CannotOpen(
+            f"{session.environment.name}: expected a configuration that it can be opened with, "
+            "found that of the tape; play it on another release"
+        )
+    failure: Answer | None = said["failure"]
+    return failure
