@@ -80,7 +80,7 @@ def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], 
     known = reports(facts.name)
     found.known = match(known, facts.releases, release, found.failure, every)
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{facts.name}-{release or 'here'}-{_slug(kind)}-{found.seed}"
+    name = f"{facts.name}-{release}-{_slug(kind)}-{found.seed}"
     write_text(folder / f"{name}.tape", found.tape)
     found.files = [str(folder / f"{name}.tape")]
     if not ends:
