@@ -32,6 +32,7 @@ from . import base, laws
 from .led import led
 from .ops import check
 from .play import Failure, Outcome, Player
+from .recorded import recording
 from .script import Recorder
 from .simpler import ways
 from .stubs import Stubs
@@ -55,6 +56,7 @@ class Child:
             "play": self.play,
             "adopt": self.adopt,
             "shrink": self.shrink,
+            "record": self.record,
             "script": self.script,
             "led": self.led,
         }
@@ -199,6 +201,14 @@ class Child:
             failure=_document(shrunk.failure),
             plays=shrunk.plays,
         )
+
+    def record(self, tape: str) -> None:
+        """What the peer answers while it plays a tape: see recorded."""
+        lines: list[str] = []
+        known = self.known
+        kind = recording(known.kind, lines)
+        Player(kind, known.name, known.release, known.where).replay(self._checked(tape))
+        self.say(done=True, lines=lines)
 
     def script(self, tape: str, head: str) -> None:
         """Writes the engine's own calls as a script."""

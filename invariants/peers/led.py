@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
-from .play import Line, Player
+from .play import Line, Player, look
 from .tape import PeerTape
 
 MOST, MOST_OF_FUNCTION = 14, 2  # lines
@@ -35,6 +35,7 @@ class _Trace:
     def __init__(self, player: Player) -> None:
         self._where = player.where
         self._files: dict[str, str] = {}
+        self._looking = 0  # how deep the harness reads the state, which is no work of the engine
         self.ran: dict[_At, None] = {}
 
     @contextmanager
@@ -47,10 +48,19 @@ class _Trace:
             sys.settrace(before)
 
     def _call(self, frame: FrameType, what: str, value: Any) -> Any:
+        if frame.f_code is look.__code__:
+            self._looking += 1
+            return self._look
+        if self._looking:
+            return None
         name = frame.f_code.co_filename
         if name not in self._files:
             self._files[name] = self._where(name)
         return self._line if self._files[name] else None
+
+    def _look(self, frame: FrameType, what: str, value: Any) -> Any:
+        self._looking -= what == "return"
+        return self._look
 
     def _line(self, frame: FrameType, what: str, value: Any) -> Any:
         if what == "line":

@@ -35,7 +35,7 @@ class Recorder:
         self.imports: dict[str, str] = {}  # by name, the module that has it
         self.used: set[str] = set()  # names of definitions to copy
         self.gaps: list[str] = []  # values that cannot be written
-        self._judged = -1  # index of the last line that judges, if nothing was called since
+        self._judged = -1  # index of the last line that judges
         self._names: dict[int, tuple[str, Any]] = {}
         self._taken: Counter[str] = Counter()
 
@@ -91,7 +91,6 @@ class Recorder:
         return name
 
     def _write(self, line: str) -> None:
-        self._judged = -1
         self.lines.append(line)
 
     def _run(self, call: Callable[[], Any], expression: str, name: str = "") -> Any:

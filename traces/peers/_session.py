@@ -59,7 +59,11 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, for good."""
+        self._end()
+        self._errors.close()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -199,7 +203,7 @@ class Session:
         )
 
     def _ended(self, law: str, text: str, seed: int) -> Ended:
-        self.close()
+        self._end()
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 4096))
         said = self._errors.read().decode(errors="replace").strip()

@@ -12,7 +12,7 @@ from invariants.peers.tape import PeerTape, dumps, read
 from ..reporting.head import head
 from ..terminal import options as given
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_outputs, write_json
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console
@@ -45,6 +45,11 @@ class Options(OptionRecord):
     script: str | None = option(
         "write the engine's own calls to this file, as a script", given.name, "FILE"
     )
+    record: str | None = option(
+        "write what the engine answers to this file, so that tests can play the tape without it",
+        given.name,
+        "FILE",
+    )
     source: str | None = option(SOURCE_HELP, given.name, "DIR")
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout", *given.OUTPUT
@@ -54,7 +59,9 @@ class Options(OptionRecord):
 
 def run(options: Options, command: str) -> int:
     """Returns 0 if the tape does not fail, else 11."""
-    check_outputs({"tape": options.tape}, json=options.json, script=options.script)
+    check_outputs(
+        {"tape": options.tape}, json=options.json, script=options.script, record=options.record
+    )
     tape = read(Path(options.tape))
     name = options.peer or spelled(tape.peer, tape.release)
     environment = environment_of(name, options.source, options.folder)
@@ -62,6 +69,9 @@ def run(options: Options, command: str) -> int:
     with Session(environment, options.folder) as session:
         session.start()
         text = fitted(session, tape)
+        if options.record:
+            lines = session.ask({"do": "record", "tape": text}, PLAY_S)["lines"]
+            write_whole(options.record, (f"{line}\n" for line in lines))
         failure = failure_of(session, text, len(tape.entries))
         document: Answer = {"peer": environment.name, "tape": options.tape, "failure": None}
         out = console(stream, piped=100)

@@ -1,0 +1,220 @@
+"""Sequences on our own core as a peer: the laws hold, and planted bugs break them; what fails is
+shrunk, explained, and written as a script that fails by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from invariants.fuzz.shrink import Search
+from invariants.fuzz.tapes.tape import Act, Entry
+from invariants.peers import base, laws
+from invariants.peers.engines.hicache import DOUBLES, PEER
+from invariants.peers.hand import Hand
+from invariants.peers.led import led
+from invariants.peers.ops import check, operations
+from invariants.peers.play import Outcome, Player
+from invariants.peers.recorded import recorded, recording
+from invariants.peers.script import Recorder
+from invariants.peers.simpler import ways
+from invariants.peers.tape import PeerTape, dumps, loads
+from invariants.planted.base import planted
+from tests.patience import PATIENCE_S
+
+ROOT = Path(__file__).resolve().parents[3]
+CORE = str(ROOT / "hicache" / "core") + "/"
+ENGINES = Path(base.__file__).parent / "engines"
+SEQUENCES, LENGTH = 30, 60
+# Bugs of the core that leave a wrong state behind, and a law that says so.
+PLANTED = {
+    "duplicate_pages_leak": {"POOL-SUM"},
+    "adopted_pages_are_freed": {"OWN", "POOL-SUM"},
+    "demoted_copy_is_not_queued": {"QUIESCENCE"},
+    "write_back_leaves_an_empty_node": {"MATCH"},
+}
+
+
+def player() -> Player:
+    return Player(PEER, "hicache", "here", lambda file: file.partition(CORE)[2])
+
+
+def hunted(name: str) -> tuple[Player, Outcome]:
+    """A sequence that fails with a planted bug."""
+    one = player()
+    for seed in range(400):
+        outcome = one.generate(seed, LENGTH)
+        if outcome.failure is not None:
+            return one, outcome
+    raise AssertionError(f"{name} is not found")
+
+
+def test_no_law_is_broken_and_all_states_are_reached() -> None:
+    one, reached = player(), set[str]()
+    for seed in range(SEQUENCES):
+        outcome = one.generate(seed, LENGTH)
+        assert outcome.failure is None, (seed, outcome.failure)
+        if outcome.hand is not None:
+            reached |= {name for name, count in (+outcome.hand.counts).items() if count}
+    assert set(PEER.REACHES) - reached <= {"emptied", "refused growth"}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_breaks_a_law(name: str) -> None:
+    with planted(name):
+        _, outcome = hunted(name)
+    assert outcome.failure is not None
+    assert outcome.failure.code in PLANTED[name], outcome.failure
+
+
+def test_a_failure_is_shrunk_explained_and_written_as_a_script(tmp_path: Path) -> None:
+    with planted("duplicate_pages_leak"):
+        one, outcome = hunted("duplicate_pages_leak")
+        assert outcome.failure is not None
+        search = Search(outcome.tape, outcome.failure, one.replay, 600, ways(PEER))
+        search.run()
+        tape, failure = search.tape, search.shrunk().failure
+        assert failure.kind == outcome.failure.kind
+        assert len(tape.entries) <= 6
+        assert loads(dumps(tape)) == tape
+        lines = led(one, tape)
+        recorder = Recorder(on=True)
+        assert one.replay(tape, recorder).failure == failure
+    assert "_share" in {line.function for line in lines[:4]}, lines  # the patched function
+    assert one.replay(tape).failure is None  # without the bug
+    sources = [*(ENGINES / name for name in DOUBLES), Path(laws.__file__), Path(base.__file__)]
+    text = recorder.script("A bug.", sources)
+    assert "invariants" not in text
+    assert not recorder.gaps
+    (tmp_path / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr  # the core here has no bug
+    assert "core.handle(AdmitWanted(" in text
+
+
+def test_a_recording_answers_as_the_peer_did() -> None:
+    one, lines = player(), list[str]()
+    tape = one.generate(3, 40).tape
+    played = Player(recording(PEER, lines), "hicache", "here", one.where).replay(tape)
+    assert played.failure is None
+    assert played.hand is not None
+    again = Player(recorded("\n".join(lines)), "hicache", "here", one.where)
+    said = again.replay(tape)
+    assert said.failure is None
+    assert said.hand is not None
+    assert said.hand.answers == played.hand.answers
+    fewer = replace(tape, entries=tape.entries[1:])
+    other = again.replay(fewer).failure
+    assert other is not None
+    assert other.code == "CONTRACT"
+
+
+def test_the_laws_judge_a_recording() -> None:
+    one, lines = player(), list[str]()
+    with planted("duplicate_pages_leak"):
+        _, outcome = hunted("duplicate_pages_leak")
+        kind = recording(PEER, lines)
+        failure = Player(kind, "hicache", "here", one.where).replay(outcome.tape).failure
+    again = Player(recorded("\n".join(lines)), "hicache", "here", one.where)
+    found = again.replay(outcome.tape).failure
+    assert failure is not None
+    assert found is not None
+    assert (found.code, found.kind, found.text) == (failure.code, failure.kind, failure.text)
+
+
+def test_a_request_that_never_runs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PEER, "admit", lambda self, job: None)
+    tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
+    failure = player().replay(tape).failure
+    assert failure is not None
+    assert (failure.code, failure.text) == (
+        "PROGRESS",
+        "request 0 of 3 tokens runs alone and is never admitted",
+    )
+
+
+def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
+    with planted("host_pages_freed_in_every_pool"):
+        _, outcome = hunted("host_pages_freed_in_every_pool")
+    failure = outcome.failure
+    assert failure is not None
+    assert failure.kind == "CRASH CoreBug ledger.py _give_back_one"
+    assert "double free" in failure.lines[0].text
+    monkeypatch.setattr(PEER, "admit", lambda self, job: 1 / 0)
+    failure = player().replay(tape).failure
+    assert failure is not None
+    assert failure.code == "HARNESS"
+
+
+def test_an_eviction_that_says_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PEER, "evict", lambda self, pool, slots: 7)
+    entry = Entry("evict", {"pool": "device full", "slots": 7})
+    failure = player().replay(PeerTape("hicache", "here", config(), (entry,))).failure
+    assert failure is not None
+    assert failure.code == "EVICT"
+
+
+def config() -> dict[str, object]:
+    return {
+        "components": "full",
+        "policy": "write_through",
+        "order": "lru",
+        "page": 1,
+        "pages": 8,
+        "host": 8,
+        "window": 1,
+    }
+
+
+def arrival(request: int) -> dict[str, object]:
+    return {"request": request, "tokens": [[1, 3]], "space": ""}
+
+
+def test_transfers_end_late_in_the_order_of_the_schedule() -> None:
+    one = player()
+    entries = (
+        Entry("arrive", arrival(0)),
+        Entry("admit", {"request": 0, "chunk": 9}, acts=(Act(5, 0), Act(5, 0))),
+        Entry("finish", {"request": 0, "keep": True}),
+        Entry("wait", {"polls": 1}),
+    )
+    ops, hand = operations(PEER), Hand(PEER(config(), Recorder()))
+    for entry in entries[:3]:
+        hand.begin(entry.op, entry.gap, entry.poll, entry.acts)
+        ops[entry.op].play(hand, entry.args)
+        hand.collect()
+    assert {type(pending.action).__name__ for pending in hand.pending} == {"Backup"}
+    ops["wait"].play(hand, {"polls": 1})
+    assert not hand.pending
+    assert one.replay(PeerTape("hicache", "here", config(), entries)).failure is None
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda text: text.replace("hicache-peer", "other"), "expected a tape of hicache peers"),
+        (lambda text: text.replace('"order":"time"', '"order":"never"'), "order: expected one of"),
+        (lambda text: text.replace('"arrive"', '"fly"'), "line 2: expected one of"),
+        (lambda text: text.replace('"request":0', '"request":"x"'), "line 2"),
+        (lambda text: text.rpartition('{"end"')[0], "it was cut off"),
+    ],
+)
+def test_a_bad_tape_is_one_line(change: Callable[[str], str], text: str) -> None:
+    good = dumps(PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),)))
+    check(loads(good), operations(PEER))
+    with pytest.raises(CallerError, match=text) as caught:
+        check(loads(change(good)), operations(PEER))
+    assert "\n" not in str(caught.value)
