@@ -195,6 +195,13 @@ class Peer:
         """Evicts, and returns the slots that the engine says it freed."""
         raise NotImplementedError
 
+    def cool(self) -> None:
+        """Evicts from every device pool as much as can go, so that what has a copy elsewhere is
+        only there."""
+        for pool in self.can.evicts:
+            if "host" not in pool:
+                self.evict(pool, 1 << 20)
+
     # -- a server
 
     def arrive(self, job: Job) -> None:

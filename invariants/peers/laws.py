@@ -57,28 +57,26 @@ def judge(pools: Sequence[PoolState], idle: bool) -> None:
 
 def _owners(pool: PoolState) -> None:
     page = pool.page
-    held = []
-    for one in pool.holdings:
-        pages = one.slots if page == 1 else np.unique(one.slots // page)
-        held.append(pages)
-    every = np.concatenate(held) if held else np.zeros(0, np.int64)
-    distinct = np.unique(every)
-    if not pool.shares and distinct.size != every.size:
+    held = [one.slots.tolist() for one in pool.holdings]
+    if page > 1:
+        held = [list({slot // page for slot in slots}) for slots in held]
+    distinct = len(set().union(*held))
+    if not pool.shares and distinct != sum(map(len, held)):
         raise Broken("OWN", _clash(pool, held), pool.name)
     total = pool.slots // page
-    if pool.free + distinct.size != total:
+    if pool.free + distinct != total:
         raise Broken(
             "POOL-SUM",
-            f"{pool.name}: {pool.free} pages free and {distinct.size} held of {total}"
+            f"{pool.name}: {pool.free} pages free and {distinct} held of {total}"
             f" ({', '.join(_said(pool.holdings)) or 'nothing holds any'})",
-            f"{pool.name} {'lost' if pool.free + distinct.size < total else 'free and held'}",
+            f"{pool.name} {'lost' if pool.free + distinct < total else 'free and held'}",
         )
 
 
-def _clash(pool: PoolState, held: Sequence[Slots]) -> str:
+def _clash(pool: PoolState, held: Sequence[Sequence[int]]) -> str:
     owners: dict[int, str] = {}
     for one, pages in zip(pool.holdings, held, strict=True):
-        for number in pages.tolist():
+        for number in pages:
             if number in owners:
                 return f"{pool.name} page {number}: held by {owners[number]} and by {one.owner}"
             owners[number] = one.owner
@@ -96,9 +94,9 @@ def _contents(pool: PoolState) -> None:
     for one in pool.holdings:
         if one.expected is None or not one.slots.size:
             continue
-        wrong = contents[one.slots] != one.expected
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
+        found = contents[one.slots]
+        if found.tobytes() != one.expected.tobytes():
+            at = int(np.flatnonzero(found != one.expected)[0])
             raise Broken(
                 "BYTES",
                 f"{pool.name} slot {int(one.slots[at])}, position {at} of {one.owner}: holds "

@@ -238,6 +238,30 @@ def _abort(hand: Hand, args: Arguments) -> None:
         hand.end(job)
 
 
+def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
+    if not hand.peer.can.host or not hand.past or len(hand.jobs) >= MOST_JOBS:
+        return None
+    tokens, space = draws.one(hand.past)
+    more = [draws.between(1, WORDS)] * draws.between(1, hand.page + 1)
+    return {
+        "request": 1 + max(hand.used, default=-1),
+        "tokens": pack([*tokens, *more]),
+        "space": space,
+        "chunk": _chunk(hand, draws),
+    }
+
+
+def _revisit(hand: Hand, args: Arguments) -> None:
+    """A request for an earlier prompt, after the device was emptied as far as that goes: what is
+    left is on host."""
+    hand.peer.cool()
+    hand.collect()
+    hand.now += 20
+    hand.take_due()
+    _arrive(hand, args)
+    _admit(hand, args)
+
+
 # -- the cache
 
 
@@ -270,12 +294,14 @@ def _draw_nothing(hand: Hand, draws: Draws) -> Arguments | None:
 
 
 def _draw_flush(hand: Hand, draws: Draws) -> Arguments | None:
-    return {} if hand.peer.can.resets and draws.chance(20) else None
+    return {} if hand.peer.can.resets and draws.chance(40) else None
 
 
 def _flush(hand: Hand, args: Arguments) -> None:
-    """Empties the cache, where the peer can and nothing runs."""
-    if hand.peer.can.resets and not hand.jobs:
+    """Empties the cache, after every request was aborted."""
+    if hand.peer.can.resets and (hand.peer.can.aborts or not hand.jobs):
+        for request in list(hand.jobs):
+            _abort(hand, {"request": request})
         hand.settle()
         done = hand.peer.reset()
         hand.said(emptied=done)
@@ -340,6 +366,7 @@ OF_A_CACHE = {
     "prefill": Operation(12, _CHUNKED, _draw_prefill, _prefill),
     "probe": Operation(6, _PROMPTED, _draw_probe, _probe),
     "retract": Operation(3, _OF_REQUEST, _draw_retract, _retract),
+    "revisit": Operation(9, {**_ARRIVE, "chunk": number(1, MOST_TOKENS)}, _draw_revisit, _revisit),
 }
 OF_A_SERVER = {
     **_BOTH,

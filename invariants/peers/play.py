@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import linecache
 import traceback
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from invariants.fuzz.draws import Draws
@@ -23,7 +25,8 @@ from .ops import Operation, compute, operations, step
 from .script import Recorder
 from .tape import PeerTape
 
-ACTS = 3
+ACTS = 2
+GAPS = (0, 1, 1, 5, 40)
 TRIES = 8
 FAULTS = 15  # percent of the sequences in which transfers fail
 ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
@@ -76,6 +79,8 @@ class Player:
         self.kind, self.name, self.release = kind, name, release
         self.where = where
         self.ops = operations(kind)
+        self.names = list(self.ops)
+        self.limits = list(accumulate(op.weight for op in self.ops.values()))
         self.unfit = 0
 
     def generate(
@@ -91,8 +96,10 @@ class Player:
         faults = draws.one((5, 20)) if draws.chance(FAULTS) else 0
         tape = PeerTape(self.name, self.release, config, (), seed, order)
 
+        entries = Draws(seed, "entries")
+
         def next_entry(hand: Hand, at: int) -> Entry | None:
-            entry = self._next(hand, seed, at, length, faults)
+            entry = self._next(hand, entries, faults) if at < length else None
             if note is not None and entry is not None:
                 note(tape, entry)
             return entry
@@ -108,19 +115,15 @@ class Player:
 
         return self._run(tape, next_entry, recorder)
 
-    def _next(self, hand: Hand, seed: int, at: int, length: int, faults: int) -> Entry | None:
-        if at >= length:
-            return None
-        weights = [(name, op.weight) for name, op in self.ops.items()]
-        for turn in range(TRIES):
-            draws = Draws(seed, at, turn)
-            name = draws.weighted(weights)
+    def _next(self, hand: Hand, draws: Draws, faults: int) -> Entry:
+        for _ in range(TRIES):
+            name = self.names[bisect_right(self.limits, draws.below(self.limits[-1]))]
             args = self.ops[name].draw(hand, draws)
             if args is not None:
                 acts: tuple[Act, ...] = ()
                 if hand.peer.can.host:
-                    acts = tuple(_act(draws, faults) for _ in range(ACTS))
-                return Entry(name, args, draws.one((0, 1, 1, 5, 40)), draws.chance(70), acts)
+                    acts = tuple([_act(draws, faults) for _ in range(ACTS)])
+                return Entry(name, args, draws.one(GAPS), draws.chance(70), acts)
         return Entry("wait", {"polls": 1})
 
     def _run(
@@ -169,8 +172,9 @@ class Player:
 
 
 def _act(draws: Draws, faults: int) -> Act:
-    delay = 1000 if draws.chance(10) else draws.between(0, 12)
-    return Act(delay, draws.below(4), "fail" if draws.chance(faults) else "")
+    roll = draws.below(1600)  # one number for delay and tie
+    delay = 1000 if roll < 160 else roll % 13
+    return Act(delay, roll // 13 % 4, "fail" if faults and draws.chance(faults) else "")
 
 
 def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
