@@ -1,0 +1,427 @@
+"""SGLang's prefix cache: UnifiedRadixCache with its real HybridCacheController, both tree cores.
+
+The hand is SGLang's scheduler: requests are its `Req`, and admitting, publishing and ending them
+are the calls of its scheduler in their order (managers/schedule_policy.py, schedule_batch.py and
+mem_cache/common.py of each release). Doubled is what has a device behind it: see _sglang_doubles.
+
+What callers must know, and what is not a defect:
+
+- Loaded slots may be matched before their load ended: readers wait for each layer
+  (LayerDoneCounter).
+- `init_load_back` may load more than `host_hit_length`, never less but nothing
+  (PrefillAdder.add_one_req raises RuntimeError).
+- Every pass is published before the next one (stash_chunked_request, process_batch_result_prefill).
+- A window is left only after as many decode steps (ScheduleBatch.maybe_evict_swa).
+- With states, at most a third of their slots have running requests, or a fifth with slots for page
+  boundaries (the ratios of model_runner_kv_cache_mixin); otherwise "Can not alloc mamba cache".
+- A pass waits on the device for the loads before it, so a load has moved then, and is only
+  acknowledged later. A load that no admitted request needs waits for the next batch.
+- States that are locked until their backups are acknowledged can use up their pool; the hand then
+  waits for these, where SGLang raises "Can not alloc mamba cache".
+- While a load is in flight under write-through, sanity_check misses host duplicates ("Duplicate
+  missing") that finish_load_back records later. It is not called then.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from sglang.srt.managers.schedule_batch import FINISH_LENGTH
+from sglang.srt.mem_cache.allocation import alloc_req_slots
+from sglang.srt.mem_cache.base_prefix_cache import (
+    EvictParams,
+    InitLoadBackParams,
+    MatchPrefixParams,
+)
+from sglang.srt.mem_cache.radix_cache import RadixKey
+
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.records import Job
+
+from ..base import Backup, Can, Config, Hit, Load, Peer, PoolState, Transfer, Unfit, need
+from ..script import Recorder, raw
+from ._sglang_calls import calls_of_release
+from ._sglang_doubles import NAMES, ROWS, World, new_request
+from ._sglang_draws import drawn, simpler
+from ._sglang_state import (
+    available,
+    begin_states,
+    compute,
+    judge_match,
+    judge_reads,
+    judge_state,
+    lacking,
+    on_device,
+    pools_of,
+    take_slots,
+    track,
+)
+
+DISTRIBUTION = "sglang"
+RELEASES = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+NEEDS = ("msgspec==0.22.0", "packaging==26.4")
+STUBS = (
+    "IPython",
+    "PIL",
+    "cuda",
+    "dill",
+    "orjson",
+    "psutil",
+    "pybase64",
+    "pydantic",
+    "pydantic_core",
+    "pynvml",
+    "requests",
+    "sgl_kernel",
+    "sglang.jit_kernel",
+    "sglang.kernels",
+    "sglang.srt.configs.model_config",
+    "sglang.srt.constrained",
+    "sglang.srt.function_call",
+    "sglang.srt.layers",
+    "sglang.srt.managers.overlap_utils",
+    "sglang.srt.model_executor",
+    "sglang.srt.multimodal",
+    "sglang.srt.parser",
+    "sglang.srt.sampling",
+    "sglang.srt.utils.hf_transformers",
+    "sglang.srt.utils.hf_transformers_utils",
+    "starlette",
+    "torch_memory_saver",
+    "torchada",
+    "torchcodec",
+    "torchvision",
+    "tqdm",
+    "transformers",
+    "triton",
+    "zmq",
+)
+BARE = ("sglang", "sglang.srt.configs")
+DOUBLES = ("_sglang_doubles.py", "_sglang_state.py")
+
+torch.set_num_threads(1)
+logging.disable(logging.WARNING)
+EVERYTHING = 1 << 30
+
+
+class SGLang(Peer):
+    can: ClassVar[Can] = Can(
+        host=True,
+        namespaces=True,
+        evicts=("full", "swa", "mamba", "host full", "host swa", "host mamba"),
+    )
+    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "core": ("rust", "python"),
+        "components": ("full", "full+swa", "full+mamba", "full+swa+mamba"),
+        "policy": ("write_through", "write_through_selective", "write_back"),
+        "order": ("lru", "lfu", "fifo", "slru", "mru", "filo"),
+        "page": (),
+        "pages": (),
+        "swa_pages": (),
+        "mamba": (),
+        "window": (),
+        "host": (),
+        "host_swa": (),
+        "host_mamba": (),
+        "load_from": (),
+        "states": (),
+        "events": (True, False),
+        "bigram": (True, False),
+        "extra": (True, False),
+    }
+    REACHES: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        super().__init__(config, recorder)
+        self.world = recorder.make("world", World, config)
+        plain: World = raw(self.world)
+        if plain.cache._tree_core_backend != config["core"]:
+            raise Unfit(f"the core {config['core']} does not do this")
+        self.plain = plain
+        self.cache, self.rows = self.world.cache, self.world.rows
+        self.calls = calls_of_release()(recorder, self.cache, self.rows, self.world.allocator)
+        self.running: dict[int, Any] = {}  # requests with a row
+        self.told = 0  # copies that the hand knows
+        for one in (alloc_req_slots, take_slots, compute, track, begin_states):
+            recorder.reference(one)
+        self.take_row = recorder.wrap("alloc_req_slots", alloc_req_slots)
+        self.take_slots = recorder.wrap("take_slots", take_slots)
+        self.compute = recorder.wrap("compute", compute)
+        self.track = recorder.wrap("track", track)
+        self.begin_states = recorder.wrap("begin_states", begin_states)
+
+    @classmethod
+    def draw(cls, draws: Draws, fixed: Config) -> Config:
+        return drawn(draws, fixed)
+
+    @classmethod
+    def simpler(cls, config: Config) -> Sequence[Config]:
+        return simpler(config)
+
+    # -- requests
+
+    def match(self, job: Job) -> Hit:
+        key = self.recorder.make("key", RadixKey, array("q", job.tokens), job.namespace or None)
+        found = self.cache.match_prefix(MatchPrefixParams(key=key))
+        self.recorder.check(judge_match, self.world, job.tokens, job.namespace, found)
+        return Hit(on_device(raw(found)), raw(found).host_hit_length)
+
+    def fits(self, job: Job) -> bool:
+        page, config = self.config["page"], self.config
+        pages = -(-len(job.tokens) // page)
+        windows = pages <= config["swa_pages"] or "swa" not in self.plain.pools
+        return pages <= config["pages"] and windows and self._may_run()
+
+    def _may_run(self) -> bool:
+        if "mamba" not in self.plain.pools:
+            return True
+        each = 5 if self.config["extra"] else 3
+        return len(self.running) < self.plain.pools["mamba"].pages // each
+
+    def _states_left(self) -> int:
+        core, pool = self.plain.core, self.plain.pools.get("mamba")
+        if pool is None:
+            return EVERYTHING
+        return int(pool.available_size()) + int(core.mamba_evictable_size())
+
+    def admit(self, job: Job) -> Hit | None:
+        if len(self.running) >= ROWS or not self._may_run():
+            return None
+        if len(job.tokens) > 1:
+            self.match(Job(-1, job.tokens[:-1], job.namespace, len(job.tokens) - 1))
+        name = f"request{job.id}"
+        request = self.recorder.make(name, new_request, job.id, job.tokens, job.namespace)
+        if self._states_left() < 3 + 2 * self.config["extra"]:
+            return None
+        request.init_next_round_input(self.cache)
+        device = self.calls.hit(request)
+        held = self.calls.lock(request.last_node)
+        loaded = self._load(request) if self.config["host"] else 0
+        whole = self._budget(request, len(job.tokens)) and self._state_budget(request)
+        if whole:
+            self.calls.keep(request)
+        self.calls.unlock(held)
+        if not whole:
+            self._give_state_back(request)
+            return None
+        self.take_row(self.rows, [request], self.cache)
+        self.running[job.id] = request
+        hit = self.calls.hit(request)
+        plain = raw(request)
+        row = plain.kv.req_pool_idx
+        self.rows.write((row, slice(0, hit)), self.calls.prefix(request))
+        request.kv.kv_allocated_len = request.kv.kv_committed_len = hit
+        self._start()
+        if "mamba" in self.plain.pools:
+            self.begin_states(self.world, request)
+            if hit:
+                self.recorder.check(judge_state, self.world, request, hit)
+        job.computed = hit
+        return Hit(device, loaded)
+
+    def _load(self, request: Any) -> int:
+        """Loads what hit on the host, as PrefillAdder.add_one_req does."""
+        plain, cache = raw(request), self.plain.cache
+        if not plain.needs_host_load_back() or not self._room_to_load(plain):
+            return 0
+        if len(cache.cache_controller.ack_load_queue) >= 3:  # has_free_load_back_slot
+            return 0
+        promised = plain.host_hit_length
+        held = self.calls.lock(request.best_match_node, host=True)
+        params = InitLoadBackParams(
+            best_match_node=plain.best_match_node, host_hit_length=promised, req=request
+        )
+        loaded = self.calls.load(request, params)
+        self.calls.unlock(held)
+        text = f"{promised} tokens were promised, {loaded} are loaded"
+        need(not 0 < loaded < promised, "CONTRACT", text, "part of a load")
+        self.counts["loaded tokens"] += loaded
+        return loaded
+
+    def _room_to_load(self, request: Any) -> bool:
+        """What PrefillBudget.prepare_load_back makes sure of: slots for the load and the rest."""
+        if not self._budget(request, len(request.full_untruncated_fill_ids)):
+            return False
+        return self._states_left() >= 3 + 2 * int(self.config["extra"])
+
+    def _budget(self, request: Any, until: int) -> bool:
+        """Whether as many slots can be had, by evictions if need be."""
+        core, pools, page = self.plain.core, self.plain.pools, self.config["page"]
+        lacks = -(-until // page) * page - self.calls.hit(request)
+        full = pools["full"].available_size() + core.full_evictable_size()
+        if "swa" in pools and lacks > pools["swa"].available_size() + core.swa_evictable_size():
+            return False
+        return bool(lacks <= full)
+
+    def _state_budget(self, request: Any) -> bool:
+        if "mamba" not in self.plain.pools:
+            return True
+        own = 0 if raw(request).kv.mamba_pool_idx is not None else 1
+        return self._states_left() >= own + 2 * int(self.config["extra"])
+
+    def _give_state_back(self, request: Any) -> None:
+        """As the scheduler does with a request that it could not add."""
+        kv = raw(request).kv
+        if kv.mamba_pool_idx is None:
+            return
+        request.kv.mamba_cow_src_index = None
+        request.kv.mamba_needs_clear = False
+        self.rows.mamba_allocator.free(kv.mamba_pool_idx.unsqueeze(-1))
+        request.kv.mamba_pool_idx = None
+
+    def _start(self) -> None:
+        """Submits the loads of the batch."""
+        if self.config["host"]:
+            self.cache.ready_to_load_host_cache()
+
+    def prefill(self, job: Job, until: int) -> bool:
+        request, page = self.running[job.id], self.config["page"]
+        plain = raw(request)
+        start, goal = plain.kv.kv_committed_len, until
+        if until < job.prompt:
+            goal = until // page * page  # chunks are whole pages
+        if goal <= start:
+            return True
+        if not self._take(request, goal):
+            return False
+        request.init_next_round_input()
+        self.calls.extend(request, start, goal)
+        if "mamba" in self.plain.pools and start:
+            self.recorder.check(judge_state, self.world, request, start)
+        self.compute(self.world, request, start, goal)
+        self.track(self.world, request, start, goal, False)
+        self.recorder.check(judge_reads, self.world, [request])
+        self._wait_for_states()
+        self.calls.publish(request)
+        return True
+
+    def _wait_for_states(self) -> None:
+        """States that only unanswered backups hold come back."""
+        if self.config["host"] and not self._states_left():
+            self._flush()
+            for copy in self.plain.copies.all:
+                if not copy.done:
+                    self.world.copies.finish(copy.number)
+            self.cache.check_hicache_events()
+
+    def _take(self, request: Any, until: int) -> bool:
+        """Evicts what is lacking and takes the slots, as alloc_for_extend does."""
+        lacks = lacking(self.plain, raw(request), until)
+        if lacks > 0:
+            self.calls.common.evict_from_tree_cache(self.cache, lacks)
+            if available(self.plain) < lacks:
+                return False
+        taken = self.take_slots(self.world, request, until)
+        need(taken, "CONTRACT", f"{lacks} slots are available and cannot be taken")
+        return True
+
+    def decode(self, job: Job, tokens: Sequence[int]) -> bool:
+        request, plain = self.running[job.id], raw(self.running[job.id])
+        start = plain.kv.kv_committed_len
+        lacks = lacking(self.plain, plain, start + len(tokens))
+        if lacks > 0:
+            self.calls.common.evict_from_tree_cache(self.cache, lacks)
+            if available(self.plain) < lacks:
+                return False
+        for at, token in enumerate(tokens, start):
+            request.output_ids.append(token)
+            if "swa" in self.plain.pools and plain.decode_batch_idx >= 1:
+                self.calls.slide(request)
+            request.decode_batch_idx = plain.decode_batch_idx + 1
+            self.take_slots(self.world, request, at + 1)
+            self.compute(self.world, request, at, at + 1)
+            self.track(self.world, request, at, at + 1, True)
+        return True
+
+    def finish(self, job: Job, keep: bool) -> None:
+        request = self.running.pop(job.id)
+        request.finished_reason = FINISH_LENGTH(len(job.tokens))
+        self._release(request, keep and job.stage == "decoding")
+
+    def abort(self, job: Job) -> None:
+        self.finish(job, False)
+
+    def retract(self, job: Job) -> None:
+        self._release(self.running.pop(job.id), False)
+
+    def _release(self, request: Any, keep: bool) -> None:
+        if raw(request).kv.kv_allocated_len:
+            self.calls.release(request, keep)
+            return
+        self.calls.forget(request)  # it was refused its first slots, and has a row without any
+        if "mamba" in self.plain.pools:
+            self.rows.free_mamba_cache(request)
+        self.rows.free(request)
+
+    # -- the cache
+
+    def evict(self, pool: str, slots: int) -> int:
+        if pool not in self.plain.pools:
+            return 0
+        tier, _, part = pool.rpartition(" ")
+        if tier:
+            return int(self.cache.evict_host(slots, NAMES[part]))
+        asked = {"full": "num_tokens", "swa": "swa_num_tokens", "mamba": "mamba_num"}[part]
+        told = {"full": "num_tokens", "swa": "swa_num_tokens", "mamba": "mamba_num"}[part]
+        amounts = {"num_tokens": 0, "swa_num_tokens": 0, "mamba_num": 0, asked: slots}
+        return int(getattr(raw(self.cache.evict(EvictParams(**amounts))), f"{told}_evicted"))
+
+    def let_go(self) -> None:
+        self._start()
+        for pool in self.can.evicts:
+            self.evict(pool, EVERYTHING)
+
+    def reset(self) -> bool:
+        if self.running:
+            return False
+        self.cache.reset()
+        self.rows.clear()
+        self.world.allocator.clear()
+        return True
+
+    # -- transfers
+
+    def transfers(self) -> Sequence[Transfer]:
+        if not self.config["host"]:
+            return ()
+        self._flush()
+        copies = self.plain.copies.all
+        found = copies[self.told :]
+        self.told = len(copies)
+        return [Backup(one) if one.to_host else Load(one) for one in found if not one.done]
+
+    def _flush(self) -> None:
+        """Submits queued backups; up to 0.5.20 each is submitted at once."""
+        if hasattr(self.plain.cache, "flush_pending_backups"):
+            self.cache.flush_pending_backups()
+
+    def answer(self, transfer: Transfer, fault: str) -> None:
+        if not transfer.what.done:
+            self.world.copies.finish(transfer.what.number)
+
+    def poll(self) -> None:
+        if self.config["host"]:
+            self.cache.check_hicache_events()
+
+    # -- the state
+
+    def pools(self) -> Sequence[PoolState]:
+        found: Sequence[PoolState] = self.recorder.pure(
+            pools_of, self.world, list(self.running.values())
+        )
+        return found
+
+    def laws(self) -> None:
+        self.recorder.check(judge_reads, self.world, list(self.running.values()))
+
+    def self_check(self) -> None:
+        cache = self.plain.cache
+        if not cache.ongoing_load_back or self.config["policy"] == "write_back":
+            cache.sanity_check()
+
+
+PEER = SGLang
