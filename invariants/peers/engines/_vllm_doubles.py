@@ -170,7 +170,7 @@ class Memory:
         """A step of the model. copies: of whole blocks, before it. Raises Broken if it reads what
         is not its own prefix."""
         for source, target in copies:
-            self._copy(source, target)
+            self.copy(source, target)
         chains = [self.chain(one.request, one.end, one.drafts) for one in works]
         for at, group in enumerate(self.groups):
             pairs = list(zip(works, chains, strict=True))
@@ -182,7 +182,8 @@ class Memory:
                 for one, chain in pairs:
                     self._read(at, group, one, chain)
 
-    def _copy(self, source: int, target: int) -> None:
+    def copy(self, source: int, target: int) -> None:
+        """Copies a whole block."""
         self.rows[target] = list(self.rows.get(source, ()))
         self.owner[target] = self.owner.get(source, -1)
 
@@ -256,7 +257,7 @@ class Memory:
         table = one.tables[at]
         if 0 <= column != new:
             self._own(table[new] if new < len(table) else 0, at, one, one.start)
-            self._copy(table[column + bias], table[new])
+            self.copy(table[column + bias], table[new])
             bias = 0
         self._column[key] = new, bias
 
@@ -294,7 +295,7 @@ class Memory:
             target = whole // size - 1
             if target != column or whole > one.end:
                 self._own(table[target], at, one, whole - 1)
-                self._copy(table[column + whole - one.end], table[target])
+                self.copy(table[column + whole - one.end], table[target])
             bias = 0 if target == column else bias
         self._column[key] = column, bias
 
@@ -396,6 +397,13 @@ class Mirror:
     def __init__(self) -> None:
         self.cached: Counter[tuple[int, Any]] = Counter()
 
+    def publish(self, batch: Any) -> None:
+        """Takes what the scheduler publishes. A tier on host has events of its own."""
+        self.hear([one for one in batch.events if getattr(one, "medium", None) in (None, "GPU")])
+
+    def shutdown(self) -> None:
+        """Nothing to end."""
+
     def hear(self, events: Sequence[Any]) -> None:
         """Takes events in their order."""
         for event in events:
@@ -409,12 +417,15 @@ class Mirror:
 
 def audit_events(manager: Any, mirror: Mirror) -> None:
     """Raises Broken unless a listener to the events knows what is cached."""
+    told = Mirror()
+    told.cached = mirror.cached.copy()
+    told.hear(manager.block_pool.kv_event_queue)
     there: Counter[tuple[int, Any]] = Counter()
     for key, found in manager.block_pool.cached_block_hash_to_block._cache.items():
-        told = maybe_convert_block_hash(key[:-4])
-        there[key[-1], told] += len(found) if type(found) is dict else 1
-    for one in there.keys() | mirror.cached.keys():
-        if there[one] != mirror.cached[one]:
+        one = key[-1], maybe_convert_block_hash(key[:-4])
+        there[one] += len(found) if type(found) is dict else 1
+    for one in there.keys() | told.cached.keys():
+        if there[one] != told.cached[one]:
             text = f"group {one[0]}: {there[one]} blocks are cached under a hash"
-            kind = "too many" if mirror.cached[one] > there[one] else "too few"
-            need(False, "EVENT-MIRROR", f"{text}, the events tell of {mirror.cached[one]}", kind)
+            kind = "too many" if told.cached[one] > there[one] else "too few"
+            need(False, "EVENT-MIRROR", f"{text}, the events tell of {told.cached[one]}", kind)

@@ -1,5 +1,5 @@
-"""What stands around vLLM's scheduler: its configuration, which a model and command line would make,
-and the parts of an engine that the cache does not need. Scripts copy definitions from here.
+"""What stands around vLLM's scheduler: its configuration, which a model and a command line would
+make, and the parts of an engine that the cache does not need. Scripts copy definitions from here.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base import need
 from ._vllm_doubles import Memory
-from ._vllm_worker import MOVING
+from ._vllm_worker import MOVING, TORN
 
 
 def host_chunks(scheduler: Any) -> Any:
@@ -18,14 +18,8 @@ def host_chunks(scheduler: Any) -> Any:
 
 def chunks_of(manager: Any) -> dict[bytes, Any]:
     """The chunks of the host tier by key: `OffloadKey`, a block hash and a group."""
-    policy = manager._policy
-    found: dict[bytes, Any] = {}
-    for value in vars(policy).values():
-        if hasattr(value, "items"):
-            for key, chunk in value.items():
-                if hasattr(chunk, "ref_cnt"):
-                    found[key] = chunk
-    return found
+    tables = [one for one in vars(manager._policy).values() if hasattr(one, "items")]
+    return {key: chunk for one in tables for key, chunk in one.items() if hasattr(chunk, "ref_cnt")}
 
 
 def _number(chunk: Any) -> int:
@@ -48,8 +42,12 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
         means = memory.means.get(key[:-4])
         if means is None:
             continue
-        owner, rows = host.get(_number(chunk), factor - 1)
-        if owner != key[-1] or not rows or rows[-1] != means[0]:
-            held = "is still being written" if owner == MOVING else "holds something else"
+        last, size = means[1] - 1, memory.groups[key[-1]].block
+        owner, rows = host.get(_number(chunk), last // size % factor)
+        row = last % size if len(rows) == size else 0
+        if owner != key[-1] or not rows or rows[row] != means[0]:
+            held = {MOVING: "is still being written"}.get(owner, "holds something else")
+            if owner == key[-1] and rows and rows[row] == TORN:
+                held = "holds a block that was overwritten while a store read it"
             text = f"chunk {_number(chunk)} of the host is cached for {means[1]} tokens"
             need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", "host")

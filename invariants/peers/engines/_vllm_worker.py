@@ -17,7 +17,8 @@ from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from ..base import need
 from ._vllm_doubles import Group, Memory, Work
 
-MOVING = -3
+MOVING, TORN = -3, -5
+Content = tuple[int, tuple[int, ...]]  # the group that wrote a block, and its rows
 WORDS = 4  # different tokens that are sampled
 
 
@@ -40,7 +41,11 @@ class Known:
 
 
 class Worker:
-    """config: as `engine_config` makes it. half: the worker half of a connector, or None."""
+    """config: as `engine_config` makes it. half: the worker half of a connector, or None.
+    zeroes_first: new blocks are zeroed before stores that still read them are waited for, as
+    gpu/model_runner.py does."""
+
+    zeroes_first = False
 
     def __init__(self, groups: Sequence[Group], config: Any, half: Any = None) -> None:
         self.memory = Memory(groups)
@@ -53,7 +58,10 @@ class Worker:
         self.guesses: tuple[list[str], list[list[int]]] = ([], [])
 
     def run(self, step: Any) -> Any:
-        """Carries out what the scheduler put into one step."""
+        """Carries out what the scheduler put into one step, in the order of gpu_model_runner.py."""
+        half = self.half
+        if half is not None and not self.zeroes_first:
+            half.handle_preemptions(step.kv_connector_metadata)
         for name in step.finished_req_ids:
             self.known.pop(name, None)
             self.memory.forget(name)
@@ -61,15 +69,21 @@ class Worker:
         for block in getattr(step, "new_block_ids_to_zero", None) or ():
             self.memory.rows.pop(block, None)
             self.memory.owner.pop(block, None)
-        if self.half is not None:
-            self.half.handle_preemptions(step.kv_connector_metadata)
-            self.half.bind_connector_metadata(step.kv_connector_metadata)
-            self.half.start_load_kv(None)
-        copies = [tuple(one) for one in getattr(step, "kv_cache_block_copies", None) or ()]
+        for source, target in getattr(step, "kv_cache_block_copies", None) or ():
+            self.memory.copy(source, target)
+        if half is not None:
+            if self.zeroes_first:
+                half.handle_preemptions(step.kv_connector_metadata)
+            half.bind_connector_metadata(step.kv_connector_metadata)
+        late = not getattr(step, "has_sync_kv_loads", True)
+        if half is not None and not late:
+            half.start_load_kv(None)
         works = [self._work(name, step) for name in step.num_scheduled_tokens]
-        self.memory.step(works, copies)
+        self.memory.step(works)
         said = [self._sample(one) for one in works]
-        moved = self._moved(step) if self.half is not None else None
+        if half is not None and late:
+            half.start_load_kv(None)
+        moved = self._moved(step) if half is not None else None
         names = list(step.num_scheduled_tokens)
         self.guesses = names, [self.known[name].drafts for name in names]
         return ModelRunnerOutput(
@@ -132,7 +146,7 @@ class Worker:
         rows = [max(0, draft) for draft in drafts]
         tables = [list(table) for table in one.tables]
         ahead = self.drafts if self.eagle else 0
-        return Work(one, tables, start, end, rows, kept, ahead, fresh)  # type: ignore[arg-type]
+        return Work(one, tables, start, end, rows, kept, ahead, fresh)
 
     def _sample(self, work: Work) -> list[int]:
         """The tokens that follow, if the step came to the end of what is known."""
@@ -264,11 +278,9 @@ class Mover:
         memory, host = self.memory, self.host
         for (block, group, chunk, place), seen in zip(job.pairs, job.seen, strict=True):
             if job.store:
-                text = f"block {block} was overwritten while a store read it"
-                need(memory.content(block) == seen, "PIN-IO", text, "store source")
                 text = f"chunk {chunk} of the host was given to another while a store wrote it"
                 need(host.get(chunk, place)[0] == MOVING, "PIN-IO", text, "store target")
-                host.put(chunk, place, *seen)
+                host.put(chunk, place, *torn(seen, memory.content(block)))
                 continue
             text = f"chunk {chunk} of the host was overwritten while a load read it"
             need(host.get(chunk, place) == seen, "PIN-IO", text, "load source")
@@ -284,6 +296,17 @@ class Mover:
                 transfer_type=None,
             )
         )
+
+
+def torn(before: Content, after: Content) -> Content:
+    """What a copy has of a block that changed meanwhile. Rows that were not yet written when it
+    began may be."""
+    if before == after:
+        return after
+    if before[0] != after[0] or len(before[1]) != len(after[1]):
+        return after[0], (TORN,) * len(after[1])
+    pairs = zip(before[1], after[1], strict=True)
+    return after[0], tuple(new if old == new else TORN for old, new in pairs)
 
 
 class Host:

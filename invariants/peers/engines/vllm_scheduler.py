@@ -178,6 +178,7 @@ class VllmSchedulerPeer(Peer):
             )
             self.half.connector_worker.worker = self.mover
         self.mirror = recorder.make("mirror", Mirror)
+        self.scheduler.kv_event_publisher = self.mirror
         self.queue: deque[Any] = deque()
         self.jobs: dict[str, Job] = {}
         self.requests: dict[str, Any] = {}
@@ -406,6 +407,8 @@ class VllmSchedulerPeer(Peer):
         memory = raw(self.worker).memory
         if not self.queue:
             check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
+            if self.config["events"]:
+                check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
         if self.mover is not None:
             manager = host_chunks(real)
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
