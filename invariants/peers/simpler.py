@@ -18,7 +18,7 @@ from invariants.fuzz.tapes.tape import Entry
 from .base import Peer
 from .tape import PeerTape, dumps
 
-_AMOUNTS = ("chunk", "more", "word", "polls", "slots", "steps")
+_AMOUNTS = {"chunk": 1, "more": 1, "word": 0, "polls": 0, "slots": 1, "steps": 1}  # the least
 
 
 def weight(tape: PeerTape) -> tuple[int, ...]:
@@ -95,11 +95,11 @@ def _arguments(tape: PeerTape, at: int) -> Iterator[PeerTape]:
 
     if entry.args.get("space"):
         yield given(space="")
-    for name in _AMOUNTS:
+    for name, least in _AMOUNTS.items():
         value = entry.args.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             for less in dict.fromkeys((0, 1, value // 2, value - 1)):
-                if 0 <= less < value:
+                if least <= less < value:
                     yield given(**{name: less})
 
 

@@ -8,9 +8,9 @@ Lives here: the import hook. A peer's file names two kinds of modules:
 
 Everything else is imported as it is, so what is missing fails. A stub serves as what an import may
 make of it: a base class, a decorator, an annotation, a default. It computes nothing: what its call
-returns is false, empty, and a stub again. What was replaced, and which stubs were called, is
-recorded, so that it can be said. A class that an engine derives from a stub has the names that it
-defines, and no others.
+returns is false, empty, neither more nor less than anything, and a stub again. What was replaced,
+and which stubs were called, is recorded, so that it can be said. A class that an engine derives
+from a stub has the names that it defines, and no others.
 """
 
 from __future__ import annotations
@@ -129,6 +129,18 @@ class _StubClass(ABCMeta):
     def __ror__(cls, other: Any) -> Any:
         return cls
 
+    def __lt__(cls, other: Any) -> bool:
+        return False
+
+    def __le__(cls, other: Any) -> bool:
+        return False
+
+    def __gt__(cls, other: Any) -> bool:
+        return False
+
+    def __ge__(cls, other: Any) -> bool:
+        return False
+
     def __iter__(cls) -> Iterator[Any]:
         return iter(())
 
@@ -152,6 +164,18 @@ class _Stub(metaclass=_StubClass):
         return given[0] if _decorates(given, named) else self
 
     def __bool__(self) -> bool:
+        return False
+
+    def __lt__(self, other: Any) -> bool:
+        return False
+
+    def __le__(self, other: Any) -> bool:
+        return False
+
+    def __gt__(self, other: Any) -> bool:
+        return False
+
+    def __ge__(self, other: Any) -> bool:
         return False
 
     def __len__(self) -> int:

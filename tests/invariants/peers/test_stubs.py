@@ -96,6 +96,8 @@ def test_a_stub_says_no_and_is_empty(stubs: Stubs) -> None:
     with kernels.stream(3) as entered:
         assert not entered
     assert not isinstance(3, kernels.Tensor)
+    for stub in (kernels.level, kernels.level()):
+        assert not any((stub > 3, stub < 3, stub >= 3, stub <= 3, stub >= 3, stub <= 3))
     assert {"kernels.is_available", "kernels.device.properties", "kernels.devices"} <= stubs.called
 
 
