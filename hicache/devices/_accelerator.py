@@ -17,13 +17,15 @@ import torch
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError, CoreBug
-from hicache.memory.runs import Offsets
+from hicache.memory.runs import Offsets, Rows
 
 # cuda.h: CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_POINTER_ATTRIBUTE_DEVICE_POINTER
 _IN_STREAM_ORDER = 1
 _DEVICE_POINTER = 3
-# cuda.h: the first driver version with cuMemcpyBatchAsync. Asking for the function of this version
-# fixes its arguments; later versions dropped one (failIdx).
+# cuda.h: CU_MEMCPY_OPERAND_TYPE_POINTER
+_BY_POINTER = 1
+# cuda.h: the first driver version with cuMemcpyBatchAsync and cuMemcpy3DBatchAsync. Asking for the
+# functions of this version fixes their arguments; later versions dropped one (failIdx).
 _BATCH_SINCE = 12_080
 # driver_types.h: cudaHostRegisterPortable | cudaHostRegisterMapped
 _REGISTER = 3
@@ -42,6 +44,24 @@ _REFUSALS = {
 _CLOCK_RATE = 13
 # c10/cuda/CUDAStream.cpp: torch has this many streams of a priority and hands them out in turn.
 _STREAMS = 32
+
+_OPERAND = (
+    ("kind", np.uint32),
+    ("address", np.uint64),
+    ("step", np.uint64),
+    ("rows", np.uint64),
+    ("hint", (np.int32, 2)),
+)
+# CUDA_MEMCPY3D_BATCH_OP, with the pointers of its unions: each operand has a hint of (type, id).
+_ROWS = np.dtype(
+    [
+        *((f"source_{name}", kind) for name, kind in _OPERAND),
+        *((f"target_{name}", kind) for name, kind in _OPERAND),
+        *((name, np.uint64) for name in ("width", "height", "depth")),
+        *(("order", np.uint32), ("flags", np.uint32)),
+    ],
+    align=True,
+)
 
 _cuda: Any = torch.cuda  # for functions without type annotations
 
@@ -70,6 +90,15 @@ _Copies = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
 )
 
+_CopiesOfRows = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_ulonglong,
+    ctypes.c_void_p,
+)
+
 
 class Accelerator:
     """Device `index` of this process. Raises CallerError if it cannot be used."""
@@ -84,9 +113,10 @@ class Accelerator:
         torch.zeros(1, device=self.place)
         self._driver: Any = ctypes.CDLL("libcuda.so.1")
         self._streams: set[int] = set()
-        self._batch = self._find_batch()
+        self._batch = self._find("cuMemcpyBatchAsync", _Copies)
+        self._batch_rows = self._find("cuMemcpy3DBatchAsync", _CopiesOfRows)
         # Whether the driver takes many copies in one call.
-        self.batches = self._batch is not None
+        self.batches = self._batch is not None and self._batch_rows is not None
 
     def stream(self) -> torch.cuda.Stream:
         """A stream that this accelerator has not given out. Raises CallerError if torch has none.
@@ -215,21 +245,46 @@ class Accelerator:
                 f"cuMemcpyBatchAsync: driver error {code} at copy {failed.value} of {len(sizes)}"
             )
 
-    def _find_batch(self) -> Callable[..., int] | None:
-        """The driver's function for batches, with the arguments of its first version; None if the
+    def batch_rows(self, targets: Offsets, sources: Offsets, length: int, rows: Rows) -> None:
+        """Queue a copy for each pair of addresses on the current stream, in any order. Each copies
+        rows of `length` bytes. Raises CoreBug if the driver returns an error."""
+        if not len(targets):
+            return
+        assert self._batch_rows is not None, "the driver has no batches: ask `batches` first"
+        copies = np.zeros(len(targets), _ROWS)
+        copies["source_kind"] = copies["target_kind"] = _BY_POINTER
+        copies["source_address"], copies["target_address"] = sources, targets
+        copies["source_step"], copies["target_step"] = rows.source, rows.target
+        copies["source_rows"] = copies["target_rows"] = copies["height"] = rows.number
+        copies["width"], copies["depth"], copies["order"] = length, 1, _IN_STREAM_ORDER
+        failed = ctypes.c_size_t(0)
+        code = self._batch_rows(
+            len(copies),
+            copies.ctypes.data,
+            ctypes.addressof(failed),
+            0,
+            _cuda.current_stream(self.place).cuda_stream,
+        )
+        if code:
+            raise CoreBug(
+                f"cuMemcpy3DBatchAsync: driver error {code} at copy {failed.value} of {len(copies)}"
+            )
+
+    def _find(self, name: str, kind: Callable[[int], Callable[..., int]]) -> Any:
+        """The driver's function of this name, with the arguments of its first version; None if the
         driver is older."""
         version = ctypes.c_int()
         if self._driver.cuDriverGetVersion(ctypes.byref(version)) or version.value < _BATCH_SINCE:
             return None
         entry, found = ctypes.c_void_p(), ctypes.c_int()
         code = self._driver.cuGetProcAddress_v2(
-            b"cuMemcpyBatchAsync",
+            name.encode(),
             ctypes.byref(entry),
             ctypes.c_int(_BATCH_SINCE),
             ctypes.c_uint64(0),
             ctypes.byref(found),
         )
-        return None if code or not entry.value else _Copies(entry.value)
+        return None if code or not entry.value else kind(entry.value)
 
     def _clock_khz(self) -> int:
         """The highest clock of the multiprocessors. The driver is asked, because torch's device

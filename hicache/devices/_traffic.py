@@ -23,7 +23,7 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.memory.layouts import Words
-from hicache.memory.runs import Offsets
+from hicache.memory.runs import Offsets, Rows
 from hicache.memory.torch_arena import (
     TorchArena,
     TorchPool,
@@ -61,6 +61,7 @@ class Runtime(Protocol):
     def unregister(self, address: int) -> int: ...
     def refusal(self, code: int) -> str: ...
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
+    def batch_rows(self, targets: Offsets, sources: Offsets, length: int, rows: Rows) -> None: ...
 
 
 _REMEMBERED = 16  # more than a load has components

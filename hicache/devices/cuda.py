@@ -54,8 +54,10 @@ class CudaDevice(Streamed[TorchLine]):
         CallerError as `TorchArena` does, and if no CUDA device can be used."""
         check(options.layout, options.io_backend)
         self._accelerator = runtime = Accelerator() if accelerator is None else accelerator
-        batch = runtime.batch if batched and runtime.batches else None
-        mover = mover_of(options.io_backend, Options(blocks, batch))
+        batches = (
+            (runtime.batch, runtime.batch_rows) if batched and runtime.batches else (None, None)
+        )
+        mover = mover_of(options.io_backend, Options(blocks, *batches))
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         self.arena = TorchArena(
             model,

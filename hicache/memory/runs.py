@@ -1,8 +1,8 @@
 """Byte offsets of pages, for the copies of an accelerator.
 
 These are pure functions of shapes and strides. `pair` finds the largest pieces that are contiguous
-on both sides; `runs` lists their offsets for given pages and merges neighbours. Does not copy; see
-`hicache/devices/_movers`.
+on both sides; `runs` lists their offsets for given pages and merges neighbours; `rows` tells where
+all pieces of a page are one rectangle. Does not copy; see `hicache/devices/_movers`.
 
 A piece belongs to one page of one layer. The pieces of a page in a layer form at most a few
 dimensions (parts, tokens, heads), each with one step per side.
@@ -11,6 +11,7 @@ dimensions (parts, tokens, heads), each with one step per side.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,15 @@ class Pair(NamedTuple):
     def page_bytes(self) -> int:
         """Bytes of one page in one layer."""
         return self.length * self.pieces
+
+
+class Rows(NamedTuple):
+    """The pieces of a page that follow each other at even steps. number: of pieces. source,
+    target: bytes from one piece to the next."""
+
+    number: int
+    source: int
+    target: int
 
 
 class Runs(NamedTuple):
@@ -91,6 +101,18 @@ def pair(shape: Sequence[int], source: Sequence[int], target: Sequence[int], lar
         Side(source[0], source[1], tuple(reversed(here))),
         Side(target[0], target[1], tuple(reversed(there))),
     )
+
+
+def rows(pair: Pair, layers: int) -> Rows | None:
+    """The pieces of a page in this many layers; None for one piece, and where their steps are
+    uneven on a side."""
+    sizes = (layers, *pair.sizes)
+    steps = ((side.layer, *side.steps) for side in (pair.source, pair.target))
+    found = [one for one in zip(sizes, *steps, strict=True) if one[0] > 1]
+    for (_, *outer), (size, *inner) in pairwise(found):
+        if outer != [size * step for step in inner]:
+            return None
+    return Rows(layers * pair.pieces, *found[-1][1:]) if found else None
 
 
 def runs(

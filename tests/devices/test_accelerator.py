@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import mmap
 
+import numpy as np
 import pytest
 
-from hicache.core.errors import CallerError
+from hicache.core.errors import CallerError, CoreBug
 from hicache.memory.host import allocate
+from hicache.memory.runs import Rows
 from hicache.memory.segments import Registration, Segment
 
 from .fake_cuda import POOL, accelerator
@@ -48,6 +50,29 @@ def test_two_lanes_never_share_a_stream_of_torch(monkeypatch: pytest.MonkeyPatch
         device.stream()
     with pytest.raises(CallerError, match="expected at most 32 streams"):
         device.stream()
+
+
+def test_a_driver_older_than_batches_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not accelerator(monkeypatch)[0].batches
+
+
+def test_a_batch_of_rows_is_what_the_driver_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, _, driver = accelerator(monkeypatch, 12_080)
+    assert device.batches
+    source = np.arange(400, dtype=np.uint8)
+    target = np.zeros(400, dtype=np.uint8)
+    here, there = np.array([0, 7]), np.array([200, 100])
+    device.batch_rows(target.ctypes.data + there, source.ctypes.data + here, 5, Rows(3, 60, 5))
+    expected = np.zeros(400, dtype=np.uint8)
+    for first, goal in ((0, 200), (7, 100)):
+        expected[goal : goal + 15] = [first + 60 * row + at for row in range(3) for at in range(5)]
+    assert np.array_equal(target, expected)
+    assert driver.streams == [0x1000]
+    device.batch_rows(here[:0], here[:0], 5, Rows(3, 60, 5))
+    assert len(driver.streams) == 1, "no copies are no call"
+    driver.code = 700
+    with pytest.raises(CoreBug, match=r"^cuMemcpy3DBatchAsync: driver error 700 at copy 1 of 2$"):
+        device.batch_rows(target.ctypes.data + there, source.ctypes.data + here, 5, Rows(3, 60, 5))
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,24 @@ def test_the_layer_groups_of_a_load_find_their_runs_once(monkeypatch: pytest.Mon
         assert len(device._traffic._mover._known) <= 16  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("layout", "most", "moved"),
+    [("page_first_direct", 1 << 31, 3), ("page_first_direct", 100, 0), ("layer_first", 1 << 31, 0)],
+)
+def test_a_backup_to_whole_pages_is_one_copy_of_rows_each(
+    monkeypatch: pytest.MonkeyPatch, layout: str, most: int, moved: int
+) -> None:
+    """most: bytes between rows that the driver takes; here they are 9 pages of 48 bytes."""
+    monkeypatch.setattr(direct, "_MOST_STEP", most)
+    accelerator = AtOnce()
+    with make(accelerator, layout=layout) as device:
+        stream = device.stream("write")
+        device.copy(stream, CopyJob(D2H, "full", pages(5, 8, 1), pages(0, 2, 1), ALL, "test"))
+        assert accelerator.rectangles == moved
+        device.copy(stream, CopyJob(H2D, "full", pages(5, 8, 1), pages(0, 2, 1), ALL, "test"))
+        assert accelerator.rectangles == moved, "a load has no rows"
+
+
 def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
     accelerator = AtOnce()
     device = CudaDevice(

@@ -93,6 +93,32 @@ def _cannot_be_merged(found: runs.Runs, segments: tuple[int, ...]) -> None:
             )
 
 
+@pytest.mark.one_in(16)
+@settings(max_examples=300, deadline=None)
+@given(_SIZES, _LAYOUT, _LAYOUT)
+def test_rows_are_all_pieces_of_a_page_in_order(sizes: Sizes, near: str, far: str) -> None:
+    views = [
+        layouts.canonical(np.zeros(layouts.shape(layout, sizes), np.uint8), layout)
+        for layout in (near, far)
+    ]
+    largest = min(layouts.run_bytes(layout, sizes) for layout in (near, far))
+    pair = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, largest)
+    found = runs.rows(pair, sizes.layer)
+    pieces = [
+        (layer * side.layer + sum(at * step for at, step in zip(place, side.steps, strict=True)))
+        for side in (pair.source, pair.target)
+        for layer, *place in product(range(sizes.layer), *map(range, pair.sizes))
+    ]
+    count = sizes.layer * pair.pieces
+    sides = (pieces[:count], pieces[count:])
+    if found is not None:
+        assert found.number == count > 1
+        for offsets, step in zip(sides, found[1:], strict=True):
+            assert offsets == [number * step for number in range(count)]
+    elif count > 1:
+        assert any(len(set(np.diff(offsets))) > 1 for offsets in sides)
+
+
 def test_pages_contiguous_on_both_sides_are_one_run() -> None:
     sizes = Sizes(layer=2, page=8, part=2, token=4, head=2, head_bytes=8)
     buffers = [

@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 import torch
 
 from hicache.core.types import Pages
-from hicache.memory.runs import Offsets, Pair, pair
+from hicache.memory.runs import Offsets, Pair, Rows, pair
 from hicache.memory.torch_arena import TorchPool
 
 Batch: TypeAlias = Callable[[Offsets, Offsets, Offsets], None]
+BatchRows: TypeAlias = Callable[[Offsets, Offsets, int, Rows], None]
 
 
 class Route(NamedTuple):
@@ -45,11 +46,13 @@ class Options(NamedTuple):
     """blocks: programs of a kernel, which limits how many multiprocessors it uses.
 
     batch: a function that makes many copies (target addresses, source addresses, lengths in bytes)
-    on the current stream in one call; None if there is none.
+    on the current stream in one call; None if there is none. batch_rows: one that makes many copies
+    of rows (target and source addresses, bytes of a row, rows).
     """
 
     blocks: int
     batch: Batch | None
+    batch_rows: BatchRows | None = None
 
 
 class Mover(Protocol):
