@@ -31,6 +31,13 @@ class PagedCache(DynamicCache):  # type: ignore[misc]
         self._fill = fill
         self._waiting = set(range(len(self.layers))) if fill is not None else set()
 
+    @property
+    def is_compileable(self) -> bool:
+        """No: on an accelerator the library compiles a model for every cache whose layers have
+        fixed shapes, as those of states, unless the cache is exactly a DynamicCache. Layers that
+        arrive, and hooks, are no part of a graph."""
+        return False
+
     def arrive(self, place: int) -> None:
         """Put the past of a layer in place, if that was not done yet."""
         if place in self._waiting and self._fill is not None:

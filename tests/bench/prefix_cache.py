@@ -1,10 +1,11 @@
 """Time to first token of a prompt that was seen before, for docs/transformers.md.
 
-A small llama with random weights, in turns in one process: the model's own `generate`, and that of
-a `PrefixCache` without a hit and with one on device, on host and on disk. A share is the median of
+A llama with random weights, in turns in one process: the model's own `generate`, and that of a
+`PrefixCache` without a hit and with one on device, on host and on disk. A share is the median of
 the rounds' own. Run it:
 
     python -m tests.bench.prefix_cache [--tokens 4096] [--new 16] [--rounds 5] [--threads 2]
+    python -m tests.bench.prefix_cache --place cuda --model llama-3.1-8b --check-weights versions
 """
 
 from __future__ import annotations
@@ -17,10 +18,36 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from hicache.transformers import PrefixCache
 from tests.transformers.emptying import empty_device, empty_memory
+
+# fp32 with 100 M parameters, and bf16 with 8 B
+MODELS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
+    "small": (
+        torch.float32,
+        {
+            "hidden_size": 768,
+            "intermediate_size": 2048,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 4,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "llama-3.1-8b": (
+        torch.bfloat16,
+        {
+            "vocab_size": 128256,
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        },
+    ),
+}
 
 
 class Stopwatch:
@@ -44,28 +71,31 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, default in (("tokens", 4096), ("new", 16), ("rounds", 5), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--place", default="cpu")
+    parser.add_argument("--model", choices=MODELS, default="small")
+    parser.add_argument("--check-weights", default="every_call")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    shape = {
-        "hidden_size": 768,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 4,
-    }
-    model = LlamaForCausalLM(
-        LlamaConfig(**shape, tie_word_embeddings=True, max_position_embeddings=8192)
-    ).eval()
+    dtype, shape = MODELS[options.model]
+    with torch.device(options.place):
+        model = AutoModelForCausalLM.from_config(
+            LlamaConfig(**shape, max_position_embeddings=8192), dtype=dtype
+        ).eval()
     weights = sum(one.numel() for one in model.parameters())
-    ids = torch.randint(3, 32000, (1, options.tokens))
+    ids = torch.randint(3, 32000, (1, options.tokens), device=options.place)
     with tempfile.TemporaryDirectory() as folder:
-        cache = PrefixCache(model, host_tokens=16384, storage=f"file:{folder}")
+        cache = PrefixCache(
+            model,
+            host_tokens=16384,
+            storage=f"file:{folder}",
+            check_weights=options.check_weights,
+        )
         found = _measured(model, cache, ids, options)
         cache.close()
     print(
         f"{weights / 1e6:.0f} M parameters, {options.tokens:,} tokens, {options.new} generated, "
-        f"{options.threads} threads, median of {options.rounds}"
+        f"{options.threads} threads, {options.place}, median of {options.rounds}"
     )
     own = found["model.generate"]
     for name, rounds in found.items():

@@ -18,12 +18,14 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 
 import torch
 from transformers import (
+    CompileConfig,
     LogitsProcessorList,
     MinLengthLogitsProcessor,
     Phi3Config,
     StoppingCriteriaList,
 )
 
+from hicache.devices._accelerator import unusable
 from hicache.transformers import PrefixCache
 from hicache.transformers.describing import DTYPES
 from hicache.transformers.engine import Engine
@@ -40,6 +42,15 @@ SIZES = {"device_tokens": 512, "host_tokens": 1024, "page_size": 8, "interval_to
 
 def prompt(tokens: int, seed: int = 3) -> torch.Tensor:
     return torch.randint(5, base.VOCABULARY, (1, tokens), generator=torch.manual_seed(seed))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the model is."""
+    found: str = request.param
+    if found == "cuda" and (missing := unusable()):
+        pytest.skip(missing)
+    return found
 
 
 def both(model: Any, cache: PrefixCache, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -70,14 +81,14 @@ def noted(
 
 @pytest.mark.one_in(32)
 @pytest.mark.parametrize("name", base.names())
-def test_every_family_hits_on_every_tier(name: str, tmp_path: Path) -> None:
-    model, *drafts = base.build_all(name)
+def test_every_family_hits_on_every_tier(name: str, place: str, tmp_path: Path) -> None:
+    model, *drafts = (one.to(place) for one in base.build_all(name))
     given = {"storage": f"file:{tmp_path}", "draft": drafts[0] if drafts else None, **SIZES}
-    ids = prompt(60)
+    ids = prompt(60).to(place)
     with PrefixCache(model, **given) as cache:
         answer = both(model, cache, ids)
         assert cache.stats.saved_tokens == 0
-        longer = torch.cat([answer, prompt(20, 4)], dim=1)
+        longer = torch.cat([answer, prompt(20, 4).to(place)], dim=1)
         states = "mamba" in cache._engine.described.components
         deep = 80 if states else 88  # of 89 tokens, in whole intervals or pages
         both(model, cache, longer)
@@ -97,13 +108,13 @@ def test_every_family_hits_on_every_tier(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3-next"])
-def test_every_invariant_holds_while_small_pools_evict(name: str) -> None:
-    model, watch = base.build(name), Watch("every")
+def test_every_invariant_holds_while_small_pools_evict(name: str, place: str) -> None:
+    model, watch = base.build(name).to(place), Watch("every")
     sizes = SIZES | {"device_tokens": 128, "host_tokens": 256}
     with PrefixCache(model, **sizes) as cache:
         cache._ongoing.driver.observers += (watch,)
         for seed in (1, 2, 3, 4, 1, 2, 4, 4):
-            both(model, cache, prompt(70 + seed, seed), max_new_tokens=5)
+            both(model, cache, prompt(70 + seed, seed).to(place), max_new_tokens=5)
         cache.flush()
         watch.finish(cache._ongoing.driver.core.view)
         assert not watch.violations
@@ -114,11 +125,12 @@ def test_every_invariant_holds_while_small_pools_evict(name: str) -> None:
 @pytest.mark.one_in(32)
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_other_types_and_attentions(dtype: str, attention: str) -> None:
-    model = base.build("llama", dtype=DTYPES[dtype], attention=attention)
+def test_other_types_and_attentions(dtype: str, attention: str, place: str) -> None:
+    model = base.build("llama", dtype=DTYPES[dtype], attention=attention).to(place)
+    ids = prompt(60).to(place)
     with PrefixCache(model, **SIZES) as cache:
-        first = cache.generate(prompt(60), max_new_tokens=5, do_sample=False)
-        assert torch.equal(cache.generate(prompt(60), max_new_tokens=5, do_sample=False), first)
+        first = cache.generate(ids, max_new_tokens=5, do_sample=False)
+        assert torch.equal(cache.generate(ids, max_new_tokens=5, do_sample=False), first)
         assert cache.stats.saved_tokens == 56
 
 
@@ -153,6 +165,22 @@ def test_generate_takes_what_the_models_own_takes() -> None:
         found = cache.generate(ids, max_new_tokens=4, do_sample=False, streamer=streamer)
         assert [token for one in streamer.given for token in one] == found[0].tolist()
         assert streamer.ended
+
+
+def test_no_model_is_compiled_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA the library would, for a model of states alone; here it may on the CPU, too."""
+
+    def compiled(*_: Any) -> None:
+        raise AssertionError("the library compiles the model")
+
+    model = base.build("mamba2")
+    model.generation_config.compile_config = CompileConfig()
+    model.generation_config.compile_config._compile_all_devices = True
+    monkeypatch.setattr(type(model), "get_compiled_call", compiled)
+    with PrefixCache(model, **SIZES) as cache:
+        both(model, cache, prompt(60))
+        both(model, cache, prompt(60))
+        assert cache.stats.hits["device"] == 48
 
 
 def test_records_of_a_generation_are_those_of_the_model() -> None:
@@ -344,7 +372,8 @@ time.sleep(600)
 def test_a_process_that_is_killed_leaves_what_it_stored(tmp_path: Path) -> None:
     """The program calls nothing but `generate`; what it computed reaches the disk on its own."""
     store = f"file:{tmp_path}/kv"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    known = os.environ.get("PYTHONPATH", "")  # where the library may be
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), known])}
     command = [sys.executable, "-c", _KILLED, store]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
