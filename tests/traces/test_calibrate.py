@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hicache import models
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
 from hicache.memory import host
@@ -22,6 +23,8 @@ from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
 from tests.sim.clocks import run
 from traces.cli import main
+from traces.commands import calibrate
+from traces.devices.probes.base import Geometry, check_geometry
 
 from .rig import Capsys, Patch, fails, mooncake, write
 
@@ -77,6 +80,15 @@ def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
     printed = capsys.readouterr().out
     assert "copied: tiny, kv with 4 layers of 2 x 16,384 bytes a page" in printed
     assert len(re.findall(r"(?:d2h|h2d): \d+% of the speed of one plain copy", printed)) == 2
+
+
+def test_the_default_pages_fit_whatever_the_model() -> None:
+    for name in ("tiny", "llama-3.1-8b", "deepseek-v3"):
+        model = models.get(name)
+        pages = dict.fromkeys(model.components, calibrate._pages(model, 64))
+        check_geometry(Geometry(model, 64, pages, pages, "page_first_direct", "direct"))
+        assert min(pages.values()) >= 200
+    assert calibrate._pages(models.get("tiny"), 64) == 512
 
 
 def test_host_memory_of_a_calibration_is_bound_to_the_node(

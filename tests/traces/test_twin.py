@@ -36,8 +36,16 @@ from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
+from traces.commands import _race
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
-from traces.devices.forced import ForcedResult, Hold, Prediction, on_device, on_simulator
+from traces.devices.forced import (
+    ForcedResult,
+    Hold,
+    Prediction,
+    Wait,
+    on_device,
+    on_simulator,
+)
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
 from traces.devices.twin_report import compare
@@ -309,7 +317,7 @@ def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
     wait for, a backup of what a pass has not written yet."""
     numbers = [at for at, one in enumerate(simulated(recording).waits) if one.stream == stream]
     drop = next(at for at in reversed(numbers) if simulated(recording, at).failure)
-    hold = simulated(recording, drop).waits[drop].hold(HELD_NS)
+    hold = simulated(recording, drop).waits[drop].holds(HELD_NS)[0]
     assert hold.stream == (LOAD if stream == COMPUTE else COMPUTE)
     for _ in range(REPEATS):
         found = forced(recording, drop, hold)
@@ -355,6 +363,31 @@ def test_the_command_forces_an_order(kept: str, capsys: Capsys) -> None:
     assert "every wait in place: 0 of " in told[-1]
     assert main(["twin", "--race", kept, "--hold", "d2h:0=1000"]) == 0
     assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
+
+
+def test_a_stream_that_takes_few_items_is_also_held_late(
+    kept: str, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    """A stand-in for a CUDA device, where the first hold ends before the rest is issued. Each hold
+    has a run with every wait before the other, which uses everything for the first time."""
+    waits = (Wait(WRITE, COMPUTE, 5, 64), Wait(WRITE, COMPUTE, 70, 80))
+    runs: list[tuple[int, int]] = []
+
+    def on_device(_: Any, __: Any, ___: Any, drop: int, hold: Hold) -> ForcedResult:
+        runs.append((drop, hold.item))
+        late = hold.stream == COMPUTE and hold.item == 48
+        return ForcedResult(("wrong",) if drop == 0 and late else (), 9, 1, "")
+
+    monkeypatch.setattr(_race, "on_device", on_device)
+    monkeypatch.setattr(_race, "on_simulator", lambda *_: Prediction(waits, "not ordered"))
+    capsys.readouterr()
+    assert main(["twin", "--race", kept, "--drop", "0"]) == 0
+    assert runs == [(-1, 5), (0, 5), (-1, 48), (0, 48)]
+    told = capsys.readouterr().out
+    assert "cpu, compute held 50,000 us before item 48: 1 of 9 reads found wrong bytes" in told
+    runs.clear()
+    assert main(["twin", "--race", kept, "--drop", "1"]) == 1
+    assert runs == [(-1, 70), (1, 70)], "few items are all issued while the first is held"
 
 
 @pytest.mark.one_in(16)
@@ -499,7 +532,7 @@ def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     drop = next(
         at for at in reversed(numbers) if on_simulator(recording, model, profile, at).failure
     )
-    hold = on_simulator(recording, model, profile, drop).waits[drop].hold(HELD_NS)
+    hold = on_simulator(recording, model, profile, drop).waits[drop].holds(HELD_NS)[0]
     assert hold.stream == LOAD
     wrong = []
     for dropped in (-1, drop):

@@ -18,11 +18,19 @@ from typing import Any, TextIO
 from hicache import models, registry
 from hicache.devices.base import Direction
 from hicache.memory.pieces import CopyShape, copy_shapes
+from hicache.models import ModelDescription
 from sim.hardware import measured
 
 from ..devices.copy_bench import Bench
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, TINY, Geometry, check_geometry, measurable
+from ..devices.probes.base import (
+    MEMORY_LIMIT,
+    PROBES,
+    TINY,
+    Geometry,
+    check_geometry,
+    measurable,
+)
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
@@ -33,6 +41,7 @@ from ._options import of_numa_node
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
 GROUP = "devices"
+_PAGES, _FEWEST_PAGES = 512, 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,12 @@ class Options(OptionRecord):
         default=TINY,
     )
     page_size: int = option("tokens per page", *read.TOKENS, default=64)
-    pages: int = option("number of pages in the largest copy", read.at_least(4), "N", default=512)
+    pages: int | None = option(
+        f"number of pages in the largest copy (default: {_PAGES}, or as many as fit in "
+        f"{MEMORY_LIMIT >> 30} GiB on both tiers)",
+        read.at_least(_FEWEST_PAGES),
+        "N",
+    )
     layout: str = option("layout of the host tier", read.name, default="page_first_direct")
     io_backend: str = option("how to copy pages", read.name, default="direct")
     numa_node: int | None = of_numa_node("wherever the system puts it")
@@ -67,7 +81,7 @@ def run(options: Options, command: str) -> int:
     probe = probes.load(options.device)
     machine = probe.machine()
     model = models.get(options.model)
-    pages = dict.fromkeys(model.components, options.pages)
+    pages = dict.fromkeys(model.components, options.pages or _pages(model, options.page_size))
     geometry = Geometry(
         model,
         options.page_size,
@@ -107,6 +121,12 @@ def run(options: Options, command: str) -> int:
             f"Try hicache twin TRACE --profile {path}: how well it predicts this device.", file=out
         )
     return 0
+
+
+def _pages(model: ModelDescription, page_size: int) -> int:
+    """Pages of each component if none were asked for."""
+    each = sum(model.bytes_per_page(name, page_size) for name in model.components)
+    return max(_FEWEST_PAGES, min(_PAGES, MEMORY_LIMIT // (2 * each)))
 
 
 def describe(geometry: Geometry) -> dict[str, Any]:
