@@ -246,6 +246,9 @@ class LmcachePeer(Peer):
             self.rig.engine.lookup_unpin(str(job.id))
 
     def reset(self) -> bool:
+        for request in self.looked:  # the hand has ended them all
+            self.rig.engine.lookup_unpin(str(request))
+        self.looked.clear()
         with self.engine_runs():
             self.rig.engine.clear()
         return not self.real.cpu.hot_cache
