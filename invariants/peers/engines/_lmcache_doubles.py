@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import tempfile
-from concurrent.futures import Future
 from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
@@ -122,36 +121,24 @@ class Connector(VLLMPagedMemLayerwiseGPUConnector):  # type: ignore[misc]
 class Job:
     """Work that a thread of the engine would do. It is done when somebody says so."""
 
-    def __init__(self, function: Any, given: Any, named: Any) -> None:
-        self.function, self.given, self.named = function, given, named
-        self.task: Task | None = None
-        self.result: Any = None
-        self.error: Exception | None = None
-
-    @property
-    def key(self) -> Any:
-        return self.named.get("key")
-
-    def __await__(self) -> Any:
-        yield self
-        if self.error is not None:
-            raise self.error
-        return self.result
+    def __init__(self, function: Any, given: Any, named: Any, done: Any) -> None:
+        self.priority = named.pop("priority", 0)
+        self.function, self.given, self.named, self.done = function, given, named, done
 
 
 class Threads:
     """Stands in for the threads of the disk: jobs wait until they are run."""
 
     def __init__(self, loop: Any, max_workers: int = 1) -> None:
+        self.loop = loop
         self.jobs: list[Job] = []
         self.begun = 0
 
     async def submit_job(self, function: Any, *given: Any, **named: Any) -> Any:
-        named.pop("priority", None)
-        job = Job(function, given, named)
+        job = Job(function, given, named, self.loop.create_future())
         self.jobs.append(job)
         self.begun += 1
-        return await job
+        return await job.done
 
     def run(self, job: Job, fault: str = "") -> None:
         """Does a job. fault: "fail" if the disk is full."""
@@ -159,13 +146,17 @@ class Threads:
         if fault:
             disk_module.open = _full
         try:
-            job.result = job.function(*job.given, **job.named)
+            result = job.function(*job.given, **job.named)
         except Exception as error:
-            job.error = error
+            job.done.set_exception(error)
+        else:
+            job.done.set_result(result)
         finally:
             vars(disk_module).pop("open", None)
-        if job.task is not None:
-            job.task.step()
+        turn(self.loop)
+
+    def run_first(self) -> None:
+        self.run(min(self.jobs, key=lambda job: job.priority))
 
     def run_at(self, at: int, fault: str = "") -> None:
         """Does the job at this place in the queue."""
@@ -173,37 +164,33 @@ class Threads:
 
     def shutdown(self, wait: bool = True) -> None:
         while self.jobs:
-            self.run(self.jobs[0])
+            self.run_first()
 
 
 def _full(*given: Any, **named: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class Task(Future[Any]):
-    """Stands in for a coroutine on the engine's loop: it runs as far as it can."""
+def turn(loop: Any) -> None:
+    """Lets the engine's loop do all that it can do now. Whoever calls this is its thread."""
+    while loop._ready and not loop.is_running():
+        loop.call_soon(loop.stop)
+        loop.run_forever()
 
-    def __init__(self, coroutine: Any) -> None:
-        super().__init__()
-        self.coroutine = coroutine
-        self.job: Any = None
-        self.step()
 
-    def step(self) -> None:
-        try:
-            self.job = self.coroutine.send(None)
-        except StopIteration as end:
-            self.set_result(end.value)
-        except Exception as error:
-            self.set_exception(error)
-        else:
-            self.job.task = self
+class Task:
+    """A coroutine on the engine's loop, as another thread sees it."""
+
+    def __init__(self, coroutine: Any, loop: Any) -> None:
+        self.loop = loop
+        self.task = loop.create_task(coroutine)
+        turn(loop)
 
     def result(self, timeout: Any = None) -> Any:
-        """Somebody waits for it: the job that it needs is done now."""
-        while not self.done():
-            RIGS[-1].threads.run(self.job)
-        return super().result()
+        """Somebody waits for it: what it needs is done now."""
+        while not self.task.done():
+            RIGS[-1].threads.run_first()
+        return self.task.result()
 
 
 class InTurn:
@@ -253,18 +240,16 @@ class Clock:
         threads = RIGS[-1].threads if RIGS else None
         if threads is None or not threads.jobs:
             raise Stuck("waits for memory, and nothing is under way that could free some")
-        threads.run(threads.jobs[0])
+        threads.run_first()
 
 
 RIGS: list[Rig] = []  # the one that is open
-_LOOP = SimpleNamespace(is_running=lambda: False)
 
 
 class _Asyncio:
     """The module asyncio, without a loop in a thread."""
 
-    run_coroutine_threadsafe = staticmethod(lambda coroutine, loop: Task(coroutine))
-    new_event_loop = staticmethod(lambda: _LOOP)
+    run_coroutine_threadsafe = staticmethod(Task)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
@@ -276,7 +261,7 @@ def use_doubles() -> None:
     engine_module.InitializeUsageContext = _none
     engine_module.gc = SimpleNamespace(collect=int, disable=int)
     cpu_module.time = Clock
-    disk_module.asyncio = manager_module.asyncio = _Asyncio()
+    engine_module.asyncio = disk_module.asyncio = manager_module.asyncio = _Asyncio()
     disk_module.AsyncPQThreadPoolExecutor = Threads
     disk_module.ThreadPoolExecutor = InTurn
     manager_module.start_loop_in_thread_with_exceptions = lambda loop: None
@@ -288,7 +273,8 @@ class Rig:
 
     chunk: tokens of a chunk. cpu, disk: units of `align` bytes that each holds; without a disk, 0.
     policy: of eviction. hot: whether the CPU keeps what is stored. unfull: whether the last chunk
-    is stored if it is not full. layerwise: whether each layer is stored by itself.
+    is stored if it is not full. layerwise: whether each layer is stored by itself. ahead: whether a
+    look-up begins to load (`enable_async_loading`).
     """
 
     def __init__(
@@ -301,6 +287,7 @@ class Rig:
         hot: bool = True,
         unfull: bool = False,
         layerwise: bool = False,
+        ahead: bool = False,
         align: int = 4096,
     ) -> None:
         use_doubles()
@@ -315,6 +302,7 @@ class Rig:
             cache_policy=policy,
             save_unfull_chunk=unfull,
             use_layerwise=layerwise,
+            enable_async_loading=ahead,
             extra_config={"local_cpu.pinned_align_bytes": align},
         )
         metadata = LMCacheMetadata(
@@ -331,11 +319,14 @@ class Rig:
         database = LMCacheEngineBuilder._Create_token_database(config, metadata)
         connector = Connector(layerwise)
         self.engine = LMCacheEngine(config, metadata, database, connector, _none, _none)
-        self.engine.post_init()
+        self.answers: dict[str, int] = {}  # of look-ups that load ahead
+        self.engine.post_init(async_lookup_server=self)
         backends = self.engine.storage_manager.storage_backends
         self.cpu = backends["LocalCPUBackend"]
         self.disk = backends.get("LocalDiskBackend")
-        self.threads = self.disk.disk_worker.executor if self.disk else Threads(None)
+        self.loop = self.engine.storage_manager.loop
+        self.loop.set_exception_handler(lambda loop, context: None)
+        self.threads = self.disk.disk_worker.executor if self.disk else Threads(self.loop)
         self.cpu.cpu_lock = Lock()
         if self.disk:
             self.disk.disk_lock = Lock()
@@ -352,9 +343,21 @@ class Rig:
         else:
             self.engine.store(tokens, mask=mask, **named)
 
-    def retrieve(self, gpu: Gpu, tokens: list[int], request: str, configs: Any) -> int:
-        """As vLLM's connector loads what a look-up found. Returns how many tokens came."""
+    def send_response_to_scheduler(self, lookup_id: str, tokens: int) -> None:
+        """The engine answers a look-up that loads ahead."""
+        self.answers[lookup_id] = tokens
+
+    def look_ahead(self, tokens: list[int], request: str, configs: Any) -> None:
+        """As vLLM's connector looks up where the engine loads ahead."""
+        self.engine.async_lookup_and_prefetch(
+            request, tokens=tokens, pin=True, request_configs=configs
+        )
+
+    def retrieve(self, gpu: Gpu, tokens: list[int], skip: int, request: str, configs: Any) -> int:
+        """As vLLM's connector loads what a look-up found, and ends the step. skip: leading tokens,
+        in whole chunks, that the GPU has. Returns how many tokens came."""
         mask = torch.ones(len(tokens), dtype=torch.bool)
+        mask[:skip] = False
         named = {"kvcaches": gpu, "request_configs": configs, "slot_mapping": mask}
         if not self.layerwise:
             found = self.engine.retrieve(tokens, mask, req_id=request, **named)
@@ -368,6 +371,7 @@ class Rig:
     def close(self) -> None:
         self.threads.jobs.clear()
         RIGS.clear()
+        self.loop.close()
         self.cpu.memory_allocator.close()
         self.folder.cleanup()
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from lmcache.v1.event_manager import EventStatus, EventType
 
 from ..base import Holding, PoolState
 
@@ -24,20 +25,35 @@ def _memory(rig: Any) -> PoolState:
     manager = rig.cpu.memory_allocator.pin_allocator.address_manager
     free = sum(block.size for block in manager._explicit_list) // rig.align
     cached = {id(one): one for one in rig.cpu.hot_cache.values()}
-    written = {id(one): one for one in _written(rig)}
     holdings = [Holding("cache", _units(rig, one)) for one in cached.values()]
-    holdings += [
-        Holding("write to disk", _units(rig, one))
-        for name, one in written.items()
-        if name not in cached
-    ]
-    pinned = sum(_units(rig, one).size for one in cached.values() if one.meta.pin_count > 0)
+    for owner, objects in (("write to disk", _written(rig)), ("load", _loaded(rig))):
+        new = {id(one): one for one in objects if id(one) not in cached}
+        holdings += [Holding(owner, _units(rig, one)) for one in new.values()]
+        cached |= new
+    hot = rig.cpu.hot_cache.values()
+    pinned = sum(_units(rig, one).size for one in hot if one.meta.pin_count > 0)
     return PoolState("cpu", 1, manager._size // rig.align, free, holdings, protected=pinned)
 
 
 def _written(rig: Any) -> list[Any]:
     """The memory objects that are on their way to the disk."""
     return [job.named["memory_obj"] for job in rig.threads.jobs if "memory_obj" in job.named]
+
+
+def _loaded(rig: Any) -> list[Any]:
+    """The memory objects into which look-ups load ahead, until a request takes them."""
+    found = [one for job in rig.threads.jobs for one in job.named.get("memory_objs", ())]
+    done = rig.engine.event_manager.events[EventType.LOADING][EventStatus.DONE]
+    for future in done.values():
+        if future.exception() is None:
+            found += [one for tier in future.result() for _, one in tier]
+    return found
+
+
+def _ahead(rig: Any) -> int:
+    """How many look-ups load ahead, or have loaded."""
+    events = rig.engine.event_manager.events[EventType.LOADING]
+    return sum(map(len, events.values()))
 
 
 def _units(rig: Any, one: Any) -> Any:
@@ -64,17 +80,22 @@ def check_counts(rig: Any, cleared: list[str]) -> None:
     """Raises AssertionError unless every cached entry has one reference for the cache and one for
     each write that reads it, and one pin for each look-up that found it. cleared: look-ups of which
     something was removed from outside, so that they need have no pins."""
-    reads = Counter(id(one) for one in _written(rig))
+    reads = Counter(id(one) for one in (*_written(rig), *_loaded(rig)))
+    ahead = _ahead(rig)
     wanted: dict[str, list[Any]] = {"LocalCPUBackend": [], "LocalDiskBackend": []}
     for name, by_backend in rig.engine.lookup_pins.items():
         for backend, keys in by_backend.items():
             wanted[backend] += [(key, name not in cleared) for key in keys]
     for key, one in rig.cpu.hot_cache.items():
         want, found = 1 + reads[id(one)], one.meta.ref_count
-        assert found == want, f"references of a cached object: {found}, expected {want}"
-        _check_pins("LocalCPUBackend", key, one.meta.pin_count, wanted["LocalCPUBackend"])
-    for key, one in rig.disk.dict.items() if rig.disk else ():
-        _check_pins("LocalDiskBackend", key, one.pin_count, wanted["LocalDiskBackend"])
+        few = "few" if found < want else "many"
+        text = f"references of a cached object, too {few}: {found}, expected {want}"
+        assert want <= found <= want + ahead, text
+        if not ahead:
+            _check_pins("LocalCPUBackend", key, one.meta.pin_count, wanted["LocalCPUBackend"])
+    if rig.disk and not ahead:
+        for key, one in rig.disk.dict.items():
+            _check_pins("LocalDiskBackend", key, one.pin_count, wanted["LocalDiskBackend"])
 
 
 def _check_pins(backend: str, key: Any, pins: int, wanted: list[Any]) -> None:

@@ -28,7 +28,7 @@ from invariants.fuzz.ops.requests import pack, unpack
 from invariants.fuzz.records import Job
 from invariants.fuzz.tapes.schema import PROMPT, REQUEST, Schema, number, word
 
-from ..base import Broken, Can, Config, Hit, Peer, PoolState, Store, Transfer, need
+from ..base import Broken, Can, Config, Fetch, Hit, Peer, PoolState, Store, Transfer, need
 from ..hand import Hand
 from ..ops import Arguments, Operation, prompt
 from ..script import Recorder, raw
@@ -77,6 +77,8 @@ class LmcachePeer(Peer):
         "layerwise": (True, False),
         "decode": (True, False),
         "early": (True, False),
+        "ahead": (True, False),
+        "local": (),
         "align": (64, 4096),
         "fails": (True, False),
         "clears": (True, False),
@@ -101,12 +103,15 @@ class LmcachePeer(Peer):
             hot=config["hot"],
             unfull=config["unfull"],
             layerwise=config["layerwise"],
+            ahead=config["ahead"],
             align=config["align"],
         )
         self.real: Rig = raw(self.rig)
         self.gpus: dict[int, Any] = {}
         self.saved: dict[int, int] = {}  # tokens that the connector takes to be stored
-        self.looked: dict[int, int] = {}  # found by look-ups that were not loaded yet
+        self.looked: dict[int, int | None] = {}  # found by look-ups that were not loaded yet
+        self.bounds: dict[int, tuple[int, int]] = {}  # what these may find
+        self.gone: set[int] = set()  # requests that ended while the engine loaded ahead
         self.excused: set[int] = set()  # look-ups of which something was removed from outside
         self.lost = False  # whether a file of the disk was removed by somebody else
         self.begun = 0
@@ -116,6 +121,7 @@ class LmcachePeer(Peer):
     def draw(cls, draws: Draws, fixed: Config) -> Config:
         pages = draws.between(4, 20)
         disk = draws.one((0, pages, 2 * pages, 3))
+        layerwise = draws.chance(25)
         drawn = {
             "page": draws.one((1, 2, 4, 4)),
             "pages": pages,
@@ -123,9 +129,11 @@ class LmcachePeer(Peer):
             "policy": draws.one(POLICIES),
             "hot": not disk or draws.chance(85),
             "unfull": draws.chance(30),
-            "layerwise": draws.chance(25),
+            "layerwise": layerwise,
             "decode": draws.chance(30),
             "early": draws.chance(60),
+            "ahead": not layerwise and draws.chance(30),
+            "local": draws.one((0, 0, 1, 2)),
             "align": draws.one((4096, 4096, 64)),
             "fails": draws.chance(30),
             "clears": draws.chance(20),
@@ -137,11 +145,15 @@ class LmcachePeer(Peer):
     def simpler(cls, config: Config) -> Sequence[Config]:
         plain = {"policy": "LRU", "hot": True, "align": 4096, "disk": 0}
         found = [config | {key: value} for key, value in plain.items() if config[key] != value]
-        for key in ("unfull", "layerwise", "decode", "early", "fails", "clears", "loses"):
+        for key in ("unfull", "layerwise", "decode", "early", "ahead", "fails", "clears", "loses"):
             found += [config | {key: False}] * bool(config[key])
-        for key in ("page", "pages", "disk"):
+        for key in ("page", "pages", "disk", "local"):
             found += [config | {key: less} for less in (1, config[key] - 1) if less < config[key]]
-        return [one for one in found if one["page"] > 0 and one["pages"] > 0 and one["disk"] >= 0]
+        return [
+            one
+            for one in found
+            if one["page"] > 0 and one["pages"] > 0 and min(one["disk"], one["local"]) >= 0
+        ]
 
     # -- the verbs
 
@@ -153,44 +165,63 @@ class LmcachePeer(Peer):
         need(least <= found <= most, "MATCH", text, "look-up")
         return Hit(0, found)
 
-    def look_up(self, job: Job) -> int:
-        """The scheduler asks, and what is found stays pinned until it is loaded."""
+    def look_up(self, job: Job) -> int | None:
+        """The scheduler asks, and what is found stays pinned until it is loaded. None: the engine
+        still loads, ahead."""
         if job.id not in self.looked:
             least, most = self.reference(job)
-            with self.engine_runs():
-                self.looked[job.id] = found = self.rig.engine.lookup(
-                    job.tokens,
-                    lookup_id=str(job.id),
-                    pin=True,
-                    request_configs=configs_of(job.namespace),
-                )
+            found = self.ask(job)
+            self.looked[job.id] = found
+            self.bounds[job.id] = least, most
+        found = self.looked[job.id]
+        if found is None:
+            found = self.looked[job.id] = self.real.answers.get(str(job.id))
+        if found is not None and job.id in self.bounds:
+            least, most = self.bounds.pop(job.id)
             text = f"expected {least} to {most} tokens, found {found}"
-            need(least <= found <= most, "MATCH", text, "look-up")
-        return self.looked[job.id]
+            need((self.config["ahead"] or least <= found) and found <= most, "MATCH", text, "pin")
+        return found
+
+    def ask(self, job: Job) -> int | None:
+        configs = configs_of(job.namespace)
+        with self.engine_runs():
+            if self.config["ahead"]:
+                self.rig.look_ahead(job.tokens, str(job.id), configs)
+                return None
+            found: int = self.rig.engine.lookup(
+                job.tokens, lookup_id=str(job.id), pin=True, request_configs=configs
+            )
+            return found
 
     def admit(self, job: Job) -> Hit | None:
         self.counts["loaded late"] += job.id in self.looked
         found = self.look_up(job)
+        if found is None:
+            return None
         self.counts["hit on disk"] += "LocalDiskBackend" in self.real.engine.lookup_pins.get(
             str(job.id), ()
         )
-        gpu = self.recorder.make("gpu", Gpu, job.tokens, job.namespace, 0)
+        skip = min(self.config["local"], len(job.tokens) // self.config["page"])
+        skip *= self.config["page"]
+        gpu = self.recorder.make("gpu", Gpu, job.tokens, job.namespace, skip)
         came = 0
         with self.engine_runs():
-            if found:
+            if found > skip:
                 came = self.rig.retrieve(
-                    gpu, job.tokens[:found], str(job.id), configs_of(job.namespace)
+                    gpu, job.tokens[:found], skip, str(job.id), configs_of(job.namespace)
                 )
             else:
                 self.rig.engine.lookup_unpin(str(job.id))
         del self.looked[job.id]
-        text = f"the look-up found {found} tokens and pinned them, the load has {came}"
-        need(came == found or job.id in self.excused or self.lost, "MATCH", text, "load")
+        self.real.answers.pop(str(job.id), None)
+        want = max(0, found - skip)
+        text = f"the look-up found {want} tokens and pinned them, the load has {came}"
+        need(came == want or job.id in self.excused or self.lost, "MATCH", text, "load")
         self.excused.discard(job.id)
-        self.read(gpu, came)
+        self.read(gpu, skip + came)
         self.gpus[job.id] = gpu
         self.saved[job.id] = found
-        job.computed = min(came, len(job.tokens) - 1)
+        job.computed = min(skip + came, len(job.tokens) - 1)
         return Hit(0, came)
 
     def prefill(self, job: Job, until: int) -> bool:
@@ -242,13 +273,29 @@ class LmcachePeer(Peer):
     def abort(self, job: Job) -> None:
         self.gpus.pop(job.id, None)
         self.saved.pop(job.id, None)
-        if self.looked.pop(job.id, None) is not None:
-            self.rig.engine.lookup_unpin(str(job.id))
+        if job.id in self.looked:
+            self.forget(job.id)
+
+    def forget(self, request: int) -> None:
+        """A request ended before its load. One that loads ahead is cleaned up when it has loaded
+        (`LMCacheAsyncLookupClient.cancel_lookup`)."""
+        del self.looked[request]
+        self.bounds.pop(request, None)
+        if self.config["ahead"]:
+            self.gone.add(request)
+            self.poll()
+        else:
+            self.rig.engine.lookup_unpin(str(request))
+
+    def poll(self) -> None:
+        for request in sorted(self.gone):
+            if self.real.answers.pop(str(request), None) is not None:
+                self.gone.discard(request)
+                self.rig.engine.cleanup_memory_objs(str(request))
 
     def reset(self) -> bool:
-        for request in self.looked:  # the hand has ended them all
-            self.rig.engine.lookup_unpin(str(request))
-        self.looked.clear()
+        for request in list(self.looked):  # the hand has ended them all
+            self.forget(request)
         with self.engine_runs():
             self.rig.engine.clear()
         return not self.real.cpu.hot_cache
@@ -274,7 +321,7 @@ class LmcachePeer(Peer):
         threads = self.real.threads
         new = threads.jobs[len(threads.jobs) - (threads.begun - self.begun) :]
         self.begun = threads.begun
-        return [Store(job) for job in new]
+        return [Store(job) if "memory_obj" in job.named else Fetch(job) for job in new]
 
     def answer(self, transfer: Transfer, fault: str) -> None:
         jobs = self.real.threads.jobs
@@ -385,7 +432,7 @@ def _look(hand: Hand, args: Arguments) -> None:
     """The scheduler looks a waiting request up, and has no room for it yet."""
     job = hand.job(int(args["request"]), "waiting")
     if job is not None and hand.config["early"]:
-        hand.said(host=_peer(hand).look_up(job))
+        hand.said(host=_peer(hand).look_up(job) or 0)
         hand.counts["looked up early"] += 1
 
 
