@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import tempfile
@@ -256,7 +257,12 @@ class _Asyncio:
 
 
 def use_doubles() -> None:
-    """Puts the doubles in the place of threads, time and the timeouts of pins."""
+    """Puts the doubles in the place of threads, time and the timeouts of pins. Memory objects free
+    themselves when they are collected, so collecting waits for the end of an engine."""
+    if gc.isenabled():
+        gc.collect()
+        gc.freeze()
+        gc.disable()
     logging.disable(logging.CRITICAL)
     engine_module.InitializeUsageContext = _none
     engine_module.gc = SimpleNamespace(collect=int, disable=int)
@@ -328,6 +334,8 @@ class Rig:
         self.loop.set_exception_handler(lambda loop, context: None)
         self.threads = self.disk.disk_worker.executor if self.disk else Threads(self.loop)
         self.cpu.cpu_lock = Lock()
+        self.cpu.memory_allocator.host_mem_lock = Lock()
+        self.cpu.memory_allocator.pin_allocator.address_manager._lock = Lock()
         if self.disk:
             self.disk.disk_lock = Lock()
         RIGS[:] = [self]
@@ -374,6 +382,7 @@ class Rig:
         self.loop.close()
         self.cpu.memory_allocator.close()
         self.folder.cleanup()
+        gc.collect()
 
 
 def _none(*given: Any) -> None:
