@@ -81,7 +81,13 @@ class Child:
     # -- requests
 
     def open(
-        self, peer: str, release: str, roots: list[str], stubs: list[str], bare: list[str]
+        self,
+        peer: str,
+        release: str,
+        roots: list[str],
+        stubs: list[str],
+        bare: list[str],
+        own_check: bool = True,
     ) -> None:
         """Imports the engine of a peer. roots: the real folders that hold the engine's files."""
         hook = Stubs(stubs, bare, release)
@@ -94,6 +100,7 @@ class Child:
             return next((path[len(top) :] for top in tops if path.startswith(top)), "")
 
         self.player = Player(module.PEER, peer.replace("_", "-"), release, where)
+        self.player.own_check = own_check
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = _data() + MEMORY
         if most == resource.RLIM_INFINITY or most > limit:

@@ -21,11 +21,13 @@ MOST_PAST = 40  # prompts that new ones may begin like
 
 
 class Hand:
-    """counts: operations and states reached. asked: for each entry what the peer answered, which
+    """own_check: whether the engine's own check is asked after each operation. counts: operations
+    and states reached. asked: for each entry what the peer answered, which
     two peers are compared by."""
 
-    def __init__(self, peer: Peer, order: str = "time") -> None:
+    def __init__(self, peer: Peer, order: str = "time", own_check: bool = True) -> None:
         self.peer = peer
+        self.own_check = own_check
         self.config: Config = peer.config
         self.page: int = peer.config["page"]
         self.schedule: Schedule = schedule_of(order)

@@ -42,9 +42,12 @@ class Ended(Exception):
 
 
 class Session:
-    """One process of a peer. roots: the real folders whose files are the engine's."""
+    """One process of a peer. own_check: whether the engine's own check is asked, too."""
 
-    def __init__(self, environment: Environment, folder: str | None = None) -> None:
+    def __init__(
+        self, environment: Environment, folder: str | None = None, own_check: bool = True
+    ) -> None:
+        self.own_check = own_check
         self.environment = environment
         self.path = child_path(environment, folder)
         self.opened: Answer = {}
@@ -161,6 +164,7 @@ class Session:
             "roots": self._roots(),
             "stubs": facts.stubs(release),
             "bare": facts.bare(release),
+            "own_check": self.own_check,
         }
         self.opened = self._ask(request, OPEN_S)
 

@@ -65,6 +65,9 @@ class Options(OptionRecord):
         default=(),
     )
     first: bool = option("stop at the first failure that is not known", default=False)
+    no_own_check: bool = option(
+        "leave out the engine's own check of its state; the laws judge alone", default=False
+    )
     source: str | None = option(SOURCE_HELP, read.name, "DIR")
     output: str = option(
         "folder for the tape and the script of each failure",
@@ -97,7 +100,7 @@ def run(options: Options, command: str) -> int:
     check_folder(options.output, f"--output {options.output}")
     environment = environment_of(options.peer, options.source, options.folder)
     stream = sys.stderr if options.json == "-" else sys.stdout
-    with Session(environment, options.folder) as session:
+    with Session(environment, options.folder, not options.no_own_check) as session:
         session.start()
         fixed = configured(environment.facts.name, options.config, session.opened["takes"])
         with ignore_broken_pipe():
