@@ -4,6 +4,7 @@ make, and the parts of an engine that the cache does not need. Scripts copy defi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -83,7 +84,7 @@ def engine_config(
     if connector:
         transfer = SimpleNamespace(
             kv_connector=connector,
-            engine_id=f"hicache-peers-{_next_engine()}",
+            engine_id=f"hicache-peers-{os.getpid()}-{_next_engine()}",
             kv_role="kv_both",
             is_kv_producer=True,
             is_kv_consumer=True,
@@ -169,6 +170,7 @@ def engine_config(
         speculative_config=speculative,
         kv_transfer_config=transfer,
         kv_events_config=SimpleNamespace(enable_kv_cache_events=events, publisher="null"),
+        instance_id=transfer.engine_id if transfer is not None else "",
         ec_transfer_config=None,
         lora_config=None,
         attention_config=SimpleNamespace(hisparse_config=None),

@@ -1,8 +1,11 @@
-"""What vLLM's offloading managers say is on host, and what is there. Scripts copy definitions from
-here."""
+"""What vLLM's offloading managers say is on host, and what is there; and the file tier below, whose
+threads are told when to work. Scripts copy definitions from here."""
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ..base import need
@@ -52,3 +55,108 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
             text = f"chunk {_number(chunk)} of the host is cached for {means[1]} tokens"
             kind = f"host {memory.groups[key[-1]].kind}"
             need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", kind)
+
+
+class Idle:
+    """Stands in for a thread: it never runs by itself."""
+
+    def __init__(self, **given: Any) -> None:
+        self.name = given.get("name", "")
+
+    def start(self) -> None:
+        """What it would do is done when `Files` says so."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """It is not running."""
+
+
+IDLE = SimpleNamespace(Thread=Idle, Lock=threading.Lock, Condition=threading.Condition)
+
+
+class Turns:
+    """Stands in for the condition on which the threads of a pool wait: lets the pool's own loop
+    carry out one task, and then ends it."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.tasks = -1  # that the loop may still take; -1: it is not running
+
+    def __enter__(self) -> Turns:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """There is no lock to release."""
+
+    def notify(self, count: int = 1) -> None:
+        """Nobody waits."""
+
+    notify_all = notify
+
+    def wait_for(self, holds: Any, timeout: float | None = None) -> bool:
+        if self.tasks < 0:  # somebody waits until nothing is left to do
+            while not holds():
+                self.take()
+        elif self.tasks:
+            self.tasks -= 1
+        else:
+            self.pool._stop = True
+        return True
+
+    def take(self) -> None:
+        """Carries out the first task."""
+        self.tasks = 1
+        self.pool._worker(True)
+        self.tasks, self.pool._stop = -1, False
+
+
+class Files:
+    """The file tier of a tiering manager, with its threads replaced by turns that are given here.
+    Files are real."""
+
+    def __init__(self, manager: Any) -> None:
+        self.manager = manager
+        self.tier = manager.secondary_tiers[0]
+        self.pool = self.tier._pool
+        self.lookups = getattr(self.tier, "_lookup_manager", None)
+        self.pool._condition = self.turns = Turns(self.pool)
+        self.known: set[int] = set()
+        self.asked = 0
+
+    def began(self) -> list[tuple[str, int]]:
+        """The jobs and look-ups that are new: what they do, and their number."""
+        found = []
+        for kind, tasks in (("fetch", self.pool._load_q), ("store", self.pool._store_q)):
+            for _, state in tasks:
+                if state.job_id not in self.known:
+                    self.known.add(state.job_id)
+                    found.append((kind, state.job_id))
+        if self.lookups is not None:
+            for _ in range(self.lookups._lookup_queue.qsize() - self.asked):
+                self.asked += 1
+                found.append(("lookup", 0))
+        return found
+
+    def look_up(self) -> None:
+        """The thread for look-ups answers everything that was asked."""
+        if self.asked and self.lookups is not None:
+            self.lookups._lookup_queue.put(None)
+            self.lookups._worker()
+            self.asked = 0
+
+    def carry_out(self, job: int, lose: bool = False) -> None:
+        """A thread carries out a job. lose: a file that it reads is gone."""
+        if lose:
+            self._lose(job)
+        for tasks in (self.pool._load_q, self.pool._store_q):
+            mine = [one for one in tasks if one[1].job_id == job]
+            for one in mine:
+                tasks.remove(one)
+                (self.pool._load_q).appendleft(one)
+                self.turns.take()
+
+    def _lose(self, job: int) -> None:
+        for table in vars(self.manager).values():
+            found = table.get(job) if isinstance(table, dict) else None
+            found = getattr(found, "transfer_job", getattr(found, "job_metadata", found))
+            for key in list(getattr(found, "keys", ()))[:1]:
+                Path(self.tier.file_mapper.get_file_name(key)).unlink(missing_ok=True)

