@@ -350,7 +350,7 @@ class LmcachePeer(Peer):
         self.real.close()
 
     def read(self, gpu: Any, end: int) -> None:
-        with lawful("BYTES"):
+        with lawful("BYTES", "load"):
             gpu.check(0, end)
 
     def reference(self, job: Job) -> tuple[int, int]:
@@ -395,15 +395,16 @@ class LmcachePeer(Peer):
 
 
 @contextmanager
-def lawful(law: str) -> Iterator[None]:
-    """An AssertionError in the block is a broken law."""
+def lawful(law: str, kind: str = "") -> Iterator[None]:
+    """An AssertionError in the block is a broken law. kind: what its text begins with, if that is
+    empty."""
     try:
         yield
     except Broken:
         raise
     except AssertionError as error:
         text = str(error)
-        raise Broken(law, text, text.partition(":")[0][:60]) from error
+        raise Broken(law, text, kind or text.partition(":")[0][:60]) from error
 
 
 def units_of(config: Config) -> int:
