@@ -35,7 +35,7 @@ def drawn(draws: Draws, fixed: Config) -> Config:
         "order": draws.one((*ORDERS, "lru", "lru")),
         "load_from": draws.one((0, 1, 1, 3)),
         "states": draws.one((-1, -1, 1, 2)) if states else -1,
-        "events": draws.chance(40),
+        "events": draws.chance(20),
         "bigram": not states and draws.chance(25),
         "extra": extra,
     }

@@ -44,6 +44,13 @@ def of_request(world: World, request: Any) -> Any:
 # -- what a server does
 
 
+def seat(world: World, request: Any, slots: Any) -> None:
+    """Writes the slots of what hit into the row of a request."""
+    kv = request.kv
+    world.rows.req_to_token[kv.req_pool_idx, : len(slots)] = slots.to(torch.int32)
+    kv.kv_allocated_len = kv.kv_committed_len = len(slots)
+
+
 def take_slots(world: World, request: Any, until: int) -> bool:
     """Takes slots up to this position for a request, as alloc_for_extend does after it evicted.
     False: there are too few."""
@@ -91,6 +98,10 @@ def compute(world: World, request: Any, start: int, until: int) -> None:
     if "mamba" in world.pools:
         world.pools["mamba"].content[int(kv.mamba_pool_idx)] = expected[until - 1]
     kv.kv_committed_len = until
+
+
+def generate(request: Any, token: int) -> None:
+    request.output_ids.append(token)
 
 
 def begin_states(world: World, request: Any) -> None:

@@ -14,6 +14,8 @@ What callers must know, and what is not a defect:
 - A window is left only after as many decode steps (ScheduleBatch.maybe_evict_swa).
 - With states, at most a third of their slots have running requests, or a fifth with slots for page
   boundaries (the ratios of model_runner_kv_cache_mixin); otherwise "Can not alloc mamba cache".
+- `extra_key` is not part of the hashes of KV events (RadixKey: "KV events see only its LoRA name"),
+  so prompts have no namespace where events are read.
 - A pass waits on the device for the loads before it, so a load has moved then, and is only
   acknowledged later. A load that no admitted request needs waits for the next batch.
 - States that are locked until their backups are acknowledged can use up their pool; the hand then
@@ -47,16 +49,19 @@ from ..script import Recorder, raw
 from ._sglang_calls import calls_of_release
 from ._sglang_doubles import NAMES, ROWS, World, new_request
 from ._sglang_draws import drawn, simpler
+from ._sglang_events import Mirror
 from ._sglang_state import (
     available,
     begin_states,
     compute,
+    generate,
     judge_match,
     judge_reads,
     judge_state,
     lacking,
     on_device,
     pools_of,
+    seat,
     take_slots,
     track,
 )
@@ -101,7 +106,7 @@ STUBS = (
     "zmq",
 )
 BARE = ("sglang", "sglang.srt.configs")
-DOUBLES = ("_sglang_doubles.py", "_sglang_state.py")
+DOUBLES = ("_sglang_doubles.py", "_sglang_state.py", "_sglang_events.py")
 
 torch.set_num_threads(1)
 logging.disable(logging.WARNING)
@@ -145,9 +150,12 @@ class SGLang(Peer):
         self.cache, self.rows = self.world.cache, self.world.rows
         self.calls = calls_of_release()(recorder, self.cache, self.rows, self.world.allocator)
         self.running: dict[int, Any] = {}  # requests with a row
+        self.mirror = recorder.make("mirror", Mirror) if config["events"] else None
         self.told = 0  # copies that the hand knows
-        for one in (alloc_req_slots, take_slots, compute, track, begin_states):
+        for one in (alloc_req_slots, seat, take_slots, compute, track, begin_states, generate):
             recorder.reference(one)
+        self.generate = recorder.wrap("generate", generate)
+        self.seat = recorder.wrap("seat", seat)
         self.take_row = recorder.wrap("alloc_req_slots", alloc_req_slots)
         self.take_slots = recorder.wrap("take_slots", take_slots)
         self.compute = recorder.wrap("compute", compute)
@@ -165,10 +173,14 @@ class SGLang(Peer):
     # -- requests
 
     def match(self, job: Job) -> Hit:
-        key = self.recorder.make("key", RadixKey, array("q", job.tokens), job.namespace or None)
+        space = self._space(job)
+        key = self.recorder.make("key", RadixKey, array("q", job.tokens), space or None)
         found = self.cache.match_prefix(MatchPrefixParams(key=key))
-        self.recorder.check(judge_match, self.world, job.tokens, job.namespace, found)
+        self.recorder.check(judge_match, self.world, job.tokens, space, found)
         return Hit(on_device(raw(found)), raw(found).host_hit_length)
+
+    def _space(self, job: Job) -> str:
+        return "" if self.config["events"] else job.namespace
 
     def fits(self, job: Job) -> bool:
         page, config = self.config["page"], self.config
@@ -194,7 +206,7 @@ class SGLang(Peer):
         if len(job.tokens) > 1:
             self.match(Job(-1, job.tokens[:-1], job.namespace, len(job.tokens) - 1))
         name = f"request{job.id}"
-        request = self.recorder.make(name, new_request, job.id, job.tokens, job.namespace)
+        request = self.recorder.make(name, new_request, job.id, job.tokens, self._space(job))
         if self._states_left() < 3 + 2 * self.config["extra"]:
             return None
         request.init_next_round_input(self.cache)
@@ -211,10 +223,7 @@ class SGLang(Peer):
         self.take_row(self.rows, [request], self.cache)
         self.running[job.id] = request
         hit = self.calls.hit(request)
-        plain = raw(request)
-        row = plain.kv.req_pool_idx
-        self.rows.write((row, slice(0, hit)), self.calls.prefix(request))
-        request.kv.kv_allocated_len = request.kv.kv_committed_len = hit
+        self.seat(self.world, request, self.calls.prefix(request))
         self._start()
         if "mamba" in self.plain.pools:
             self.begin_states(self.world, request)
@@ -233,7 +242,7 @@ class SGLang(Peer):
         promised = plain.host_hit_length
         held = self.calls.lock(request.best_match_node, host=True)
         params = InitLoadBackParams(
-            best_match_node=plain.best_match_node, host_hit_length=promised, req=request
+            best_match_node=request.best_match_node, host_hit_length=promised, req=request
         )
         loaded = self.calls.load(request, params)
         self.calls.unlock(held)
@@ -328,7 +337,7 @@ class SGLang(Peer):
             if available(self.plain) < lacks:
                 return False
         for at, token in enumerate(tokens, start):
-            request.output_ids.append(token)
+            self.generate(request, token)
             if "swa" in self.plain.pools and plain.decode_batch_idx >= 1:
                 self.calls.slide(request)
             request.decode_batch_idx = plain.decode_batch_idx + 1
@@ -339,7 +348,8 @@ class SGLang(Peer):
 
     def finish(self, job: Job, keep: bool) -> None:
         request = self.running.pop(job.id)
-        request.finished_reason = FINISH_LENGTH(len(job.tokens))
+        reason = self.recorder.make("reason", FINISH_LENGTH, len(job.tokens))
+        request.finished_reason = reason
         self._release(request, keep and job.stage == "decoding")
 
     def abort(self, job: Job) -> None:
@@ -417,6 +427,8 @@ class SGLang(Peer):
 
     def laws(self) -> None:
         self.recorder.check(judge_reads, self.world, list(self.running.values()))
+        if self.mirror is not None:
+            self.mirror.judge(self.world)
 
     def self_check(self) -> None:
         cache = self.plain.cache
