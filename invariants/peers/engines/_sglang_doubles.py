@@ -246,6 +246,11 @@ class Copies:
         """A pass waits on the device for the loads before it (LayerDoneCounter.wait_until)."""
         self._move(len(self.all) - 1, False)
 
+    def after_passes(self) -> None:
+        """A batch begins, so the passes but the last two have ended, and with them their loads."""
+        for copy in [one for one in self.all if one.moved and not one.to_host][:-2]:
+            copy.done = True
+
     def _move(self, number: int, to_host: bool) -> None:
         for copy in self.all[: number + 1]:
             if copy.to_host == to_host and not copy.moved:

@@ -212,12 +212,11 @@ class SGLang(Peer):
         request.init_next_round_input(self.cache)
         device = self.calls.hit(request)
         held = self.calls.lock(request.last_node)
-        loaded = self._load(request) if self.config["host"] else 0
-        whole = self._budget(request, len(job.tokens)) and self._state_budget(request)
-        if whole:
+        loaded = self._reserve(request, len(job.tokens))
+        if loaded is not None:
             self.calls.keep(request)
         self.calls.unlock(held)
-        if not whole:
+        if loaded is None:
             self._give_state_back(request)
             return None
         self.take_row(self.rows, [request], self.cache)
@@ -232,14 +231,21 @@ class SGLang(Peer):
         job.computed = hit
         return Hit(device, loaded)
 
+    def _reserve(self, request: Any, until: int) -> int | None:
+        """Loads what hit on the host, and returns its tokens, or None if the request does not fit.
+        After a load it is admitted; what the cache does not load is computed."""
+        if raw(request).needs_host_load_back():
+            if not self._room_to_load(raw(request)):
+                return None
+            loaded = self._load(request)
+            if loaded or not raw(request).host_hit_length:
+                return loaded
+            self.counts["loads called off"] += 1
+        return 0 if self._budget(request, until) and self._state_budget(request) else None
+
     def _load(self, request: Any) -> int:
         """Loads what hit on the host, as PrefillAdder.add_one_req does."""
-        plain, cache = raw(request), self.plain.cache
-        if not plain.needs_host_load_back() or not self._room_to_load(plain):
-            return 0
-        if len(cache.cache_controller.ack_load_queue) >= 3:  # has_free_load_back_slot
-            return 0
-        promised = plain.host_hit_length
+        promised = raw(request).host_hit_length
         held = self.calls.lock(request.best_match_node, host=True)
         params = InitLoadBackParams(
             best_match_node=request.best_match_node, host_hit_length=promised, req=request
@@ -285,6 +291,7 @@ class SGLang(Peer):
     def _start(self) -> None:
         """Submits the loads of the batch."""
         if self.config["host"]:
+            self.world.copies.after_passes()
             self.cache.ready_to_load_host_cache()
 
     def prefill(self, job: Job, until: int) -> bool:
@@ -378,7 +385,15 @@ class SGLang(Peer):
         asked = {"full": "num_tokens", "swa": "swa_num_tokens", "mamba": "mamba_num"}[part]
         told = {"full": "num_tokens", "swa": "swa_num_tokens", "mamba": "mamba_num"}[part]
         amounts = {"num_tokens": 0, "swa_num_tokens": 0, "mamba_num": 0, asked: slots}
-        return int(getattr(raw(self.cache.evict(EvictParams(**amounts))), f"{told}_evicted"))
+        hosts = {name: one for name, one in self.plain.pools.items() if name.startswith("host")}
+        before = {name: len(one.free_list) for name, one in hosts.items()}
+        freed = raw(self.cache.evict(EvictParams(**amounts)))
+        if self.config["policy"] != "write_back":  # which backs up, and may need room for it
+            for name, one in hosts.items():
+                lost = len(one.free_list) - before[name]
+                text = f"evicting {slots} slots of {pool} on the device loses {lost} pages of {name}"
+                need(lost <= 0, "EVICT", text, f"loses {name}")
+        return int(getattr(freed, f"{told}_evicted"))
 
     def let_go(self) -> None:
         self._start()
