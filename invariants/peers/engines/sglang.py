@@ -261,7 +261,7 @@ class SGLang(Peer):
         """What PrefillBudget.prepare_load_back makes sure of: slots for the load and the rest."""
         if not self._budget(request, len(request.full_untruncated_fill_ids)):
             return False
-        return self._states_left() >= 3 + 2 * int(self.config["extra"])
+        return self._state_budget(request, int(request.mamba_host_hit_length > 0))
 
     def _budget(self, request: Any, until: int) -> bool:
         """Whether as many slots can be had, by evictions if need be."""
@@ -272,11 +272,9 @@ class SGLang(Peer):
             return False
         return bool(lacks <= full)
 
-    def _state_budget(self, request: Any) -> bool:
-        if "mamba" not in self.plain.pools:
-            return True
-        own = 0 if raw(request).kv.mamba_pool_idx is not None else 1
-        return self._states_left() >= own + 2 * int(self.config["extra"])
+    def _state_budget(self, request: Any, loads: int = 0) -> bool:
+        own = int(raw(request).kv.mamba_pool_idx is None)
+        return self._states_left() >= own + loads + 2 * int(self.config["extra"])
 
     def _give_state_back(self, request: Any) -> None:
         """As the scheduler does with a request that it could not add."""
@@ -298,11 +296,12 @@ class SGLang(Peer):
         request, page = self.running[job.id], self.config["page"]
         plain = raw(request)
         start, goal = plain.kv.kv_committed_len, until
-        if until < job.prompt:
-            goal = until // page * page  # chunks are whole pages
+        if until < job.prompt:  # chunks end with a page
+            goal = min(job.prompt, max(until, start + page) // page * page)
         if goal <= start:
             return True
         if not self._take(request, goal):
+            self.world.copies.before_pass()  # loads end all the same
             return False
         request.init_next_round_input()
         self.calls.extend(request, start, goal)
@@ -391,7 +390,9 @@ class SGLang(Peer):
         if self.config["policy"] != "write_back":  # which backs up, and may need room for it
             for name, one in hosts.items():
                 lost = len(one.free_list) - before[name]
-                text = f"evicting {slots} slots of {pool} on the device loses {lost} pages of {name}"
+                text = (
+                    f"evicting {slots} slots of {pool} on the device loses {lost} pages of {name}"
+                )
                 need(lost <= 0, "EVICT", text, f"loses {name}")
         return int(getattr(freed, f"{told}_evicted"))
 
