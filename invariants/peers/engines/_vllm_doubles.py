@@ -135,6 +135,7 @@ class Memory:
         self.groups = groups
         self.rows: dict[int, list[int]] = {}
         self.owner: dict[int, int] = {}  # by block, the group that wrote it last
+        self.dirty: set[int] = set()  # blocks that were written since their hashes were judged
         self.means: dict[bytes, tuple[int, int]] = {}  # by block hash: the prefix's digest, length
         self._known: dict[tuple[Any, int], int] = {}
         self._chains: dict[str, list[int]] = {}
@@ -199,6 +200,7 @@ class Memory:
         """Copies a whole block."""
         self.rows[target] = list(self.rows.get(source, ()))
         self.owner[target] = self.owner.get(source, -1)
+        self.dirty.add(target)
 
     def _write(self, at: int, size: int, one: Work, chain: list[int]) -> None:
         table, rows = one.tables[at], self.rows
@@ -213,6 +215,7 @@ class Memory:
             if old is None or len(old) != size or self.owner.get(block) != at:
                 rows[block] = old = [UNWRITTEN] * size
                 self.owner[block] = at
+            self.dirty.add(block)
             old[place - first : stop - first] = chain[place:stop]
             place = stop
         for place in range(end, min(end + one.ahead, len(table) * size)):
@@ -317,6 +320,7 @@ class Memory:
         block = table[index] if index < len(table) else 0
         self._own(block, at, one, one.start)
         self.rows[block], self.owner[block] = [digest], at
+        self.dirty.add(block)
 
     # -- copies from and to elsewhere
 
@@ -326,6 +330,7 @@ class Memory:
 
     def restore(self, block: int, owner: int, rows: Sequence[int]) -> None:
         self.owner[block], self.rows[block] = owner, list(rows)
+        self.dirty.add(block)
 
     def fill(self, block: int, group: int, value: int) -> None:
         """Every row of a block becomes this."""
@@ -374,34 +379,48 @@ def _miscounted(block: Any, holders: int) -> None:
     need(False, "LOCK-BAL", text, "too many" if block.ref_cnt > holders else "too few")
 
 
-def audit_index(manager: Any, memory: Memory) -> None:
-    """Raises Broken unless every block that a hash leads to holds the prefix of that hash."""
+def audit_index(manager: Any, memory: Memory, everything: bool = True) -> None:
+    """Raises Broken unless every block that a hash leads to holds the prefix of that hash.
+    everything: not only of blocks that were written since the last call."""
     pool = manager.block_pool
-    means, rows, owner = memory.means, memory.rows, memory.owner
-    sizes = [group.block for group in memory.groups]
+    more = getattr(pool, "cached_block_hashes_by_block", None) or {}
+    if not everything:
+        for number in memory.dirty:
+            block = pool.blocks[number]
+            if block.block_hash is not None:
+                _judge_hash(memory, block, block.block_hash)
+                for key in more.get(number, ()):
+                    _judge_hash(memory, block, key)
+        memory.dirty.clear()
+        return
+    memory.dirty.clear()
     hashed = 0
     for key, found in pool.cached_block_hash_to_block._cache.items():
-        group = key[-1]
-        digest, length = means[key[-36:-4]]
         for block in found.values() if type(found) is dict else (found,):
             hashed += 1
-            number = block.block_id
-            have = rows.get(number)
-            if (
-                have is None
-                or owner[number] != group
-                or have[(length - 1) % sizes[group] if len(have) > 1 else 0] != digest
-            ):
-                text = f"group {group} block {number} is cached for {length} tokens"
-                kind = f"index {memory.groups[group].kind}"
-                need(False, "BYTES", f"{text}, and holds something else", kind)
+            _judge_hash(memory, block, key)
             if block.block_hash is None:
-                need(False, "OWN", f"the index leads to block {number}, which has no hash", "hash")
+                text = f"the index leads to block {block.block_id}, which has no hash"
+                need(False, "OWN", text, "hash")
     own = sum(block.block_hash is not None for block in pool.blocks)
-    more = sum(map(len, getattr(pool, "cached_block_hashes_by_block", {}).values()))
-    if hashed != own + more:
-        text = f"{own + more} hashes on blocks, {hashed} of them lead to their block"
+    own += sum(map(len, more.values()))
+    if hashed != own:
+        text = f"{own} hashes on blocks, {hashed} of them lead to their block"
         need(False, "OWN", text, "index")
+
+
+def _judge_hash(memory: Memory, block: Any, key: bytes) -> None:
+    group, number = key[-1], block.block_id
+    digest, length = memory.means[key[-36:-4]]
+    have = memory.rows.get(number)
+    row = (length - 1) % memory.groups[group].block
+    if (
+        have is None
+        or memory.owner[number] != group
+        or have[row if row < len(have) else 0] != digest
+    ):
+        text = f"group {group} block {number} is cached for {length} tokens, and holds something"
+        need(False, "BYTES", f"{text} else", f"index {memory.groups[group].kind}")
 
 
 class Mirror:
@@ -409,6 +428,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.cached: Counter[tuple[int, Any]] = Counter()
+        self.named: dict[bytes, Any] = {}  # by block hash, as events name it
 
     def publish(self, batch: Any) -> None:
         """Takes what the scheduler publishes. A tier on host has events of its own."""
@@ -435,7 +455,10 @@ def audit_events(manager: Any, mirror: Mirror) -> None:
     told.hear(manager.block_pool.kv_event_queue)
     there: Counter[tuple[int, Any]] = Counter()
     for key, found in manager.block_pool.cached_block_hash_to_block._cache.items():
-        one = key[-1], maybe_convert_block_hash(key[:-4])
+        name = mirror.named.get(key)
+        if name is None:
+            mirror.named[key] = name = maybe_convert_block_hash(key[:-4])
+        one = key[-1], name
         there[one] += len(found) if type(found) is dict else 1
     for one in there.keys() | told.cached.keys():
         if there[one] != told.cached[one]:

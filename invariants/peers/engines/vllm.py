@@ -99,6 +99,7 @@ BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structur
 UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "*.pyi", "*.jinja")
 DOUBLES = ("_vllm_doubles.py",)
 
+EVERYTHING = 8  # how seldom blocks are judged that were not written
 LENGTH = 4096  # longest sequence, max_model_len
 _KNOWN = frozenset(inspect.signature(KVCacheManager.__init__).parameters)
 _SLOTS = frozenset(inspect.signature(KVCacheManager.allocate_slots).parameters)
@@ -159,6 +160,8 @@ class VllmPeer(Peer):
         self.held: dict[str, int] = {}
         self.works: list[Work] = []
         self.exact = not config["eagle"]
+        self.changed = True  # since the state was judged last
+        self.turns = 0
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
@@ -252,6 +255,7 @@ class VllmPeer(Peer):
             one.request.request_id == request.request_id for one in self.works
         ):
             self.settle_step()
+        self.changed = True
         if not self.works and _STARTS:
             self.manager.new_step_starts()
 
@@ -295,6 +299,7 @@ class VllmPeer(Peer):
         """The worker computes what was scheduled."""
         if not self.works:
             return
+        self.changed = True
         copies: Any = ()
         kept: Any = ()
         if _COPIES:
@@ -359,6 +364,7 @@ class VllmPeer(Peer):
         self.finish(job, False)
 
     def _free(self, job: Job) -> None:
+        self.changed = True
         if self.held.pop(str(job.id), None) is not None:
             self.manager.free(self.requests[job.id])
 
@@ -383,11 +389,13 @@ class VllmPeer(Peer):
     def forget_block(self, block: int) -> None:
         """A block's contents are no longer trusted (`evict_blocks`, after a load that failed)."""
         self.settle_step()
+        self.changed = True
         self.manager.evict_blocks({block})
         self.counts["blocks forgotten"] += 1
 
     def reset(self) -> bool:
         self.settle_step()
+        self.changed = True
         done = bool(self.manager.reset_prefix_cache())
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
         index = len(raw(self.manager).block_pool.cached_block_hash_to_block)
@@ -404,10 +412,15 @@ class VllmPeer(Peer):
         return [PoolState("blocks", 1, len(self.pool.blocks) - 1, free, ())]
 
     def laws(self) -> None:
+        if not self.changed:
+            return
+        self.changed = False
+        self.turns += 1
         check = self.recorder.check
         check(audit, self.manager, self.held)
         if not self.works:
-            check(audit_index, self.manager, self.memory)
+            everything = self.recorder.on or self.turns % EVERYTHING == 0 or not self.held
+            check(audit_index, self.manager, self.memory, everything)
             if self.config["events"]:
                 self.mirror.hear(self.manager.take_events())
                 check(audit_events, self.manager, self.mirror)
