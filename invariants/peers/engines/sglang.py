@@ -106,6 +106,12 @@ STUBS = (
     "zmq",
 )
 BARE = ("sglang", "sglang.srt.configs")
+UNUSED = (
+    "sglang/srt/rust_extensions/_bench.*.so",
+    "sglang/srt/rust_extensions/_grpc.*.so",
+    "sglang/srt/rust_extensions/_multimodal.*.so",
+    "sglang/srt/rust_extensions/_server.*.so",
+)
 DOUBLES = ("_sglang_doubles.py", "_sglang_state.py", "_sglang_events.py")
 
 torch.set_num_threads(1)
