@@ -29,9 +29,6 @@ from vllm.v1.request import Request
 
 from ..base import need
 
-# It is in a module that is a stub here, since the rest of that needs a GPU.
-kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
-
 UNWRITTEN, DRAFTED = -1, -4  # contents that no prefix has
 
 
@@ -73,6 +70,8 @@ class Group(NamedTuple):
 
 def cache_config(blocks: int, groups: Sequence[Group]) -> KVCacheConfig:
     """The cache of a model with these groups of layers."""
+    # This function is in a module that is a stub here, since the rest of that needs a GPU.
+    kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
     made = [
         KVCacheGroupSpec([f"layer {at}"], _spec(group), is_eagle_group=group.drafter)
         for at, group in enumerate(groups)

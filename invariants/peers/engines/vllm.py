@@ -78,6 +78,7 @@ STUBS = (
     "urllib3",
     "uvloop",
     "zmq",
+    "vllm._custom_ops",
     "vllm.compilation",
     "vllm.config",
     "vllm.forward_context",

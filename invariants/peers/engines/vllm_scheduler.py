@@ -104,6 +104,7 @@ STUBS = (
     "urllib3",
     "uvloop",
     "zmq",
+    "vllm._custom_ops",
     "vllm.compilation",
     "vllm.config",
     "vllm.forward_context",
@@ -148,7 +149,7 @@ class VllmSchedulerPeer(Peer):
         **dict.fromkeys(("host", "factor"), ()),
     }
     REACHES = (
-        *("preempted", "load began", "backup began", "tokens loaded", "ended", "aborted"),
+        *("preempted", "load began", "backup began", "fetch began", "ended", "aborted"),
         *("a chunk of a prompt", "emptied"),
     )
 
