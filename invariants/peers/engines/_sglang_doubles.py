@@ -56,15 +56,23 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
         self.logical_size, self.device = self.size, "cpu"
         self.free_group: list[Any] | None = None
-        self.stamp = np.zeros(pages + 1, np.int64)
+        self.changes = 0  # grows with every change
+        # Few slots change at a time, which lists are faster for, and all are compared at once.
+        self._taken, self._stamp = array("b", [0]) * (pages + 1), array("q", [0]) * (pages + 1)
+        self._content = array("q", [FREED]) * ((pages + 1) * page)
+        self._promise = self._content[:]
+        self.taken = np.frombuffer(self._taken, np.bool_)
+        self.stamp = np.frombuffer(self._stamp, np.int64)
+        self.content = np.frombuffer(self._content, np.int64)
+        self.promise = np.frombuffer(self._promise, np.int64)
         self.clear()
 
     def clear(self) -> None:
         self.free_list = list(range(self.pages, 0, -1))
-        self.taken = np.zeros(self.pages + 1, np.bool_)
-        self.content = np.full((self.pages + 1) * self.page_size, FREED, np.int64)
-        self.promise = self.content.copy()
+        self.taken[:] = False
+        self.content[:] = self.promise[:] = FREED
         self.stamp += 1
+        self.changes += 1
 
     def available_size(self) -> int:
         return len(self.free_list) * self.page_size
@@ -77,56 +85,47 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
             return pages
         return (pages[:, None] * self.page_size + np.arange(self.page_size)).reshape(-1)
 
-    def alloc(self, need_size: int, **_: Any) -> Any:
-        need(need_size % self.page_size == 0, "CONTRACT", f"{self.name}.alloc({need_size})")
-        count = need_size // self.page_size
+    def take(self, count: int) -> list[int] | None:
+        """The slots of as many pages, or None if there are too few."""
         if count > len(self.free_list):
             return None
-        pages = np.array([self.free_list.pop() for _ in range(count)], np.int64)
-        self.taken[pages] = True
-        self.stamp[pages] += 1
-        slots = self.slots(pages)
-        self.content[slots] = self.promise[slots] = UNWRITTEN
-        return torch.from_numpy(slots)
+        found = list[int]()
+        for _ in range(count):
+            page = self.free_list.pop()
+            self._taken[page] = 1
+            self._stamp[page] += 1
+            found += range(page * self.page_size, (page + 1) * self.page_size)
+        for slot in found:
+            self._content[slot] = self._promise[slot] = UNWRITTEN
+        self.changes += 1
+        return found
 
-    def alloc_extend(
-        self,
-        prefix_lens: Any,
-        prefix_lens_cpu: Any,
-        seq_lens: Any,
-        seq_lens_cpu: Any,
-        last_loc: Any,
-        extend_num_tokens: int,
-        **_: Any,
-    ) -> Any:
-        """Slots for one request: what is left of its last page, then whole pages."""
-        start, page = int(prefix_lens[0]), self.page_size
-        first, left = int(last_loc[0]) + 1, min(-start % page, extend_num_tokens)
-        more = self.alloc(-(-(extend_num_tokens - left) // page) * page)
-        if more is None:
-            return None
-        return torch.cat([torch.arange(first, first + left), more])[:extend_num_tokens]
+    def alloc(self, need_size: int, **_: Any) -> Any:
+        need(need_size % self.page_size == 0, "CONTRACT", f"{self.name}.alloc({need_size})")
+        found = self.take(need_size // self.page_size)
+        return None if found is None else torch.tensor(found, dtype=torch.int64)
 
     def free(self, free_index: Any) -> int:
         if self.free_group is not None:
             self.free_group.append(free_index.clone())
             return 0
-        return self.free_page_ids(
-            free_index if self.page_size == 1 else free_index // self.page_size
-        )
+        return self._free({slot // self.page_size for slot in free_index.tolist()})
 
     def free_page_ids(self, pages: Any) -> int:
-        found = np.unique(np.asarray(pages)).astype(np.int64)
-        if not found.size:
-            return 0
-        need(found[0] > 0, "OWN", f"{self.name}: the padding page is freed", "padding freed")
-        twice = found[~self.taken[found]].tolist()
-        need(not twice, "OWN", f"{self.name}: pages {twice} are freed, and are free", "freed twice")
-        self.taken[found] = False
-        slots = self.slots(found)
-        self.content[slots] = self.promise[slots] = FREED
-        self.free_list.extend(found.tolist()[::-1])
-        return int(found.size) * self.page_size
+        return self._free(set(pages.tolist()))
+
+    def _free(self, pages: set[int]) -> int:
+        need(0 not in pages, "OWN", f"{self.name}: the padding page is freed", "padding freed")
+        for page in pages:
+            if not self._taken[page]:
+                text = f"{self.name}: page {page} is freed, and is free"
+                need(False, "OWN", text, "freed twice")
+            self._taken[page] = 0
+            for slot in range(page * self.page_size, (page + 1) * self.page_size):
+                self._content[slot] = self._promise[slot] = FREED
+        self.free_list += sorted(pages, reverse=True)
+        self.changes += 1
+        return len(pages) * self.page_size
 
     def alloc_group_begin(self, *_: Any) -> None: ...
 
@@ -205,6 +204,7 @@ class Copy:
             if self.to_host:
                 same = device.content[to] == host.promise[at]
                 host.content[at] = device.content[to]
+                host.changes += 1
             else:
                 same = device.content[to] == host.content[at]
             need(same.all(), "BYTES", f"{device.name}: a slot changed during its {name}", name)
@@ -285,6 +285,7 @@ class Controller(HybridCacheController):  # type: ignore[misc]
             for host, device, at, to in self._sides(queued):
                 host.promise[at] = device.content[to]
                 host.content[at] = MOVING
+                host.changes += 1
         return found
 
     def load(self, *args: Any, **named: Any) -> Any:
@@ -294,6 +295,7 @@ class Controller(HybridCacheController):  # type: ignore[misc]
                 text = f"{host.name}: a load reads what no backup has brought yet"
                 need((host.content[at] >= 0).all(), "READ-AFTER-ARRIVE", text, host.name)
                 device.content[to] = device.promise[to] = host.content[at]
+                device.changes += 1
         return found
 
     def _sides(self, queued: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,28 @@ def seat(world: World, request: Any, slots: Any) -> None:
 
 
 def take_slots(world: World, request: Any, until: int) -> bool:
-    """Takes slots up to this position for a request, as alloc_for_extend does after it evicted.
-    False: there are too few."""
-    kv, allocator, page = request.kv, world.allocator, world.config["page"]
+    """Takes slots up to this position for a request, as alloc_for_extend does after evicting: what
+    is left of its last page, then whole pages, and as many window slots. False: there are too few.
+    """
+    kv, page = request.kv, world.config["page"]
     start = kv.kv_allocated_len
     row = world.rows.req_to_token[kv.req_pool_idx]
-    if page == 1:
-        slots = allocator.alloc(until - start)
-    else:
-        last = row[start - 1 : start].to(torch.int64) if start else torch.tensor([-1])
-        before, after = torch.tensor([start]), torch.tensor([until])
-        slots = allocator.alloc_extend(before, before, after, after, last, until - start)
-    if slots is None:
+    left = min(-start % page, until - start)
+    count = -(-(until - start - left) // page)
+    pools = [world.pools[name] for name in ("full", "swa") if name in world.pools]
+    if any(count > len(pool.free_list) for pool in pools):
         return False
-    row[start:until] = slots.to(torch.int32)
+    taken = [pool.take(count) or [] for pool in pools]
+    row = world.rows.req_to_token[kv.req_pool_idx]
+    if left:
+        last = int(row[start - 1])
+        slots = [*range(last + 1, last + 1 + left), *taken[0]][: until - start]
+    else:
+        slots = taken[0][: until - start]
+    row[start:until] = torch.tensor(slots, dtype=torch.int32)
+    if len(pools) == 2 and count:
+        mapping = world.allocator.full_to_swa_index_mapping
+        mapping[torch.tensor(taken[0])] = torch.tensor(taken[1], dtype=mapping.dtype)
     kv.kv_allocated_len = until
     return True
 
@@ -97,6 +106,7 @@ def compute(world: World, request: Any, start: int, until: int) -> None:
         world.pools["swa"].content[swa[swa > 0]] = expected[start:until][swa > 0]
     if "mamba" in world.pools:
         world.pools["mamba"].content[int(kv.mamba_pool_idx)] = expected[until - 1]
+    world.pools["full"].changes += 1
     kv.kv_committed_len = until
 
 
@@ -269,6 +279,19 @@ def judge_reads(world: World, requests: Sequence[Any]) -> None:
 
 
 # -- look-ups
+
+
+def judge_admission(world: World, request: Any) -> None:
+    """The same for the look-up of a request, which leaves out its last token."""
+    indices = getattr(request, "prefix_indices", None)  # up to 0.5.21
+    hit = SimpleNamespace(
+        device_prefix_len=request.prefix_len if indices is None else len(indices),
+        device_indices=indices,
+        host_hit_length=request.host_hit_length,
+        last_device_node=request.last_node,
+        best_match_node=request.best_match_node,
+    )
+    judge_match(world, request.origin_input_ids[:-1], request.space, hit)
 
 
 def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) -> None:

@@ -55,6 +55,7 @@ from ._sglang_state import (
     begin_states,
     compute,
     generate,
+    judge_admission,
     judge_match,
     judge_reads,
     judge_state,
@@ -157,6 +158,7 @@ class SGLang(Peer):
         self.calls = calls_of_release()(recorder, self.cache, self.rows, self.world.allocator)
         self.running: dict[int, Any] = {}  # requests with a row
         self.mirror = recorder.make("mirror", Mirror) if config["events"] else None
+        self.judged = -1  # changes of the pools when what requests read was judged
         self.told = 0  # copies that the hand knows
         for one in (alloc_req_slots, seat, take_slots, compute, track, begin_states, generate):
             recorder.reference(one)
@@ -209,13 +211,13 @@ class SGLang(Peer):
     def admit(self, job: Job) -> Hit | None:
         if len(self.running) >= ROWS or not self._may_run():
             return None
-        if len(job.tokens) > 1:
-            self.match(Job(-1, job.tokens[:-1], job.namespace, len(job.tokens) - 1))
         name = f"request{job.id}"
         request = self.recorder.make(name, new_request, job.id, job.tokens, self._space(job))
         if self._states_left() < 3 + 2 * self.config["extra"]:
             return None
         request.init_next_round_input(self.cache)
+        if len(job.tokens) > 1:
+            self.recorder.check(judge_admission, self.world, request)
         device = self.calls.hit(request)
         held = self.calls.lock(request.last_node)
         loaded = self._reserve(request, len(job.tokens))
@@ -448,7 +450,10 @@ class SGLang(Peer):
         return found
 
     def laws(self) -> None:
-        self.recorder.check(judge_reads, self.world, list(self.running.values()))
+        changes = sum(pool.changes for pool in self.plain.pools.values())
+        if changes != self.judged:
+            self.judged = changes
+            self.recorder.check(judge_reads, self.world, list(self.running.values()))
         if self.mirror is not None:
             self.mirror.judge(self.world)
 
