@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from vllm.utils.hashing import sha256
 from vllm.v1 import kv_cache_interface
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, maybe_convert_block_hash
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
@@ -45,6 +46,8 @@ class Sampling:
 
 def make_request(name: str, tokens: list[int], salt: str, page: int, more: int) -> Request:
     """A request for `more` tokens. page: tokens of a block hash."""
+    if not hasattr(kv_cache_utils, "NONE_HASH"):
+        kv_cache_utils.init_none_hash(sha256)
     return Request(
         request_id=name,
         prompt_token_ids=tokens,

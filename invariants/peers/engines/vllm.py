@@ -21,9 +21,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.request import RequestStatus
 
 from invariants.fuzz.draws import Draws
@@ -109,7 +107,6 @@ _OFFERS = hasattr(KVCacheManager, "take_boundary_state_offloads")
 _STARTS = hasattr(KVCacheManager, "new_step_starts")
 
 logging.disable(logging.CRITICAL)
-init_none_hash(sha256)
 
 
 class VllmPeer(Peer):

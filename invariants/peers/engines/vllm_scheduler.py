@@ -35,8 +35,6 @@ from typing import Any, ClassVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.request import RequestStatus
 
 from invariants.fuzz.draws import Draws
@@ -134,7 +132,6 @@ logging.disable(logging.CRITICAL)
 for module in ("async_lookup", "fs.thread_pool"):
     if find_spec(f"vllm.v1.kv_offload.tiering.{module}") is not None:
         vars(import_module(f"vllm.v1.kv_offload.tiering.{module}"))["threading"] = IDLE
-init_none_hash(sha256)
 
 
 class VllmSchedulerPeer(Peer):
@@ -491,7 +488,7 @@ class VllmSchedulerPeer(Peer):
             if self.config["events"]:
                 check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
         if self.mover is not None:
-            manager = host_chunks(real)
+            manager = self.recorder.pure(host_chunks, self.scheduler)
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
         if self.files is not None:
             check(audit_files, self.files)
