@@ -173,10 +173,13 @@ def _full(*given: Any, **named: Any) -> Any:
 
 
 def turn(loop: Any) -> None:
-    """Lets the engine's loop do all that it can do now. Whoever calls this is its thread."""
+    """Lets the engine's loop do all that it can do now. Whoever calls this is its thread. Raises
+    Stuck if that waits for ever."""
     while loop._ready and not loop.is_running():
         loop.call_soon(loop.stop)
         loop.run_forever()
+    if STUCK:
+        raise STUCK[0]
 
 
 class Task:
@@ -215,7 +218,8 @@ class Lock:
 
     def acquire(self) -> bool:
         if self.taken:
-            raise Stuck("waits for a lock that nobody will release")
+            STUCK.append(Stuck("waits for a lock that nobody will release"))
+            raise STUCK[-1]
         self.taken = True
         return True
 
@@ -245,6 +249,7 @@ class Clock:
 
 
 RIGS: list[Rig] = []  # the one that is open
+STUCK: list[Stuck] = []  # what waits for ever in it
 
 
 class _Asyncio:
@@ -339,6 +344,7 @@ class Rig:
         if self.disk:
             self.disk.disk_lock = Lock()
         RIGS[:] = [self]
+        STUCK.clear()
 
     def store(self, gpu: Gpu, tokens: list[int], skip: int, configs: Any) -> None:
         """As vLLM's connector stores. skip: leading tokens that are stored, in whole chunks."""
