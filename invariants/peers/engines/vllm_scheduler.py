@@ -337,7 +337,7 @@ class VllmSchedulerPeer(Peer):
         """Notes what the block hashes of a request stand for."""
         request = self.requests.get(name)
         if request is not None:
-            raw(self.worker).memory.learn(raw(request), self.page)
+            self.worker.memory.learn(request, self.page)
 
     def abort(self, job: Job) -> None:
         self.scheduler.finish_requests(str(job.id), RequestStatus.FINISHED_ABORTED)
