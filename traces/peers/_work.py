@@ -14,8 +14,8 @@ from invariants.peers.tape import loads
 from ._known import Report, match, reports
 from ._session import Answer, Ended, Session, script_fails
 
-SHRINK_S = 120.0
-EXPLAIN_S = 120.0
+SHRINK_S = 60.0
+EXPLAIN_S = 60.0
 APART_S = 20.0  # for a sequence that may not end
 
 
