@@ -43,11 +43,13 @@ def show(session: Session, document: dict[str, Any], stream: TextIO) -> None:
 def told(failure: dict[str, Any]) -> list[str]:
     """The lines that tell a failure."""
     known = failure["known"]
-    new = f"known: {known['report']}: {known['text']}" if known else "not known"
+    how = "by law and lines" if known and known["functions"] else "by its law and kind alone"
+    new = f"known {how}" if known else "not known"
     times = f"{failure['sequences']} sequence{'s' * (failure['sequences'] != 1)}"
     lines = [
         "",
         f"{failure['kind']} ({times}; the first after {failure['seconds']} s, {new})",
+        *([f"{INDENT}{known['report']}: {known['text']}"] if known else ()),
         f"{INDENT}{LAWS.get(failure['law'], 'The harness itself failed.')}",
         f"{INDENT}{failure['text']}",
     ]
