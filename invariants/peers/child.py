@@ -30,6 +30,7 @@ from invariants.fuzz.tapes.tape import Act, Entry
 
 from . import base, laws
 from .led import led
+from .minimal import shorten
 from .ops import check
 from .play import Failure, Outcome, Player
 from .recorded import recording
@@ -224,7 +225,9 @@ class Child:
         assert self.module is not None
         folder = Path(__file__).parent
         doubles = [folder / "engines" / name for name in getattr(self.module, "DOUBLES", ())]
-        text = recorder.script(head, [*doubles, Path(laws.__file__), Path(base.__file__)])
+        sources = [*doubles, Path(laws.__file__), Path(base.__file__)]
+        shorten(recorder, sources, self.known.where)
+        text = recorder.script(head, sources)
         self.say(done=True, script=text, gaps=recorder.gaps, failure=_document(failure))
 
     def led(self, tape: str) -> None:

@@ -53,6 +53,7 @@ class Session:
         self.opened: Answer = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
+        self._look_at = 0.0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
 
     def __enter__(self) -> Session:
@@ -183,7 +184,17 @@ class Session:
         assert process is not None
         assert process.stdout is not None
         due = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
+        while True:
+            now = time.monotonic()
+            if now >= self._look_at:  # also where there is always something to read
+                self._look_at = now + _LOOK_S
+                if (size := _resident(process.pid)) > MOST_MEMORY:
+                    text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
+                    raise self._ended("DEATH", text, seed)
+            if now > due:
+                raise self._ended("HANG", "it does not answer in time", seed)
+            if b"\n" in self._buffer:
+                break
             ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
             if ready:
                 read = os.read(process.stdout.fileno(), 1 << 20)
@@ -192,11 +203,6 @@ class Session:
                 self._buffer += read
                 if len(self._buffer) > _MOST_LINE:
                     raise self._ended("DEATH", "its answer is too long", seed)
-            elif time.monotonic() > due:
-                raise self._ended("HANG", "it does not answer in time", seed)
-            elif (size := _resident(process.pid)) > MOST_MEMORY:
-                text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
-                raise self._ended("DEATH", text, seed)
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
