@@ -406,8 +406,20 @@ class SGLang(Peer):
 
     def let_go(self) -> None:
         self._start()
+        for part in ("swa", "mamba"):
+            if self.config["policy"] != "write_back" and f"host {part}" in self.plain.pools:
+                self._let_go_of(part)
         for pool in self.can.evicts:
             self.evict(pool, EVERYTHING)
+
+    def _let_go_of(self, part: str) -> None:
+        """Copies of a part that are on host alone are in no node's way, so all of them can go."""
+        self.evict(part, EVERYTHING)
+        self.evict(f"host {part}", EVERYTHING)
+        pool = self.plain.pools[f"host {part}"]
+        held = pool.pages - len(pool.free_list)
+        text = f"nothing runs, and {held} of {pool.pages} pages of host {part} cannot be evicted"
+        need(not held, "EVICT", text, f"host {part} keeps")
 
     def reset(self) -> bool:
         if self.running:
