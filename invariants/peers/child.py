@@ -158,7 +158,7 @@ class Child:
 
     def adopt(self, tape: str, fixed: dict[str, Any] | None = None) -> None:
         """A tape of another peer, with a configuration of this one that is as alike as it takes,
-        but for what is fixed."""
+        but for what is fixed. Operations that only the other has do nothing."""
         other = loads(tape)
         takes = self.known.kind.TAKES
         shared = {
@@ -167,7 +167,13 @@ class Child:
             if key in takes and (not takes[key] or value in takes[key])
         }
         config = self.known.kind.draw(Draws(other.seed, "config"), shared | (fixed or {}))
-        mine = replace(other, peer=self.known.name, release=self.known.release, config=config)
+        entries = tuple(
+            one if one.op in self.known.ops else one._replace(op="wait", args={"polls": 0})
+            for one in other.entries
+        )
+        mine = PeerTape(
+            self.known.name, self.known.release, config, entries, other.seed, other.order
+        )
         self.say(done=True, tape=dumps(mine))
 
     def play(self, tape: str, seconds: float = 0) -> None:

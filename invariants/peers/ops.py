@@ -382,12 +382,11 @@ def operations(kind: type[Peer]) -> dict[str, Operation]:
 
 
 def check(tape: PeerTape, ops: dict[str, Operation], name: str = "tape") -> None:
-    """Raises CallerError with one line if an entry is invalid. An operation that only another peer
-    has is not an error, since a tape plays on several."""
+    """Raises CallerError with one line if an entry is invalid."""
     for at, entry in enumerate(tape.entries, 2):
         if entry.op in ops:
             fit(entry.args, Only(ops[entry.op].args), f"{name}, line {at}", "record it again")
-        elif entry.op not in OF_A_CACHE and entry.op not in OF_A_SERVER:
+        else:
             known = ", ".join(ops)
             raise CallerError(
                 f"{name}, line {at}: expected one of {known}, found {show(entry.op)}; the tape is "

@@ -28,7 +28,7 @@ from .tape import PeerTape
 ACTS = 2
 GAPS = (0, 1, 1, 5, 40)
 TRIES = 8
-FAULTS = 15  # percent of the sequences in which transfers fail
+FAULTS = 40  # percent of the sequences in which transfers fail
 ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
 STALE = 4  # rounds of evictions without an effect, after which what is left stays
 ROUNDS = 40  # for each request, and for each of its tokens on a server
@@ -94,7 +94,7 @@ class Player:
         order = draws.one(ORDERS)
         order += f":{draws.below(1 << 20)}" if order == "pct" else ""
         order += f":{draws.below(5)}:4" if order == "starve" else ""
-        faults = draws.one((5, 20)) if draws.chance(FAULTS) else 0
+        faults = draws.one((8, 30)) if draws.chance(FAULTS) else 0
         tape = PeerTape(self.name, self.release, config, (), seed, order)
 
         entries = Draws(seed, "entries")

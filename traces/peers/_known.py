@@ -21,10 +21,10 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """report: where it was reported, or what it is. law: of the harness; kind: what its kind begins
-    with, behind the law. functions: in the lines that led to it, as file:function, where a file may
-    be its end. first, last: the releases that have it; last is None while it is not mended. text:
-    one sentence."""
+    """report: where it was reported, or what it is. law: of the harness. kind: what the failure's
+    kind begins with, behind the law; empty and without functions it is the law alone. functions: in
+    the lines that led to it, as file:function, where a file may be its end. first, last: the
+    releases that have it; last is None while it is not mended. text: one sentence."""
 
     report: str
     law: str
@@ -67,7 +67,8 @@ def match(
         if one.law != failure["code"] or not _within(one, releases, release):
             continue
         kind = failure["kind"][len(one.law) :].strip()
-        if kind.startswith(one.kind) and all(_ran(name, where) for name in one.functions):
+        fits = kind.startswith(one.kind) if one.kind or one.functions else not kind
+        if fits and all(_ran(name, where) for name in one.functions):
             return one
     return None
 

@@ -148,13 +148,18 @@ def _compared(
     return []
 
 
+def _refuses(answer: dict[str, Any]) -> bool:
+    return bool(answer.get("refused")) or answer.get("admitted") is False
+
+
 def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     """Why two answers to one operation differ, in words; empty if they do not."""
     op = one["op"]
-    if bool(one.get("refused")) != bool(other.get("refused")):
-        return f"{op}: only the {'first' if one.get('refused') else 'second'} refuses"
+    if _refuses(one) != _refuses(other):
+        return f"{op}: only the {'first' if _refuses(one) else 'second'} refuses"
     for key, what in (("device", "hits more on device"), ("host", "hits more on host")):
-        a, b = one.get(key), other.get(key)
+        other_name = "hit" if key == "device" else ""  # some peers say the hit alone
+        a, b = (said.get(key, said.get(other_name)) for said in (one, other))
         if a is not None and b is not None and a != b:
             return f"{op}: the {'first' if a > b else 'second'} {what}"
     a, b = one.get("evicted"), other.get("evicted")
