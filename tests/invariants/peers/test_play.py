@@ -147,11 +147,12 @@ def test_a_request_that_never_runs_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
-    with planted("host_pages_freed_in_every_pool"):
-        found = (player().generate(seed, LENGTH).failure for seed in range(400))
-        failure = next(one for one in found if one is not None and one.code == "CRASH")
-    assert failure.kind == "CRASH CoreBug ledger.py _give_back_one"
-    assert "double free" in failure.lines[0].text
+    with planted("windows_stay_on_device_without_backbone"):
+        _, outcome = hunted("windows_stay_on_device_without_backbone")
+    failure = outcome.failure
+    assert failure is not None
+    assert failure.kind == "CRASH CoreBug tree.py detach"
+    assert failure.lines[0].text.startswith("raise CoreBug(")
     monkeypatch.setattr(PEER, "admit", lambda self, job: 1 / 0)
     failure = player().replay(tape).failure
     assert failure is not None
