@@ -22,8 +22,8 @@ MOST_PAST = 40  # prompts that new ones may begin like
 
 class Hand:
     """own_check: whether the engine's own check is asked after each operation. counts: operations
-    and states reached. asked: for each entry what the peer answered, which
-    two peers are compared by."""
+    and states reached. answers: for each entry what the peer answered, by which two peers are
+    compared."""
 
     def __init__(self, peer: Peer, order: str = "time", own_check: bool = True) -> None:
         self.peer = peer
