@@ -234,7 +234,7 @@ print([name for name in NAMES if find_spec(name)])
 def test_a_process_sees_its_peer_what_it_borrows_and_nothing_else(
     engines: Path, cache: Path
 ) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", exc_type=ImportError)
     fetch(cache)
     environment = folders.environment_of("made-up", folder=str(cache))
     path = borrowed.child_path(environment, str(cache))
@@ -255,7 +255,7 @@ def test_a_peer_that_needs_no_environment_borrows_no_torch(engines: Path, cache:
 
 @pytest.mark.parametrize("under", ["", "python", "src"])
 def test_a_checkout_in_place_of_a_wheel(engines: Path, cache: Path, under: str) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", exc_type=ImportError)
     checkout = engines.parent / "checkout"
     package = checkout / under / "made_up"
     package.mkdir(parents=True)
@@ -288,7 +288,7 @@ def test_links_to_what_is_gone_are_removed(cache: Path, tmp_path: Path) -> None:
 
 
 def test_the_commands(engines: Path, cache: Path, capsys: Capsys) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", exc_type=ImportError)
     where = ["--folder", str(cache)]
     assert main(["peers", "list", *where]) == 0
     assert capsys.readouterr().out.startswith("No environment is in")
