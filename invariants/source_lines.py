@@ -129,6 +129,17 @@ def raised(error: Exception) -> tuple[SourceLine, ...]:
 
 
 @contextmanager
+def tracing(call: Any) -> Iterator[None]:
+    """Within the block, Python calls `call` for each function that begins."""
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
 def calls(report: Callable[[Call], None]) -> Iterator[None]:
     """Within the block, reports each call of a function of the core's modules."""
     depth = 0

@@ -10,9 +10,8 @@ specification, or else its last. What is wrong runs in all of those, and rarely 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from ..fuzz.hand import Hand
 from ..fuzz.ops.base import Operation
 from ..fuzz.swarm import draw_swarm
 from ..fuzz.tapes.tape import Tape
-from ..source_lines import DRIVER, SourceLine, function_of, line_in, line_of
+from ..source_lines import DRIVER, SourceLine, function_of, line_in, line_of, tracing
 from .difference import Comparison
 
 CORE, RUNTIME = "hicache/core/", ("hicache/runtime/", "hicache/devices/")
@@ -73,15 +72,9 @@ class Coverage:
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         """What runs until the next event still counts for this one."""
 
-    @contextmanager
-    def tracing(self) -> Iterator[None]:
+    def tracing(self) -> AbstractContextManager[None]:
         """Within the block, notes what runs."""
-        before = sys.gettrace()
-        sys.settrace(self._call)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
+        return tracing(self._call)
 
     def ran(self) -> list[Ran]:
         """What ran for each event so far, in order."""

@@ -53,10 +53,8 @@ def need(holds: Any, law: str, text: str = "", kind: str = "") -> None:
 class Can(NamedTuple):
     """What a peer can do. serves: it is a server, with a scheduler of its own. host: it has a host
     tier or a store, so that there are transfers. fails: transfers may fail. namespaces: keys may
-    be salted. refuses: a request may be refused for lack of slots and tried again. evicts: names
-    of the pools that it can be asked to shrink. retracts: running requests can be preempted.
-    aborts: requests can be ended at any stage. resets: the cache can be emptied. lookahead: tokens
-    that a decode step may run ahead.
+    be salted. evicts: names of the pools that it can be asked to shrink. retracts: running requests
+    can be preempted. aborts: requests can be ended at any stage. resets: the cache can be emptied.
     """
 
     serves: bool = False
@@ -117,7 +115,7 @@ class Holding(NamedTuple):
 
 
 class PoolState(NamedTuple):
-    """One pool. slots: its usable slots, numbered from `first`. page: slots of a page, which is
+    """One pool. slots: its usable slots. page: slots of a page, which is
     taken and freed whole. free: free pages, as the engine counts them. contents: by slot. shares:
     whether one slot may have several holders. counted: slots that the engine says are cached, or
     -1. protected: those of them that it says are locked, or -1.

@@ -6,12 +6,14 @@ has not got, and which the peer's own process may only import after the stubs ar
     DISTRIBUTION    name of the engine on the package index; "" for a peer that needs none
     RELEASES        the releases that the peer knows, oldest first
     PACKAGE         name of the package that is imported, where it is not that of the distribution
+    LIKE            another peer of the same engine: it says everything else, and its environment is
+                    used
     NEEDS           pinned requirements that are installed beside the wheel
     STUBS, BARE     modules that are replaced, packages whose __init__ is not run; see stubs
     UNUSED          files of the wheel that a CPU never loads, as patterns, which are left out
 
-The last four are tuples of texts, or, where releases differ, an object with such a tuple for each
-range of releases: "0.5.19", "0.5.19..0.5.22", "..0.5.22", "0.5.23..".
+NEEDS, STUBS, BARE and UNUSED are tuples of texts, or, where releases differ, an object with such a
+tuple for each range of releases: "0.5.19", "0.5.19..0.5.22", "..0.5.22", "0.5.23..".
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any
 
 ENGINES = Path(__file__).parent / "engines"
 _OF_RELEASE = ("NEEDS", "STUBS", "BARE", "UNUSED")
-_READ = {"DISTRIBUTION", "RELEASES", "PACKAGE", *_OF_RELEASE}
+_READ = {"DISTRIBUTION", "RELEASES", "PACKAGE", "LIKE", *_OF_RELEASE}
 
 
 class Misstated(ValueError):
@@ -34,9 +36,11 @@ class Misstated(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """name: of the peer. constants: those of the file that have a literal value."""
+    """name: of the peer. home: the peer whose environment it uses. constants: those of the file
+    that have a literal value."""
 
     name: str
+    home: str
     distribution: str
     package: str
     releases: tuple[str, ...]
@@ -93,13 +97,17 @@ def read(file: Path) -> Facts:
     """The facts of one peer. Raises Misstated."""
     name = file.stem.replace("_", "-")
     constants = dict(_constants(name, ast.parse(file.read_text(encoding="utf-8"))))
+    home = name
+    if "LIKE" in constants:
+        like = read(file.with_name(f"{constants['LIKE']}.py"))
+        home, constants = like.home, {**like.constants, **constants}
     distribution, releases = constants.get("DISTRIBUTION"), constants.get("RELEASES", ())
     if not isinstance(distribution, str):
         raise Misstated(f"{name}: DISTRIBUTION is no text")
     if not isinstance(releases, tuple) or not releases:
         raise Misstated(f"{name}: RELEASES is no tuple of texts")
     package = constants.get("PACKAGE", distribution.replace("-", "_"))
-    facts = Facts(name, distribution, package, tuple(releases), constants)
+    facts = Facts(name, home, distribution, package, tuple(releases), constants)
     facts.check()
     return facts
 

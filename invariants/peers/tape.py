@@ -15,7 +15,7 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.files import ANY, TEXT, Named, Only, Spare, fit, show, text_of, whole
 from invariants.fuzz.schedules import schedule_of
-from invariants.fuzz.tapes.tape import MOST_BYTES, Entry, read_lines, write_text, written_lines
+from invariants.fuzz.tapes.tape import MOST_BYTES, Entry, read_lines, written_lines
 
 from .base import Config
 
@@ -86,8 +86,3 @@ def _check(head: dict[str, Any], name: str) -> None:
 def read(path: Path) -> PeerTape:
     """Reads a tape. Raises CallerError with one line."""
     return loads(text_of(str(path), "tape of hicache peers", MOST_BYTES, "copy it anew"), str(path))
-
-
-def write(path: Path, tape: PeerTape) -> None:
-    """Writes a tape atomically. Raises CallerError."""
-    write_text(path, dumps(tape))

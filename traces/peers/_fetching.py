@@ -53,7 +53,7 @@ def fetch(cache: Path, found: Facts, release: str, source: Path | None, tell: Te
     Raises CallerError if it cannot be made; what was done is kept for the next time.
     """
     name = spelled(found.name, release)
-    where = folders.folder_of(cache, found.name, release, source)
+    where = folders.folder_of(cache, found.home, release, source)
     draft = cache / f"{DRAFT}{where.name}"
     begun = time.monotonic()
     if source is not None:
@@ -216,7 +216,7 @@ def _record(
         (draft / one).unlink(missing_ok=True)
     size, files = _measured(draft)
     return Made(
-        found.name,
+        found.home,
         found.distribution,
         release,
         folders.python_version(),

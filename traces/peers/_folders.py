@@ -157,7 +157,7 @@ def environment_of(
     checkout = None if source is None else Path(source).resolve()
     if not found.distribution:
         return Environment(found, release, None, checkout)
-    where = folder_of(cache_folder(folder), found.name, release, checkout)
+    where = folder_of(cache_folder(folder), found.home, release, checkout)
     wrong = why_unusable(where, found, release)
     if wrong:
         more = "" if source is None else f" --source {source}"

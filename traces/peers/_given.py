@@ -8,9 +8,6 @@ from typing import Any
 
 from hicache.core.errors import CallerError, unknown
 
-from ..terminal import options as read
-from ..terminal.rows import option
-
 FOLDER_HELP = (
     "the folder that has all environments (default: hicache/peers in XDG_CACHE_HOME or ~/.cache)"
 )
@@ -46,6 +43,3 @@ def configured(
             raise CallerError(f"{peer}: {key}: expected a whole number, found {value!r}")
         fixed[key] = value
     return fixed
-
-
-__all__ = ["FOLDER_HELP", "SOURCE_HELP", "configured", "option", "read", "setting"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hicache.files import TEXT, Maybe, Record, fit, parsed, text_of
@@ -29,13 +28,13 @@ class Report:
     report: str
     law: str
     kind: str
-    functions: tuple[str, ...]
+    functions: Sequence[str]
     first: str
     last: str | None
     text: str
 
 
-_SHAPES = {"str": TEXT, "str | None": Maybe(TEXT), "tuple[str, ...]": [TEXT]}
+_SHAPES = {"str": TEXT, "str | None": Maybe(TEXT), "Sequence[str]": [TEXT]}
 
 
 def reports(peer: str) -> list[Report]:
@@ -44,14 +43,7 @@ def reports(peer: str) -> list[Report]:
     if not path.exists():
         return []
     rows = parsed(text_of(str(path), "table of known failures", _MOST_BYTES))
-    found = [fit(row, Record(Report, _SHAPES), str(path)) for row in rows]
-    return [_with_tuple(one) for one in found]
-
-
-def _with_tuple(one: Report) -> Report:
-    return Report(
-        one.report, one.law, one.kind, tuple(one.functions), one.first, one.last, one.text
-    )
+    return [fit(row, Record(Report, _SHAPES), str(path)) for row in rows]
 
 
 def match(
@@ -86,7 +78,3 @@ def _within(one: Report, releases: Sequence[str], release: str) -> bool:
 def _ran(name: str, where: Sequence[tuple[str, str]]) -> bool:
     file, _, function = name.rpartition(":")
     return any(path.endswith(file) and ran == function for path, ran in where)
-
-
-def known_peers() -> list[Path]:
-    return sorted(FOLDER.glob("*.json"))

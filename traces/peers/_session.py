@@ -40,6 +40,12 @@ class Ended(Exception):
         super().__init__(text)
         self.law, self.text, self.said, self.seed = law, text, said, seed
 
+    def failure(self, at: int) -> Answer:
+        """The failure that this is, after `at` entries."""
+        last = self.said.splitlines()[-1:] or [""]
+        text = f"{self.text}: {last[0]}".removesuffix(": ")
+        return {"code": self.law, "kind": self.law, "text": text, "at": at, "lines": []}
+
 
 class Session:
     """One process of a peer. own_check: whether the engine's own check is asked, too."""

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 from invariants.peers.laws import LAWS
-from invariants.peers.tape import loads
 
 from ..terminal.tables import console, pairs
 from ._session import Session
 
 MOST_ENTRIES = 20
 INDENT = "    "
-
-
-def seed_of(tape: str) -> int:
-    return loads(tape).seed
 
 
 def show(session: Session, document: dict[str, Any], stream: TextIO) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from invariants.peers.tape import loads
 from ._known import Report, match, reports
 from ._session import Answer, Ended, Session, script_fails
 
+ENDS = ("HANG", "DEATH")  # laws whose failure ends the process
 SHRINK_S = 60.0
 EXPLAIN_S = 60.0
 APART_S = 20.0  # for a sequence that may not end
@@ -33,7 +35,6 @@ class Found:
     lines: list[list[Any]] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     shown: str = ""
-    gaps: list[str] = field(default_factory=list)
     known: Report | None = None
 
     @property
@@ -64,7 +65,7 @@ def _line(one: list[Any]) -> dict[str, Any]:
 def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], None]) -> None:
     """Shrinks a failure, explains it and writes its files. What a step cannot do is left out."""
     kind = found.failure["kind"]
-    ends = found.failure["code"] in ("HANG", "DEATH")
+    ends = found.failure["code"] in ENDS
     tell(f"shrink {kind}")
     best: Answer = {"tape": found.tape, "failure": found.failure}
     request = best | {"do": "shrink", "seconds": APART_S if ends else 0}
@@ -74,11 +75,7 @@ def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], 
         tell(f"{kind}: shrunk for {SHRINK_S:.0f} s, and not to the end")
     found.tape, found.failure = best["tape"], best["failure"]
     facts, release = session.environment.facts, session.environment.release
-    if not ends:
-        explain(session, found)
-    every = [*found.failure["lines"], *found.lines]
-    known = reports(facts.name)
-    found.known = match(known, facts.releases, release, found.failure, every)
+    explain(session, found)
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{facts.name}-{release}-{_slug(kind)}-{found.seed}"
     write_text(folder / f"{name}.tape", found.tape)
@@ -89,11 +86,14 @@ def work_up(session: Session, found: Found, folder: Path, tell: Callable[[str], 
 
 
 def explain(session: Session, found: Found) -> None:
-    """Finds the lines of the engine that led to a failure."""
-    try:
-        found.lines = session.ask({"do": "led", "tape": found.tape}, EXPLAIN_S)["lines"]
-    except Ended:
-        found.lines = []
+    """Finds the lines of the engine that led to a failure, unless it ends the process, and the
+    report that it is."""
+    facts, release = session.environment.facts, session.environment.release
+    if found.failure["code"] not in ENDS:
+        with suppress(Ended):
+            found.lines = session.ask({"do": "led", "tape": found.tape}, EXPLAIN_S)["lines"]
+    every = [*found.failure["lines"], *found.lines]
+    found.known = match(reports(facts.name), facts.releases, release, found.failure, every)
 
 
 def write_script(session: Session, found: Found, path: Path) -> None:
@@ -109,7 +109,6 @@ def write_script(session: Session, found: Found, path: Path) -> None:
         return
     write_text(path, said["script"])
     found.files.append(str(path))
-    found.gaps = said["gaps"]
     found.shown = script_fails(session, path, EXPLAIN_S)
 
 

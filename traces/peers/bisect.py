@@ -25,6 +25,7 @@ from ._borrowed import check_torch
 from ._folders import environment_of, facts_of, spelled
 from ._given import FOLDER_HELP
 from ._session import Session
+from .fetch import tell
 from .play import CannotOpen, failure_of, fitted
 
 SUMMARY = "find the release that brought or mended a failure, by its tape"
@@ -142,15 +143,10 @@ def _fetch(name: str, folder: str | None) -> None:
     found, release = folders.chosen(name)
     cache = folders.cache_folder(folder)
     if found.distribution and folders.why_unusable(
-        folders.folder_of(cache, found.name, release, None), found, release
+        folders.folder_of(cache, found.home, release, None), found, release
     ):
         check_torch()
-        fetching.fetch(cache, found, release, None, partial(_tell, name))
-
-
-def _tell(name: str, step: str) -> None:
-    with ignore_broken_pipe():
-        print(f"{name}: {step}", file=sys.stderr, flush=True)
+        fetching.fetch(cache, found, release, None, partial(tell, name))
 
 
 def _show(

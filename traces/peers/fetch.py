@@ -17,6 +17,7 @@ from . import _fetching as fetching
 from . import _folders as folders
 from ._borrowed import check_torch
 from ._folders import Made, spelled
+from ._given import FOLDER_HELP
 
 SUMMARY = "make the environment of an engine's release: its wheel, and what that needs"
 
@@ -42,8 +43,7 @@ class Options(OptionRecord):
     )
     again: bool = option("make it again, even if it is there", default=False)
     folder: str | None = option(
-        "the folder that has all environments (default: hicache/peers in XDG_CACHE_HOME or "
-        "~/.cache)",
+        FOLDER_HELP,
         name,
         "DIR",
     )
@@ -59,11 +59,11 @@ def run(options: Options, command: str) -> int:
             _say(f"{peer}: needs no environment")
             continue
         check_torch()
-        where = folders.folder_of(cache, facts.name, release, source)
+        where = folders.folder_of(cache, facts.home, release, source)
         if not options.again and not folders.why_unusable(where, facts, release):
             _say(f"{peer}: is there already, in {where}")
             continue
-        made = fetching.fetch(cache, facts, release, source, partial(_tell, peer))
+        made = fetching.fetch(cache, facts, release, source, partial(tell, peer))
         _say(f"{peer}: {_told(made)}, in {where}")
     return 0
 
@@ -78,6 +78,6 @@ def _say(text: str) -> None:
         print(text, flush=True)
 
 
-def _tell(peer: str, step: str) -> None:
+def tell(peer: str, step: str) -> None:
     with ignore_broken_pipe():
         print(f"{peer}: {step}", file=sys.stderr, flush=True)

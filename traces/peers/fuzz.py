@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from invariants.peers.tape import loads
+
 from ..reporting.head import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -200,15 +202,7 @@ def _ended(
     seed = max(first, ended.seed)
     request = {"do": "draw", "seed": seed, "length": options.operations, "fixed": fixed}
     said = session.ask(request | {"seconds": DRAW_S}, HANG_S)
-    last = ended.said.splitlines()[-1:] or [""]
-    failure = {
-        "code": ended.law,
-        "kind": ended.law,
-        "text": f"{ended.text}: {last[0]}".removesuffix(": "),
-        "at": said["entries"],
-        "lines": [],
-    }
-    failed.append({"failure": failure, "tape": said["tape"]})
+    failed.append({"failure": ended.failure(said["entries"]), "tape": said["tape"]})
     return seed - first + 1
 
 
@@ -220,7 +214,7 @@ def _note(
     if kind in tally.kinds:
         tally.kinds[kind].count += 1
         return
-    seed = shown.seed_of(one["tape"])
+    seed = loads(one["tape"]).seed
     tally.kinds[kind] = found = Found(one["failure"], one["tape"], seed, tally.seconds)
     work_up(session, found, folder, tell)
 

@@ -20,6 +20,7 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, table
 from . import _folders as folders
 from ._folders import Made, spelled
+from ._given import FOLDER_HELP
 
 SUMMARY = "list the engines that are there, and those that can be fetched"
 _BORROWED = ("torch", "numpy")
@@ -28,8 +29,7 @@ _BORROWED = ("torch", "numpy")
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
     folder: str | None = option(
-        "the folder that has all environments (default: hicache/peers in XDG_CACHE_HOME or "
-        "~/.cache)",
+        FOLDER_HELP,
         read.name,
         "DIR",
     )

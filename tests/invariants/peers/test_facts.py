@@ -75,3 +75,16 @@ def test_every_peer_says_it() -> None:
     assert [str(facts.ENGINES)] == list(engines.__path__)
     for file in facts.known().values():
         facts.read(file)
+
+
+def test_a_peer_like_another_has_its_constants_and_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        'DISTRIBUTION = "engine"\nRELEASES = ("1.0",)\nNEEDS = ("need==2",)\nSTUBS = ("gpu",)\n'
+    )
+    (tmp_path / "other.py").write_text('LIKE = "one"\nSTUBS = ("gpu", "net")\n')
+    found = facts.read(tmp_path / "other.py")
+    assert (found.name, found.home) == ("other", "one")
+    assert (found.distribution, found.releases) == ("engine", ("1.0",))
+    assert found.needs("1.0") == ("need==2",)
+    assert found.stubs("1.0") == ("gpu", "net")
+    assert facts.read(tmp_path / "one.py").home == "one"

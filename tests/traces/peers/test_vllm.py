@@ -1,67 +1,16 @@
-"""vLLM as a peer: what was found in it fails again, from kept tapes, and everything else holds.
+"""vLLM as a peer: every law holds, but for what is known.
 
-Environments are made by `hicache peers fetch vllm-scheduler==0.32.0` and so on; a tape whose
-release has none is not run.
+Environments are made by `hicache peers fetch vllm==0.32.0`; without one
+nothing here runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Protocol
-
 import pytest
 
-from hicache.core.errors import CallerError
-from invariants.peers.tape import read
-from tests.patience import PATIENCE_S
-from traces.peers._folders import environment_of
-from traces.peers._session import Session
+from .opening import Opened, fuzzed
 
-TAPES = sorted((Path(__file__).parents[2] / "corpus/peers/vllm_scheduler").glob("*.tape"))
 NEWEST = "0.32.0"
-
-
-class Opened(Protocol):
-    def __call__(self, name: str) -> Session: ...
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[Opened]:
-    """Opens the process of a peer, once."""
-    known: dict[str, Session] = {}
-    with ExitStack() as stack:
-
-        def one(name: str) -> Session:
-            if name not in known:
-                try:
-                    environment = environment_of(name)
-                except CallerError as error:
-                    pytest.skip(str(error))
-                known[name] = stack.enter_context(Session(environment))
-                known[name].start()
-            return known[name]
-
-        yield one
-
-
-@pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
-def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
-    """The notes of a tape say which law it breaks."""
-    tape = read(path)
-    session = opened(f"{tape.peer}=={tape.release}")
-    said = session.ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
-    assert said["failure"] is not None
-    assert said["failure"]["kind"] == tape.notes["kind"]
-
-
-def fuzzed(session: Session, count: int, fixed: dict[str, Any]) -> tuple[list[Any], Any]:
-    """The failures of sequences, and what they reached."""
-    failures: list[Any] = []
-    request = {"do": "fuzz", "seed": 0, "count": count, "length": 80, "fixed": fixed}
-    said = session.ask(request, PATIENCE_S, failures.append)
-    return [one["failure"] for one in failures if "failure" in one], said
 
 
 def test_the_block_manager_holds_every_law(opened: Opened) -> None:

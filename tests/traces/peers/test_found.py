@@ -1,0 +1,28 @@
+"""What was found in SGLang, vLLM and LMCache fails again, from kept tapes.
+
+Environments are made by `hicache peers fetch vllm==0.32.0` and so on; a tape whose release has none
+is not run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from invariants.peers.tape import read
+from tests.patience import PATIENCE_S
+
+from .opening import Opened
+
+TAPES = sorted((Path(__file__).parents[2] / "corpus/peers").glob("*/*.tape"))
+
+
+@pytest.mark.parametrize("path", TAPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
+    """The notes of a tape say which law it breaks."""
+    tape = read(path)
+    session = opened(f"{tape.peer}=={tape.release}")
+    said = session.ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
+    assert said["failure"] is not None
+    assert said["failure"]["kind"] == tape.notes["kind"]
