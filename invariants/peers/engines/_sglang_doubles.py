@@ -18,28 +18,40 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt import runtime_context
-from sglang.srt.managers import cache_controller
+from sglang.srt.managers import cache_controller, schedule_batch
 from sglang.srt.managers.schedule_batch import Req
-from sglang.srt.mem_cache.allocator.base import BaseTokenToKVPoolAllocator
-from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
-from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
-from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import (
-    _evict_mamba_for_device_alloc,
-    _evict_swa_for_device_alloc,
-)
 from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
-from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
-from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from ..base import FREED, MOVING, UNWRITTEN, need
+from ._sglang_copies import Copies, Event
+from ._sglang_names import anywhere, is_there
+
+ASSEMBLER = "mem_cache.hybrid_cache.hybrid_pool_assembler"
+ALLOCATOR, GROUP = (
+    "mem_cache.allocator",
+    ("mem_cache.pool_host.group", "mem_cache.memory_pool_host"),
+)
+COMPONENTS = ("mem_cache.unified_cache.component_type", "mem_cache.unified_cache_components")
+CONTEXT = anywhere("_CONTEXT", "runtime_context")
+BaseTokenToKVPoolAllocator: Any = anywhere("BaseTokenToKVPoolAllocator", ALLOCATOR)
+OF_WINDOWS = "mem_cache.base_swa_memory_pool"
+BaseSWAKVPool: Any = anywhere("BaseSWAKVPool", OF_WINDOWS)
+if not is_there(OF_WINDOWS):  # 0.5.11
+    BaseSWAKVPool = anywhere("SWAKVPool", "mem_cache.swa_memory_pool")
+SWATokenToKVPoolAllocator = anywhere(
+    "SWATokenToKVPoolAllocator", f"{ALLOCATOR}.swa", "mem_cache.swa_memory_pool"
+)
+_evict_mamba_for_device_alloc = anywhere("_evict_mamba_for_device_alloc", ASSEMBLER)
+_evict_swa_for_device_alloc = anywhere("_evict_swa_for_device_alloc", ASSEMBLER)
+HostPoolGroup, PoolEntry = anywhere("HostPoolGroup", *GROUP), anywhere("PoolEntry", *GROUP)
+ComponentType = anywhere("ComponentType", *COMPONENTS)
+UnifiedRadixCache = anywhere("UnifiedRadixCache", "mem_cache.unified_radix_cache")
 
 ROWS, WIDTH = 12, 2048
-NAMES = {"full": ComponentType.FULL, "swa": ComponentType.SWA, "mamba": ComponentType.MAMBA}
+NAMES = {name: getattr(ComponentType, name.upper(), name) for name in ("full", "swa", "mamba")}
 
 
 class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
@@ -162,125 +174,19 @@ class Buffers(BaseSWAKVPool):  # type: ignore[misc]
 
     def set_kv_buffer(self, *_: Any, **__: Any) -> Any: ...
 
-
-class Event:
-    """An event of a device: reached when the copy that it was recorded behind has ended."""
-
-    behind: Any = None  # the copy that is being submitted
-
-    def __init__(self, **_: Any) -> None:
-        self.copy: Any = None
-
-    def record(self, *_: Any) -> None:
-        self.copy = Event.behind
-
-    def query(self) -> bool:
-        return self.copy is None or self.copy.done
-
-    def synchronize(self) -> None:
-        if self.copy is not None and not self.copy.done:
-            self.copy.copies.finish(self.copy.number)
+    def set_swa_loc(self, loc: Any) -> None: ...
 
 
-class Copy:
-    """A copy. legs: of each pool the host slots, the device slots, and how often the pages of both
-    had been taken. moved: the device has done it. done: its event says so."""
-
-    def __init__(self, copies: Any, number: int, to_host: bool, legs: list[Any]) -> None:
-        self.copies, self.number, self.to_host, self.legs = copies, number, to_host, legs
-        self.moved = self.done = False
-
-    def move(self) -> None:
-        self.moved = True
-        name = "backup" if self.to_host else "load"
-        for host, device, at, to, *stamps in self.legs:
-            for pool, slots, stamp in ((host, at, stamps[0]), (device, to, stamps[1])):
-                pages = slots // pool.page_size
-                kept = (pool.stamp[pages] == stamp) & pool.taken[pages]
-                text = (
-                    f"{pool.name} pages {np.unique(pages[~kept]).tolist()} were freed or reissued"
-                )
-                need(kept.all(), "PIN-IO", f"{text} before the {name} of them ended", pool.name)
-            if self.to_host:
-                same = device.content[to] == host.promise[at]
-                host.content[at] = device.content[to]
-                host.changes += 1
-            else:
-                same = device.content[to] == host.content[at]
-            need(same.all(), "BYTES", f"{device.name}: a slot changed during its {name}", name)
-
-
-class Copies:
-    """Stands in for SGLang's L2TransferEngine."""
-
-    def __init__(self) -> None:
-        self.all: list[Copy] = []
-
-    def submit_device_to_host(self, transfers: Any) -> Any:
-        return self._submit(transfers, True)
-
-    def submit_host_to_device(self, transfers: Any, *, on_layer_done: Any = None, **_: Any) -> Any:
-        return self._submit(transfers, False, on_layer_done)
-
-    def _submit(self, transfers: Any, to_host: bool, on_layer_done: Any = None) -> Any:
-        legs = [_leg(one.host_pool, one.device_pool.pool, one) for one in transfers]
-        for host, device, at, to, *_ in legs if to_host else ():
-            new = host.promise[at] == UNWRITTEN  # up to 0.5.20 nothing is queued before
-            host.promise[at[new]], host.content[at[new]] = device.content[to[new]], MOVING
-        copy = Copy(self, len(self.all), to_host, legs)
-        self.all.append(copy)
-        start, finish = Event(), Event()
-        finish.copy = Event.behind = copy
-        if on_layer_done is not None:
-            on_layer_done(0)
-        Event.behind = None
-        return SimpleNamespace(start_event=start, finish_event=finish, timing_enabled=False)
-
-    def finish(self, number: int) -> None:
-        """Ends a copy, and before it those of its direction that were submitted earlier."""
-        self._move(number, self.all[number].to_host)
-        for copy in self.all[: number + 1]:
-            copy.done = copy.done or (copy.moved and copy.to_host == self.all[number].to_host)
-
-    def before_pass(self) -> None:
-        """A pass waits on the device for the loads before it (LayerDoneCounter.wait_until)."""
-        self._move(len(self.all) - 1, False)
-
-    def after_passes(self) -> None:
-        """A batch begins, so the passes but the last two have ended, and with them their loads."""
-        for copy in [one for one in self.all if one.moved and not one.to_host][:-2]:
-            copy.done = True
-
-    def _move(self, number: int, to_host: bool) -> None:
-        for copy in self.all[: number + 1]:
-            if copy.to_host == to_host and not copy.moved:
-                copy.move()
-
-
-def _leg(host: Any, device: Any, transfer: Any) -> Any:
-    at, to = np.array(transfer.host_indices), np.array(transfer.device_indices)
-    need(at.size == to.size, "CONTRACT", f"{host.name}: {at.size} slots from or to {to.size}")
-    for pool, slots in ((host, at), (device, to)):
-        free = np.unique(slots[~pool.taken[slots // pool.page_size]]).tolist()
-        need(not free, "PIN-IO", f"a copy of {pool.name} slots {free}, which are free", pool.name)
-    return (
-        host,
-        device,
-        at,
-        to,
-        host.stamp[at // host.page_size],
-        device.stamp[to // device.page_size],
-    )
-
-
-class Controller(HybridCacheController):  # type: ignore[misc]
-    """SGLang's controller. What it queues has its content, or its promise of it, from then on."""
+class Queues:
+    """What a controller queues has its content, or its promise of it, from then on."""
 
     pools: dict[Any, Any]
+    write_queue: list[Any]
+    load_queue: list[Any]
 
     def write(self, *args: Any, **named: Any) -> Any:
         before = len(self.write_queue)
-        found = super().write(*args, **named)
+        found = super().write(*args, **named)  # type: ignore[misc]
         for queued in self.write_queue[before:]:
             for host, device, at, to in self._sides(queued):
                 host.promise[at] = device.content[to]
@@ -289,7 +195,7 @@ class Controller(HybridCacheController):  # type: ignore[misc]
         return found
 
     def load(self, *args: Any, **named: Any) -> Any:
-        found = super().load(*args, **named)
+        found = super().load(*args, **named)  # type: ignore[misc]
         if found is not None:
             for host, device, at, to in self._sides(self.load_queue[-1]):
                 text = f"{host.name}: a load reads what no backup has brought yet"
@@ -300,10 +206,15 @@ class Controller(HybridCacheController):  # type: ignore[misc]
 
     def _sides(self, queued: Any) -> list[Any]:
         every = [(PoolName.KV, queued.host_indices, queued.device_indices)]
-        every += [(x.name, x.host_indices, x.device_indices) for x in queued.pool_transfers or ()]
+        more = getattr(queued, "pool_transfers", None) or ()
+        every += [(x.name, x.host_indices, x.device_indices) for x in more]
         return [
             (*self.pools[name], np.asarray(at), np.asarray(to)) for name, at, to in every if len(at)
         ]
+
+
+class Controller(Queues, HybridCacheController):  # type: ignore[misc]
+    """SGLang's controller of several pools."""
 
 
 class Rows(ReqToTokenPool):  # type: ignore[misc]
@@ -354,7 +265,7 @@ def publish(config: dict[str, Any]) -> None:
         mamba_max_states_per_path=config["states"], enable_mamba_extra_buffer_lazy=False
     )
     os.environ["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = config["core"]
-    runtime_context._CONTEXT._config_bags = {
+    CONTEXT._config_bags = {
         "exec": SimpleNamespace(mamba=mamba),
         "spec": SimpleNamespace(speculative_algorithm=None),
         "serving": SimpleNamespace(strip_thinking_cache=False),
@@ -362,91 +273,8 @@ def publish(config: dict[str, Any]) -> None:
         "schedule": SimpleNamespace(disable_overlap_schedule=True),
         "memory": SimpleNamespace(enable_int8_mamba_checkpoint=False, page_size=config["page"]),
     }
-    runtime_context._CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1)
+    CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1)
     cache_controller.device_module = SimpleNamespace(Event=Event, Stream=SimpleNamespace)
-
-
-class World:
-    """An opened cache. pools: by name. cache: SGLang's."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config, page = config, config["page"]
-        parts = config["components"].split("+")
-        publish(config)
-        self.pools = {"full": Pool("full", config["pages"], page)}
-        if "swa" in parts:
-            self.pools["swa"] = Pool("swa", config["swa_pages"], page)
-        if "mamba" in parts:
-            self.pools["mamba"] = Pool("mamba", config["mamba"], 1)
-        self.rows = StateRows(self.pools["mamba"], config["extra"]) if "mamba" in parts else Rows()
-        self.allocator = self._allocator(page)
-        self.copies, self.chains = Copies(), dict[Any, Any]()
-        params = CacheInitParams(
-            disable=False,
-            req_to_token_pool=self.rows,
-            token_to_kv_pool_allocator=self.allocator,
-            page_size=page,
-            eviction_policy=config["order"],
-            sliding_window_size=config["window"] if "swa" in parts else None,
-            tree_components=tuple(NAMES[part] for part in parts),
-            enable_kv_cache_events=config["events"],
-            is_eagle=config["bigram"],
-            enable_mamba_extra_buffer="mamba" in parts and config["extra"],
-        )
-        self.cache = UnifiedRadixCache(params)
-        self.core = self.cache.tree_core
-        if config["host"]:
-            self._attach(parts)
-        self.cache.take_events()
-
-    def _allocator(self, page: int) -> Any:
-        full, swa = self.pools["full"], self.pools.get("swa")
-        full._kvcache = Buffers(full)
-        if swa is None:
-            return full
-        made = SWATokenToKVPoolAllocator(
-            full.size, swa.size, page, torch.float32, "cpu", full._kvcache, False
-        )
-        made.full_attn_allocator, made.swa_attn_allocator = full, swa
-        return made
-
-    def _attach(self, parts: Sequence[str]) -> None:
-        """The host tier, as SGLang's pool assembler attaches it."""
-        cache, config, page = self.cache, self.config, self.config["page"]
-        sizes = {"full": config["host"], "swa": config["host_swa"], "mamba": config["host_mamba"]}
-        known = {"full": PoolName.KV, "swa": PoolName.SWA, "mamba": PoolName.MAMBA}
-        entries, sides = [], {}
-        for part in parts:
-            host = Pool(f"host {part}", sizes[part], 1 if part == "mamba" else page)
-            device = self.pools[part]
-            self.pools[host.name], sides[known[part]] = host, (host, device)
-            entry = PoolEntry(known[part], host, Buffers(device), int, part == "full")
-            if part != "full":
-                entry.host_evict_fn = Evicts(cache, NAMES[part]).host
-                entry.device_evict_fn = Evicts(cache, NAMES[part]).device
-                entry.device_alloc_fn, entry.device_free_fn = device.alloc, device.free
-            entries.append(entry)
-            name = "_mamba_pool_host" if part == "mamba" else f"_{part}_kv_pool_host"
-            setattr(cache.components[NAMES[part]], name, host)
-            setattr(cache, name[1:], host)
-        cache.host_pool_group = HostPoolGroup(entries)
-        cache.load_cache_event = threading.Event()
-        cache.cache_controller = made = Controller(
-            self.allocator,
-            cache.host_pool_group,
-            page,
-            None,
-            cache.load_cache_event,
-            write_policy=config["policy"],
-            io_backend="kernel",
-        )
-        made.pools, made.l2_transfer_engine = sides, self.copies
-        self.core.set_hicache_enabled()
-        if "swa" in parts:
-            self.core.has_swa_host_pool = True
-        cache.write_through_threshold = 1 if config["policy"] == "write_through" else 2
-        cache.is_write_back = config["policy"] == "write_back"
-        cache.load_back_threshold = config["load_from"]
 
 
 class Evicts:
@@ -465,6 +293,126 @@ class Evicts:
             _evict_swa_for_device_alloc(self.cache, slots)
 
 
+class World:
+    """An opened cache. pools: by name. cache: SGLang's. core: what says what is cached."""
+
+    EVICTS = Evicts
+    hits_tokens = True  # whether a look-up says of the host how many tokens it has
+    copies: Copies
+    cache: Any
+    core: Any
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config, page = config, config["page"]
+        parts = config["components"].split("+")
+        self.publish()
+        self.pools = {"full": self._pool("full", config["pages"], page)}
+        if "swa" in parts:
+            self.pools["swa"] = self._pool("swa", config["swa_pages"], page)
+        if "mamba" in parts:
+            self.pools["mamba"] = self._pool("mamba", config["mamba"], 1)
+        self.rows = StateRows(self.pools["mamba"], config["extra"]) if "mamba" in parts else Rows()
+        self.allocator = self._allocator(page)
+        self.chains = dict[Any, Any]()
+        params = CacheInitParams(
+            disable=False,
+            req_to_token_pool=self.rows,
+            token_to_kv_pool_allocator=self.allocator,
+            page_size=page,
+            eviction_policy=config["order"],
+            sliding_window_size=config["window"] if "swa" in parts else None,
+            enable_kv_cache_events=config["events"],
+            is_eagle=config["bigram"],
+            enable_mamba_extra_buffer="mamba" in parts and config["extra"],
+            **self._more(parts),
+        )
+        self._open(params, parts)
+        self.cache.take_events()
+
+    def publish(self) -> None:
+        publish(self.config)
+        self.copies = Copies()
+
+    def _pool(self, name: str, pages: int, page: int) -> Pool:
+        return Pool(name, pages, page)
+
+    def _more(self, parts: Sequence[str]) -> dict[str, Any]:
+        return {"tree_components": tuple(NAMES[part] for part in parts)}
+
+    def _open(self, params: Any, parts: Sequence[str]) -> None:
+        self.cache = UnifiedRadixCache(params)
+        self.core = self.cache.tree_core
+        if self.config["host"]:
+            self._attach(parts)
+
+    def busy(self) -> bool:
+        """Whether a transfer holds nodes."""
+        return bool(self.cache.ongoing_write_through or self.cache.ongoing_load_back)
+
+    def _allocator(self, page: int) -> Any:
+        full, swa = self.pools["full"], self.pools.get("swa")
+        full._kvcache = self._buffers(full)
+        if swa is None:
+            return full
+        made = SWATokenToKVPoolAllocator(
+            full.size, swa.size, page, torch.float32, "cpu", full._kvcache, False
+        )
+        made.full_attn_allocator, made.swa_attn_allocator = full, swa
+        return made
+
+    def _buffers(self, pool: Pool) -> Any:
+        return Buffers(pool)
+
+    def _host(self, part: str, page: int) -> Pool:
+        size = {"full": "host", "swa": "host_swa", "mamba": "host_mamba"}[part]
+        self.pools[f"host {part}"] = found = self._pool(f"host {part}", self.config[size], page)
+        return found
+
+    def _attach(self, parts: Sequence[str]) -> None:
+        """The host tier, as SGLang's pool assembler attaches it."""
+        cache, config, page = self.cache, self.config, self.config["page"]
+        known = {"full": PoolName.KV, "mamba": PoolName.MAMBA}
+        if "swa" in parts:
+            known["swa"] = PoolName.SWA
+        entries, sides = [], {}
+        for part in parts:
+            host, device = self._host(part, 1 if part == "mamba" else page), self.pools[part]
+            sides[known[part]] = host, device
+            entry = PoolEntry(known[part], host, Buffers(device), int, part == "full")
+            if part != "full":
+                evicts = self.EVICTS(cache, NAMES[part])
+                entry.host_evict_fn, entry.device_evict_fn = evicts.host, evicts.device
+                entry.device_alloc_fn, entry.device_free_fn = device.alloc, device.free
+            entries.append(entry)
+            name = "_mamba_pool_host" if part == "mamba" else f"_{part}_kv_pool_host"
+            setattr(cache.components[NAMES[part]], name, host)
+            setattr(cache, name[1:], host)
+        cache.host_pool_group = HostPoolGroup(entries)
+        cache.load_cache_event = threading.Event()
+        cache.cache_controller = made = Controller(
+            self.allocator,
+            cache.host_pool_group,
+            page,
+            None,
+            cache.load_cache_event,
+            write_policy=config["policy"],
+            io_backend="kernel",
+        )
+        made.pools, made.l2_transfer_engine = sides, self.copies
+        if hasattr(self.core, "set_hicache_enabled"):  # 0.5.19
+            self.core.set_hicache_enabled()
+        if "swa" in parts:
+            self.core.has_swa_host_pool = True
+        cache.write_through_threshold = 1 if config["policy"] == "write_through" else 2
+        cache.is_write_back = config["policy"] == "write_back"
+        cache.load_back_threshold = config["load_from"]
+
+
+def token_list(tokens: Sequence[int]) -> Any:
+    """Tokens as this release has them."""
+    return array("q", tokens) if "array" in vars(schedule_batch) else list(tokens)
+
+
 def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
     """A request of SGLang."""
     settings = SimpleNamespace(
@@ -475,6 +423,8 @@ def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
         stop_regex_strs=[],
         ignore_eos=False,
     )
-    made = Req(f"r{number}", "", array("q", tokens), settings, extra_key=space or None)
+    made = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
+    if not hasattr(made, "kv"):  # up to 0.5.15 its places are fields of its own
+        made.kv = made
     made.space = space
     return made

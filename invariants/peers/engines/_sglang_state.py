@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from ..base import Holding, PoolState, chain, need
 from ..laws import Part, longest
-from ._sglang_doubles import World
+from ._sglang_doubles import ComponentType, World
 
 UNPAIRED = 1 << 60  # marks the content of a position whose next token is not known
 
@@ -117,7 +116,7 @@ def generate(request: Any, token: int) -> None:
 def begin_states(world: World, request: Any) -> None:
     """The pass starts from a copy of the state that hit (_collect_deferred_mamba_cow_and_clear)."""
     kv = request.kv
-    if kv.mamba_cow_src_index is not None:
+    if getattr(kv, "mamba_cow_src_index", None) is not None:
         target = kv.mamba_pool_idx.unsqueeze(0)
         world.rows.mamba_pool.copy_from(kv.mamba_cow_src_index, target)
         kv.mamba_cow_src_index = None
@@ -164,9 +163,8 @@ def tree_slots(world: World) -> Any:
 def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:
     """Who holds which slot. Of host pages only their number is known, since a core in Rust does not
     tell which of them a node has."""
-    core, cache = world.core, world.cache
+    core, busy = world.core, world.busy()
     cached = tree_slots(world)
-    busy = bool(cache.ongoing_write_through or cache.ongoing_load_back)
     full = world.pools["full"]
     own = [(one, _own_row(world, one)) for one in requests if one.kv.req_pool_idx is not None]
     held = [Holding("cache", cached), *(_held(world, one, row, full) for one, row in own)]
@@ -289,7 +287,7 @@ def judge_admission(world: World, request: Any) -> None:
         device_indices=indices,
         host_hit_length=request.host_hit_length,
         last_device_node=request.last_node,
-        best_match_node=request.best_match_node,
+        best_match_node=getattr(request, "best_match_node", request.last_node),  # 0.5.12
     )
     judge_match(world, request.origin_input_ids[:-1], request.space, hit)
 
@@ -300,6 +298,8 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
     expected = contents(world, tokens, space)
     most = (len(tokens) - config["bigram"]) // config["page"] * config["page"]
     device, host = on_device(result), result.host_hit_length
+    if not world.hits_tokens and config["host"]:
+        host = max(0, (path_end(world, result.best_match_node) or 0) - device)
     need(device + host <= most, "MATCH", f"{device} + {host} tokens hit, of {most}", "beyond")
     slots = path_slots(world, result)[:device]
     need(slots.size == device, "MATCH", f"{device} tokens hit, the path has {slots.size}", "path")

@@ -27,18 +27,12 @@ What callers must know, and what is not a defect:
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from sglang.srt.managers.schedule_batch import FINISH_LENGTH
-from sglang.srt.mem_cache.allocation import alloc_req_slots
-from sglang.srt.mem_cache.base_prefix_cache import (
-    EvictParams,
-    InitLoadBackParams,
-    MatchPrefixParams,
-)
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from invariants.fuzz.draws import Draws
@@ -47,9 +41,10 @@ from invariants.fuzz.records import Job
 from ..base import Backup, Can, Config, Hit, Load, Peer, PoolState, Transfer, Unfit, need
 from ..script import Recorder, raw
 from ._sglang_calls import calls_of_release
-from ._sglang_doubles import NAMES, ROWS, World, new_request
+from ._sglang_doubles import NAMES, ROWS, World, new_request, token_list
 from ._sglang_draws import drawn, simpler
 from ._sglang_events import Mirror
+from ._sglang_names import anywhere
 from ._sglang_state import (
     available,
     begin_states,
@@ -82,6 +77,7 @@ STUBS = (
     "pydantic_core",
     "pynvml",
     "requests",
+    "safetensors",
     "sgl_kernel",
     "sglang.jit_kernel",
     "sglang.kernels",
@@ -113,11 +109,18 @@ UNUSED = (
     "sglang/srt/rust_extensions/_multimodal.*.so",
     "sglang/srt/rust_extensions/_server.*.so",
 )
-DOUBLES = ("_sglang_doubles.py", "_sglang_state.py", "_sglang_events.py")
+DOUBLES = (
+    "_sglang_names.py",
+    "_sglang_copies.py",
+    "_sglang_doubles.py",
+    "_sglang_state.py",
+    "_sglang_events.py",
+)
 
 torch.set_num_threads(1)
 logging.disable(logging.WARNING)
 EVERYTHING = 1 << 30
+alloc_req_slots = anywhere("alloc_req_slots", "mem_cache.allocation", "mem_cache.common")
 
 
 class SGLang(Peer):
@@ -146,12 +149,14 @@ class SGLang(Peer):
         "extra": (True, False),
     }
     REACHES: ClassVar[tuple[str, ...]] = ()
+    WORLD: ClassVar[type[World]] = World
+    LONE_PARTS: ClassVar[bool] = True  # a window or a state on host alone can go alone
 
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
-        self.world = recorder.make("world", World, config)
+        self.world = recorder.make("world", self.WORLD, config)
         plain: World = raw(self.world)
-        if plain.cache._tree_core_backend != config["core"]:
+        if getattr(plain.cache, "_tree_core_backend", config["core"]) != config["core"]:
             raise Unfit(f"the core {config['core']} does not do this")
         self.plain = plain
         self.cache, self.rows = self.world.cache, self.world.rows
@@ -182,7 +187,7 @@ class SGLang(Peer):
 
     def match(self, job: Job) -> Hit:
         space = self._space(job)
-        key = self.recorder.make("key", RadixKey, array("q", job.tokens), space or None)
+        key = self.recorder.make("key", RadixKey, token_list(job.tokens), space or None)
         found = self.cache.match_prefix(MatchPrefixParams(key=key))
         self.recorder.check(judge_match, self.world, job.tokens, space, found)
         return Hit(on_device(raw(found)), raw(found).host_hit_length)
@@ -242,7 +247,7 @@ class SGLang(Peer):
     def _reserve(self, request: Any, until: int) -> int | None:
         """Loads what hit on the host, and returns its tokens, or None if the request does not fit.
         After a load it is admitted; what the cache does not load is computed."""
-        if raw(request).needs_host_load_back():
+        if self.calls.hits_host(request):
             if not self._room_to_load(raw(request)):
                 return None
             loaded = self._load(request)
@@ -254,22 +259,20 @@ class SGLang(Peer):
     def _load(self, request: Any) -> int:
         """Loads what hit on the host, as PrefillAdder.add_one_req does."""
         promised = raw(request).host_hit_length
-        held = self.calls.lock(request.best_match_node, host=True)
-        params = InitLoadBackParams(
-            best_match_node=request.best_match_node, host_hit_length=promised, req=request
-        )
-        loaded = self.calls.load(request, params)
+        held = self.calls.lock(getattr(request, "best_match_node", request.last_node), host=True)
+        loaded = self.calls.load(request, self.calls.wanted(request))
         self.calls.unlock(held)
         text = f"{promised} tokens were promised, {loaded} are loaded"
-        need(not 0 < loaded < promised, "CONTRACT", text, "part of a load")
+        whole = not 0 < loaded < promised or not self.plain.hits_tokens
+        need(whole, "CONTRACT", text, "part of a load")
         self.counts["loaded tokens"] += loaded
         return loaded
 
     def _room_to_load(self, request: Any) -> bool:
         """What PrefillBudget.prepare_load_back makes sure of: slots for the load and the rest."""
-        if not self._budget(request, len(request.full_untruncated_fill_ids)):
+        if not self._budget(request, len(request.origin_input_ids)):
             return False
-        return self._state_budget(request, int(request.mamba_host_hit_length > 0))
+        return self._state_budget(request, int(getattr(request, "mamba_host_hit_length", 0) > 0))
 
     def _budget(self, request: Any, until: int) -> bool:
         """Whether as many slots can be had, by evictions if need be."""
@@ -406,7 +409,7 @@ class SGLang(Peer):
 
     def let_go(self) -> None:
         self._start()
-        for part in ("swa", "mamba"):
+        for part in ("swa", "mamba") if self.LONE_PARTS else ():
             if self.config["policy"] != "write_back" and f"host {part}" in self.plain.pools:
                 self._let_go_of(part)
         for pool in self.can.evicts:
