@@ -5,6 +5,7 @@ make, and the parts of an engine that the cache does not need. Scripts copy defi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +85,7 @@ def engine_config(
     if connector:
         transfer = SimpleNamespace(
             kv_connector=connector,
-            engine_id=f"hicache-peers-{os.getpid()}-{_next_engine()}",
+            engine_id=f"hicache-peers-{os.getpid()}-{time.time_ns()}",
             kv_role="kv_both",
             is_kv_producer=True,
             is_kv_consumer=True,
@@ -186,14 +187,6 @@ def engine_config(
         num_lookahead_tokens=drafts if eagle else 0,
         num_prefill_lookahead_tokens=int(eagle),
     )
-
-
-_ENGINES = [0]
-
-
-def _next_engine() -> int:
-    _ENGINES[0] += 1
-    return _ENGINES[0]
 
 
 def make_scheduler(config: Any, cache: KVCacheConfig, block: int, page: int) -> Scheduler:

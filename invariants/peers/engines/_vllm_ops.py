@@ -1,5 +1,6 @@
 """Operations on vLLM's block manager that differ from those of other caches: a request is admitted
 together with its first chunk, chunks may have to end at blocks, and decode steps may have drafts.
+Also what is asked of its scheduler beside requests.
 """
 
 from __future__ import annotations
@@ -65,9 +66,22 @@ def _forget(hand: Hand, args: Arguments) -> None:
         peer.forget_block(int(args["block"]))
 
 
+def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
+    peer: Any = hand.peer
+    return None if hand.jobs or hand.pending or peer.emptied == peer.steps else {}
+
+
+def _empty(hand: Hand, args: Arguments) -> None:
+    """The host's cache is emptied, as after new weights. It is drawn only while nothing runs, and
+    once between two steps."""
+    peer: Any = hand.peer
+    peer.empty_host()
+
+
 OPERATIONS = {
     "admit": OF_A_CACHE["admit"]._replace(play=_admit),
     "prefill": OF_A_CACHE["prefill"]._replace(play=_prefill),
     "grow": OF_A_CACHE["grow"]._replace(play=_grow),
     "forget": Operation(1, {"block": number(1, MOST_BLOCKS)}, _draw_forget, _forget),
 }
+OF_A_SCHEDULER = {"empty": Operation(9, {}, _draw_empty, _empty)}

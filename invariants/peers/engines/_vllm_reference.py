@@ -16,14 +16,23 @@ MERGED = BlockHashListWithBlockSize([b"a", b"b"], 1, 2)[0] == b"ab"
 
 
 def longest_hit(
-    index: Any, groups: Sequence[Group], hashes: Sequence[bytes], page: int, step: int, most: int
+    index: Any,
+    groups: Sequence[Group],
+    hashes: Sequence[bytes],
+    page: int,
+    step: int,
+    most: int,
+    until: int = 0,
 ) -> int:
     """The longest prefix that every group can restore, from nothing but the hashes that are cached.
-    page: tokens of a block hash. step: tokens that hits are multiples of."""
+    page: tokens of a block hash. step: tokens that hits are multiples of. until: tokens up to which
+    hashes are looked at, if more than `most`: a block of full attention that is cached for a longer
+    prefix also has the shorter one."""
     most = min(most, len(hashes) * page) // step * step
+    until = max(until, most)
     for at, group in enumerate(groups):
         if group.kind == "full":
-            most = min(most, _leading(index, at, group.block, hashes, page, most, step))
+            most = min(most, _leading(index, at, group.block, hashes, page, until, step))
     while most > 0:
         if all(
             group.kind == "full" or _restores(index, at, group, hashes, page, most)
@@ -43,16 +52,17 @@ def _key(at: int, size: int, hashes: Sequence[bytes], page: int, end: int) -> by
 
 
 def _leading(
-    index: Any, at: int, size: int, hashes: Sequence[bytes], page: int, most: int, step: int
+    index: Any, at: int, size: int, hashes: Sequence[bytes], page: int, until: int, step: int
 ) -> int:
+    """The tokens that a group with full attention has from the start on, in steps."""
     end = 0
-    while end + size <= len(hashes) * page and _key(at, size, hashes, page, end + size) in index:
+    while end + size <= until and _key(at, size, hashes, page, end + size) in index:
         end += size
     if step < size:  # a block may be cached for a part of it
         for part in range(size - step, 0, -step):
-            if end + part <= most and _key(at, size, hashes, page, end + part) in index:
-                return min(most, end + part)
-    return min(most, end // step * step)
+            if end + part <= until and _key(at, size, hashes, page, end + part) in index:
+                return end + part
+    return end // step * step
 
 
 def _restores(
@@ -89,10 +99,13 @@ def judge_hit(
     step = getattr(coordinator, "_cache_hit_alignment_tokens", 0) or _step(coordinator, groups)
     hashes, most = request.block_hashes, request.num_tokens - 1
     need(0 <= hit <= most, "MATCH", f"{hit} tokens of a prompt of {most + 1} hit", "bounds")
-    best = longest_hit(index._cache, groups, hashes, page, step, most)
+    best = longest_hit(index._cache, groups, hashes, page, step, most, len(hashes) * page)
     text = f"{hit} tokens hit, the longest prefix that is cached has {best}"
     need(hit <= best, "MATCH", text, "longer")
-    need(hit == best or not exact, "MATCH", text, "shorter")
+    if exact:
+        best = longest_hit(index._cache, groups, hashes, page, step, most)
+        text = f"{hit} tokens hit, the longest prefix that is cached has {best}"
+        need(hit >= best, "MATCH", text, "shorter")
     for at, group in enumerate(groups):
         _judge_blocks(at, group, blocks.blocks[at], hashes, page, hit)
 

@@ -60,6 +60,15 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
             need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", kind)
 
 
+def audit_released(manager: Any) -> None:
+    """Raises Broken if a chunk on host is held or pending while nothing is under way."""
+    for chunk in chunks_of(manager).values():
+        if chunk.ref_cnt:
+            said = "pending" if chunk.ref_cnt < 0 else "held"
+            text = f"chunk {_number(chunk)} of the host is {said}, and nothing is under way"
+            need(False, "QUIESCENCE", text, f"host {said}")
+
+
 class Idle:
     """Stands in for a thread: it never runs by itself."""
 
@@ -144,6 +153,12 @@ class Files:
         """Whether anything waits for its turn."""
         return bool(self.asked or self.pool._load_q or self.pool._store_q)
 
+    def drain_jobs(self) -> None:
+        """Carries out everything that waits."""
+        self.look_up()
+        while self.pool._load_q or self.pool._store_q:
+            self.turns.take()
+
     def look_up(self) -> None:
         """The thread for look-ups answers everything that was asked."""
         if self.asked and self.lookups is not None:
@@ -152,10 +167,10 @@ class Files:
             self.asked = 0
 
     def carry_out(self, job: int, lose: bool = False) -> None:
-        """A thread carries out a job. lose: a file that it reads is gone."""
+        """A thread carries out a job. lose: one of the files that it reads is gone."""
         keys = self._keys(job)
         if lose and keys:
-            self._path(keys[0]).unlink(missing_ok=True)
+            self._path(keys[job % len(keys)]).unlink(missing_ok=True)
         if any(one[1].job_id == job for one in self.pool._load_q):
             for key in keys:
                 self.missed[key] += not self._path(key).exists()

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
@@ -56,7 +57,6 @@ from ..base import (
 )
 from ..script import Recorder, raw
 from ._vllm_doubles import (
-    Group,
     Mirror,
     audit,
     audit_events,
@@ -66,16 +66,25 @@ from ._vllm_doubles import (
 )
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
+from ._vllm_ops import OF_A_SCHEDULER
 from ._vllm_reference import check_release
-from ._vllm_tiers import IDLE, Files, audit_files, audit_host, host_chunks
+from ._vllm_shelf import shelf
+from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
 
 LIKE = "vllm"
-DOUBLES = ("_vllm_doubles.py", "_vllm_engine.py", "_vllm_worker.py", "_vllm_tiers.py")
+DOUBLES = (
+    "_vllm_doubles.py",
+    "_vllm_engine.py",
+    "_vllm_worker.py",
+    "_vllm_tiers.py",
+    "_vllm_shelf.py",
+)
 
 LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
-CONNECTORS = ("", "cpu", "files")
+MOST_COPIES = 20  # one behind the other, from the device to the last tier
+CONNECTORS = ("", "cpu", "files", "shelf")
 
 logging.disable(logging.CRITICAL)
 for module in ("async_lookup", "fs.thread_pool"):
@@ -84,6 +93,7 @@ for module in ("async_lookup", "fs.thread_pool"):
 
 
 class VllmSchedulerPeer(Peer):
+    OPERATIONS = OF_A_SCHEDULER
     can = Can(serves=True, host=True, fails=True, namespaces=True)
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "model": tuple(MODELS),
@@ -92,7 +102,7 @@ class VllmSchedulerPeer(Peer):
         "connector": CONNECTORS,
         "policy": ("fcfs", "priority"),
         "order": ("lru", "arc"),
-        **dict.fromkeys(("host", "factor"), ()),
+        **dict.fromkeys(("host", "factor", "loses"), ()),
     }
     REACHES = (
         *("preempted", "load began", "backup began", "fetch began", "ended", "aborted"),
@@ -102,8 +112,9 @@ class VllmSchedulerPeer(Peer):
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
         self.folder = ""
+        self.steps, self.emptied = 0, -1  # planned, also when the host was emptied last
         self.idle = 0  # steps in which nothing was done
-        self.groups: list[Group] = groups_of(config)
+        self.groups = groups_of(config)
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
         self.depth = 2 if config["ahead"] else 1
@@ -162,7 +173,10 @@ class VllmSchedulerPeer(Peer):
         if self.config["connector"] == "cpu":
             return recorder.make("host", Host)
         manager = self.scheduler.connector.connector_scheduler.manager
-        self.files = recorder.make("files", Files, manager)
+        if self.config["connector"] == "files":
+            self.files = recorder.make("files", Files, manager)
+        else:
+            self.files = manager.secondary_tiers[0]
         view = manager.primary_tier.get_kv_memoryview()
         return recorder.make("host", MappedHost, view, self.factor)
 
@@ -194,6 +208,9 @@ class VllmSchedulerPeer(Peer):
                 "n_write_threads": 1,
             }
             settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
+        if config["connector"] == "shelf":
+            made = self.recorder.make("tier", shelf, int(config.get("loses", 0)))
+            settings |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": [made]}
         if self.factor > 1:
             settings["block_size"] = self.factor * self.groups[0].block
         return settings
@@ -231,11 +248,12 @@ class VllmSchedulerPeer(Peer):
             "ahead": draws.chance(45),
             "reserve": draws.chance(50),
             "policy": draws.one(("fcfs", "fcfs", "priority")),
-            "connector": draws.one(("", "cpu", "cpu", "files")),
+            "connector": draws.one(("", "cpu", "cpu", "files", "shelf")),
             "order": draws.one(("lru", "arc")),
             "host": draws.one((4, 8, 16, 40, 100)),
             "factor": draws.one((1, 1, 2)),
             "prompts": draws.chance(30),
+            "loses": draws.one((0, 3, 5)),
         }
         return drawn | fixed
 
@@ -249,10 +267,11 @@ class VllmSchedulerPeer(Peer):
             "order": "lru",
             "factor": 1,
             "prompts": False,
+            "loses": 0,
         }
         if not config["connector"]:
             del plain["connector"]
-        found = [config | {key: value} for key, value in plain.items() if config[key] != value]
+        found = [config | {key: value} for key, value in plain.items() if config.get(key) != value]
         for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
             value = int(config[key])
             found += [config | {key: new} for new in (least, value // 2) if least <= new < value]
@@ -300,18 +319,20 @@ class VllmSchedulerPeer(Peer):
 
     def step(self) -> Sequence[int]:
         """One round of the engine's loop (v1/engine/core.py, step and step_with_batch_queue)."""
-        scheduler = self.scheduler
-        full = False
-        if scheduler.has_requests():
-            step = scheduler.schedule()
-            result = self.worker.run(step)
-            self.queue.append((step, result))
-            full = step.total_num_scheduled_tokens > 0
-            self._count(raw(step))
+        full = self._schedule() if self.scheduler.has_requests() else False
         if self.queue and not (full and len(self.queue) < self.depth):
             self._take()
         self._judge_progress(full)
         return self._ended()
+
+    def _schedule(self) -> bool:
+        """The scheduler plans a step, and the worker carries it out. Whether it computes."""
+        self.steps += 1
+        step = self.scheduler.schedule()
+        result = self.worker.run(step)
+        self.queue.append((step, result))
+        self._count(raw(step))
+        return bool(step.total_num_scheduled_tokens > 0)
 
     def _judge_progress(self, full: bool) -> None:
         """Something is scheduled sooner or later if nothing else is under way."""
@@ -377,6 +398,14 @@ class VllmSchedulerPeer(Peer):
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
         return done
 
+    def empty_host(self) -> None:
+        """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
+        below keep what they have (tiering/manager.py, reset_cache)."""
+        if self.config["connector"]:
+            self.scheduler.reset_prefix_cache(reset_connector=True)
+            self.counts["host emptied"] += 1
+            self.emptied = self.steps
+
     def _drain(self) -> None:
         """Steps until nothing is left to do."""
         for _ in range(20):
@@ -404,17 +433,22 @@ class VllmSchedulerPeer(Peer):
             lose = bool(fault) and isinstance(transfer, Fetch)
             self.files.carry_out(transfer.what, lose)
             self.counts["files lost"] += lose
+            if self.config["connector"] == "shelf":
+                self.counts["a part of a fetch"] = raw(self.files).parts
         else:
             self.mover.end(transfer.what)
 
     def close(self) -> None:
         self.mover = self.files = None
-        if self.folder:
+        if self.config["connector"] in ("files", "shelf"):
             scheduler, self.worker = raw(self.scheduler), None
             self.half = None
             gc.collect(0)
+            file = Path(host_chunks(scheduler)._mmap_region.mmap_path)
             with suppress(BufferError):
                 scheduler.shutdown()
+            file.unlink(missing_ok=True)  # also where the memory is still in use
+        if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- the state
@@ -444,7 +478,27 @@ class VllmSchedulerPeer(Peer):
 
     def let_go(self) -> None:
         self._drain()
+        if self.mover is not None:
+            self._end_copies()
+            manager = self.recorder.pure(host_chunks, self.scheduler)
+            self.recorder.check(audit_released, manager)
         self.scheduler.reset_prefix_cache()
+
+    def _end_copies(self) -> None:
+        """Steps, as the next requests would cause, until every copy is known to have ended."""
+        quiet = 0
+        for _ in range(MOST_COPIES):
+            copies = sorted(raw(self.mover).jobs)
+            busy = bool(copies) or (self.files is not None and self.files.busy())
+            for number in copies:
+                self.mover.end(number)
+            if self.files is not None:
+                self.files.drain_jobs()
+            self._schedule()
+            self._take()
+            quiet = 0 if busy else quiet + 1
+            if quiet > 1:
+                return
 
 
 PEER = VllmSchedulerPeer

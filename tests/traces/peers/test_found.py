@@ -1,4 +1,5 @@
-"""What was found in SGLang, vLLM and LMCache fails again, from kept tapes.
+"""What was found in SGLang, vLLM and LMCache fails again, from kept tapes; and what the harness
+once took for a failure passes.
 
 Environments are made by `hicache peers fetch vllm==0.32.0` and so on; a tape whose release has none
 is not run.
@@ -20,9 +21,9 @@ TAPES = sorted((Path(__file__).parents[2] / "corpus/peers").glob("*/*.tape"))
 
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
-    """The notes of a tape say which law it breaks."""
+    """The notes of a tape say which law it breaks; an empty kind is none."""
     tape = read(path)
     session = opened(f"{tape.peer}=={tape.release}")
     said = session.ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
-    assert said["failure"] is not None
-    assert said["failure"]["kind"] == tape.notes["kind"]
+    found = said["failure"] or {"kind": ""}
+    assert found["kind"] == tape.notes["kind"]

@@ -20,7 +20,7 @@ def test_the_block_manager_holds_every_law(opened: Opened) -> None:
         assert said["counts"][reached], reached
 
 
-@pytest.mark.parametrize("connector", ["", "cpu", "files"])
+@pytest.mark.parametrize("connector", ["", "cpu", "files", "shelf"])
 def test_the_scheduler_holds_every_law(opened: Opened, connector: str) -> None:
     """Full attention alone has no known failure, where whole prompts must fit."""
     fixed = {"model": "full", "connector": connector, "reserve": True, "page": 4}
@@ -28,3 +28,10 @@ def test_the_scheduler_holds_every_law(opened: Opened, connector: str) -> None:
     assert failures == []
     assert said["counts"]["ended"] > 50
     assert not connector or said["counts"]["load began"]
+
+
+def test_fetches_fail_in_part(opened: Opened) -> None:
+    fixed = {"model": "full", "connector": "shelf", "reserve": True, "page": 2, "loses": 3}
+    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 12, fixed)
+    assert failures == []
+    assert said["counts"]["a part of a fetch"] > 5
