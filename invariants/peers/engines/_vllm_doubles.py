@@ -30,7 +30,7 @@ from vllm.v1.request import Request
 
 from ..base import need
 
-UNWRITTEN, DRAFTED = -1, -4  # contents that no prefix has
+UNWRITTEN, DRAFTED, BROKEN = -1, -4, -6  # contents that no prefix has
 
 
 class Sampling:
@@ -137,6 +137,7 @@ class Memory:
         self.groups = groups
         self.rows: dict[int, list[int]] = {}
         self.owner: dict[int, int] = {}  # by block, the group that wrote it last
+        self.rotten: set[int] = set()  # blocks with rows of a load that failed, or computed from it
         self.dirty: set[int] = set()  # blocks that were written since their hashes were judged
         self.means: dict[bytes, tuple[int, int]] = {}  # by block hash: the prefix's digest, length
         self._known: dict[tuple[Any, int], int] = {}
@@ -198,6 +199,25 @@ class Memory:
                 for one, chain in pairs:
                     self._read(at, group, one, chain)
 
+    def spoils(self, one: Work, bad: Container[int]) -> bool:
+        """Whether a request reads what could not be loaded in this step; then it computes what no
+        prefix has."""
+        sizes = [group.block for group in self.groups]
+        pairs = [*zip(one.tables, sizes, strict=True)]
+        if not any(
+            block in bad for table, size in pairs for block in table[: -(-one.start // size)]
+        ):
+            return False
+        for at, (table, size) in enumerate(pairs):
+            for place in range(one.start, one.end + len(one.drafts)):
+                block = table[place // size]
+                content = self.content(block)[1] or (UNWRITTEN,) * size
+                self.restore(
+                    block, at, [*content[: place % size], BROKEN, *content[place % size + 1 :]]
+                )
+                self.rotten.add(block)
+        return True
+
     def copy(self, source: int, target: int) -> None:
         """Copies a whole block."""
         self.rows[target] = list(self.rows.get(source, ()))
@@ -219,6 +239,8 @@ class Memory:
                 self.owner[block] = at
             self.dirty.add(block)
             old[place - first : stop - first] = chain[place:stop]
+            if self.rotten and BROKEN not in old:
+                self.rotten.discard(block)
             place = stop
         for place in range(end, min(end + one.ahead, len(table) * size)):
             block = table[place // size]
@@ -413,6 +435,8 @@ def audit_index(manager: Any, memory: Memory, everything: bool = True) -> None:
 
 def _judge_hash(memory: Memory, block: Any, key: bytes) -> None:
     group, number = key[-1], block.block_id
+    if number in memory.rotten:  # it is to be computed again, see audit_failed
+        return
     digest, length = memory.means[key[-36:-4]]
     have = memory.rows.get(number)
     row = (length - 1) % memory.groups[group].block

@@ -71,11 +71,12 @@ def engine_config(
     page: int = 0,
     connector: str = "",
     more: dict[str, Any] | None = None,
+    recompute: bool = True,
 ) -> Any:
     """Stands in for VllmConfig: what the scheduler and the offloading connector read of it. length:
     longest sequence. block: tokens of a block. budget: tokens of a step. ahead: asynchronous
     scheduling. mode: of Mamba layers. page: tokens of a block hash, if finer. more: settings of the
-    connector.
+    connector. recompute: what becomes of a request whose load fails; otherwise it ends.
     """
     batches = 2 if ahead else 1
     speculative = None
@@ -91,7 +92,7 @@ def engine_config(
             is_kv_consumer=True,
             is_kv_transfer_instance=True,
             kv_connector_module_path=None,
-            kv_load_failure_policy="recompute",
+            kv_load_failure_policy="recompute" if recompute else "fail",
             kv_connector_extra_config=dict(more or {}),
             get_from_extra_config=lambda key, default: (more or {}).get(key, default),
         )

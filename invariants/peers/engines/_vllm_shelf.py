@@ -16,7 +16,7 @@ RESULTS = getattr(tiering.JobResult, "__dataclass_fields__", {})
 ANSWERS = getattr(tiering, "LookupResult", None)  # until then a look-up says yes or no
 
 
-class Shelf(tiering.SecondaryTierManager):
+class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
     """Chunks by key. Its jobs end when `carry_out` says so. loses: how many keys are fetched until
     one is lost, or 0."""
 

@@ -38,6 +38,7 @@ class Known:
         self.computed = 0
         self.drafts: list[int] = []
         self.fresh = True
+        self.spoiled = False  # its last step read what could not be loaded
 
 
 class Worker:
@@ -79,8 +80,10 @@ class Worker:
         if half is not None and not late:
             half.start_load_kv(None)
         works = [self._work(name, step) for name in step.num_scheduled_tokens]
-        self.memory.step(works)
-        said = [self._sample(one) for one in works]
+        bad = getattr(getattr(half, "mover", None), "bad", ())
+        spoiled = [one for one in works if bad and self.memory.spoils(one, bad)]
+        self.memory.step([one for one in works if one not in spoiled])
+        said = [self._spoil(one) if one in spoiled else self._sample(one) for one in works]
         if half is not None and late:
             half.start_load_kv(None)
         moved = self._moved(step) if half is not None else None
@@ -121,6 +124,8 @@ class Worker:
                 for table, new_blocks in zip(one.tables, blocks, strict=True):
                     table.extend(new_blocks)
             told = cached.num_computed_tokens[at]
+            one.computed = told if one.spoiled else one.computed
+            one.spoiled = False
             wrong = one.computed != told and (not self.ahead or one.computed > told)
             text = f"request {name} has {one.computed} tokens computed, the scheduler says {told}"
             need(not wrong, "CONTRACT", text, "computed")
@@ -167,15 +172,26 @@ class Worker:
         one.drafts = guess[len(tokens) :]
         return said
 
+    def _spoil(self, work: Work) -> list[int]:
+        """What a model says that read what was not loaded. The scheduler must not take it."""
+        one: Any = work.request
+        one.spoiled, one.drafts = True, []
+        return [WORDS + 1] if work.end >= len(one._all_token_ids) else []
+
     def _moved(self, step: Any) -> KVConnectorOutput:
         self.half.wait_for_save()
         sent, received = self.half.get_finished(step.finished_req_ids)
         told = self.half.build_connector_worker_meta()
+        more = {"invalid_block_ids": self.half.get_block_ids_with_load_errors()}
+        if hasattr(self.half, "failed"):
+            lost = self.half.failed()
+            more |= {"failed_recving": lost} if lost else {}
         self.half.clear_connector_metadata()
         return KVConnectorOutput(
             finished_sending=sent or None,
             finished_recving=received or None,
             kv_connector_worker_meta=told,
+            **more,
         )
 
 

@@ -68,23 +68,20 @@ from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
 from ._vllm_ops import OF_A_SCHEDULER
 from ._vllm_reference import check_release
+from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
 from ._vllm_shelf import shelf
 from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
 
 LIKE = "vllm"
-DOUBLES = (
-    "_vllm_doubles.py",
-    "_vllm_engine.py",
-    "_vllm_worker.py",
-    "_vllm_tiers.py",
-    "_vllm_shelf.py",
-)
+PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote")
+DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
 
 LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
 MOST_COPIES = 20  # one behind the other, from the device to the last tier
-CONNECTORS = ("", "cpu", "files", "shelf")
+OFFLOADS = ("cpu", "files", "shelf")
+CONNECTORS = ("", *OFFLOADS, "remote")
 
 logging.disable(logging.CRITICAL)
 for module in ("async_lookup", "fs.thread_pool"):
@@ -99,6 +96,7 @@ class VllmSchedulerPeer(Peer):
         "model": tuple(MODELS),
         **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
         **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
+        **dict.fromkeys(("recompute", "entire"), (False, True)),
         "connector": CONNECTORS,
         "policy": ("fcfs", "priority"),
         "order": ("lru", "arc"),
@@ -119,6 +117,9 @@ class VllmSchedulerPeer(Peer):
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
         self.depth = 2 if config["ahead"] else 1
         self.length = self._longest()
+        states = any(one.kind in ("align", "all") for one in self.groups)
+        if config["connector"] == "remote" and (states or config["spec"]):
+            raise Unfit("the connector of our own has no states, and no drafts")
         if self.length < 2 or (config["connector"] and config["model"] == "align"):
             raise Unfit("no sequence fits")
         blocks = int(config["pages"]) + 1
@@ -139,25 +140,34 @@ class VllmSchedulerPeer(Peer):
             "mode": modes[0] if modes else "none",
             "page": int(config["hash"]) and self.page,
         }
-        if config["connector"]:
+        kind = {"": None, "remote": RemoteConnector}.get(config["connector"], OffloadingConnector)
+        if kind is RemoteConnector:
+            entire = bool(config.get("entire", True))
+            settings = recorder.make("settings", remote, self.whole, bool(config["ahead"]), entire)
+            named |= {"connector": "Remote", "more": settings}
+            named["recompute"] = bool(config.get("recompute", True))
+        elif kind is not None:
             named |= {"connector": "OffloadingConnector", "more": self._settings()}
         made = recorder.make("config", engine_config, **named)
         try:
             self.scheduler = recorder.make(
                 "scheduler", make_scheduler, made, cache, self.whole, self.page
             )
-            self.half = None
-            if config["connector"]:
-                self.half = recorder.make(
-                    "half", OffloadingConnector, made, KVConnectorRole.WORKER, raw(cache)
-                )
+            self.half: Any = None
+            if kind is not None:
+                self.half = recorder.make("half", kind, made, KVConnectorRole.WORKER, raw(cache))
         except (AssertionError, ValueError, NotImplementedError) as error:
             raise Unfit(str(error)) from error
         check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
         self.mover: Any = None
         self.files: Any = None
-        if self.half is not None:
+        if kind is RemoteConnector:
+            self.mover = recorder.make(
+                "mover", Arrivals, self.worker.memory, int(config.get("loses", 0))
+            )
+            self.half.mover = self.mover
+        elif self.half is not None:
             self.mover = recorder.make(
                 "mover", Mover, self.worker.memory, self._host(recorder), self.factor
             )
@@ -248,14 +258,19 @@ class VllmSchedulerPeer(Peer):
             "ahead": draws.chance(45),
             "reserve": draws.chance(50),
             "policy": draws.one(("fcfs", "fcfs", "priority")),
-            "connector": draws.one(("", "cpu", "cpu", "files", "shelf")),
+            "connector": draws.one(("", "cpu", "cpu", "files", "shelf", "remote")),
             "order": draws.one(("lru", "arc")),
             "host": draws.one((4, 8, 16, 40, 100)),
             "factor": draws.one((1, 1, 2)),
             "prompts": draws.chance(30),
             "loses": draws.one((0, 3, 5)),
+            "recompute": draws.chance(75),
+            "entire": draws.chance(50),
         }
-        return drawn | fixed
+        drawn |= fixed
+        if drawn["connector"] == "remote" and "spec" not in fixed:
+            drawn |= {"spec": 0, "eagle": False}
+        return drawn
 
     @classmethod
     def simpler(cls, config: Config) -> Sequence[Config]:
@@ -376,6 +391,12 @@ class VllmSchedulerPeer(Peer):
     def _judge_answer(self, job: Job, request: Any) -> None:
         """What the client gets is what the model says to this prompt alone."""
         tokens, said = list(job.tokens), list(request._output_token_ids)
+        if request.status == RequestStatus.FINISHED_ERROR:
+            failed = self.config["connector"] == "remote" and raw(self.mover).failed
+            text = f"request {job.id} ends with an error, and no load of it failed"
+            need(failed and request.request_id in failed, "PROGRESS", text, "error")
+            self.counts["ended by a load"] += 1
+            return
         if self.memory_of(request):
             for at, token in enumerate(said):
                 want = sampled(tokens)
@@ -401,7 +422,7 @@ class VllmSchedulerPeer(Peer):
     def empty_host(self) -> None:
         """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
         below keep what they have (tiering/manager.py, reset_cache)."""
-        if self.config["connector"]:
+        if self.config["connector"] in OFFLOADS:
             self.scheduler.reset_prefix_cache(reset_connector=True)
             self.counts["host emptied"] += 1
             self.emptied = self.steps
@@ -435,6 +456,9 @@ class VllmSchedulerPeer(Peer):
             self.counts["files lost"] += lose
             if self.config["connector"] == "shelf":
                 self.counts["a part of a fetch"] = raw(self.files).parts
+        elif self.config["connector"] == "remote":
+            self.mover.end(transfer.what, bool(fault))
+            self.counts["failed loads"] = len(raw(self.mover).failed)
         else:
             self.mover.end(transfer.what)
 
@@ -470,7 +494,9 @@ class VllmSchedulerPeer(Peer):
             check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
             if self.config["events"]:
                 check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
-        if self.mover is not None:
+            if self.config["connector"] == "remote":
+                check(audit_failed, self.scheduler.kv_cache_manager, self.worker.memory)
+        if self.config["connector"] in OFFLOADS:
             manager = self.recorder.pure(host_chunks, self.scheduler)
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
         if self.files is not None:
@@ -478,7 +504,7 @@ class VllmSchedulerPeer(Peer):
 
     def let_go(self) -> None:
         self._drain()
-        if self.mover is not None:
+        if self.config["connector"] in OFFLOADS:
             self._end_copies()
             manager = self.recorder.pure(host_chunks, self.scheduler)
             self.recorder.check(audit_released, manager)
