@@ -40,8 +40,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache.core", "hicache.devices", "hicache.files", "hicache.registry"),
         "hicache.storage",
     ),
+    "hicache.clock": (),
+    "hicache.vllm": (
+        *("hicache.clock", "hicache.core", "hicache.devices", "hicache.files", "hicache.memory"),
+        *("hicache.models", "hicache.registry", "hicache.runtime", "hicache.storage"),
+    ),
     "hicache.transformers": (
-        *("hicache.core", "hicache.devices", "hicache.memory", "hicache.models"),
+        *("hicache.clock", "hicache.core", "hicache.devices", "hicache.memory", "hicache.models"),
         *("hicache.registry", "hicache.runtime", "hicache.storage"),
     ),
     "sim": ("hicache",),
@@ -187,7 +192,7 @@ CORE_INTERNALS = {
 }
 IMPURE = {"torch", "simpy", "time", "random", "threading", "asyncio", "os", "logging", "datetime"}
 CLOCKS = {"time", "random", "uuid", "secrets", "datetime"}
-CLOCK = "hicache.transformers.clock"  # of the one part of hicache that is a program's own engine
+CLOCK = "hicache.clock"  # of what runs in a program of somebody else
 WALL_CLOCK_ALLOWED = {"traces"}
 
 

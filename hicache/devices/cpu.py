@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
+from typing import Self
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
@@ -63,7 +64,7 @@ class CpuDevice(Streamed[_Line]):
         """device_pages, host_pages: by component. registrar: registers host memory. Raises
         CallerError as `Arena` does."""
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
-        self.arena = Arena(
+        arena = Arena(
             model,
             page_size,
             tiers,
@@ -74,7 +75,18 @@ class CpuDevice(Streamed[_Line]):
             registrar=registrar,
             segment_bytes=options.segment_bytes,
         )
-        super().__init__(self.arena, options)
+        self._begin(arena, options)
+
+    @classmethod
+    def over(cls, arena: Arena, options: DeviceOptions = _DEFAULTS) -> Self:
+        """A device for pools that are there already. It closes them."""
+        device = cls.__new__(cls)
+        device._begin(arena, options)
+        return device
+
+    def _begin(self, arena: Arena, options: DeviceOptions) -> None:
+        self.arena = arena
+        super().__init__(arena, options)
         self._fault = options.fault
         self._timer = options.timer
         self._marks = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 from hicache.core.types import Tier
 from hicache.memory.layouts import Words, check
@@ -53,13 +53,10 @@ class CudaDevice(Streamed[TorchLine]):
         `kernel`. batched: whether `direct` uses the driver's batches, if there are any. Raises
         CallerError as `TorchArena` does, and if no CUDA device can be used."""
         check(options.layout, options.io_backend)
-        self._accelerator = runtime = Accelerator() if accelerator is None else accelerator
-        batches = (
-            (runtime.batch, runtime.batch_rows) if batched and runtime.batches else (None, None)
-        )
-        mover = mover_of(options.io_backend, Options(blocks, *batches))
+        runtime = Accelerator() if accelerator is None else accelerator
+        mover = _mover(runtime, options, blocks, batched)
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
-        self.arena = TorchArena(
+        arena = TorchArena(
             model,
             page_size,
             tiers,
@@ -71,15 +68,28 @@ class CudaDevice(Streamed[TorchLine]):
             registrar=runtime,
             segment_bytes=options.segment_bytes,
         )
+        self._begin(arena, runtime, mover, options)
+
+    @classmethod
+    def over(cls, arena: TorchArena, runtime: Runtime, options: DeviceOptions = _DEFAULTS) -> Self:
+        """A device for pools that are there already. It closes them."""
+        device = cls.__new__(cls)
+        device._begin(arena, runtime, _mover(runtime, options, BLOCKS, True), options)
+        return device
+
+    def _begin(
+        self, arena: TorchArena, runtime: Runtime, mover: Mover, options: DeviceOptions
+    ) -> None:
+        self.arena, self._accelerator = arena, runtime
         try:
-            super().__init__(self.arena, options)
-            self._begin(runtime, mover, options)
+            super().__init__(arena, options)
+            self._prepare(runtime, mover, options)
         except BaseException as error:
             # else the memory would be freed while it is still registered
-            try_all(self.arena.close, first=error)
+            try_all(arena.close, first=error)
             raise
 
-    def _begin(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
+    def _prepare(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
         self._traffic = Traffic(runtime, self.arena, mover)
         self._fault = options.fault
         self._aside = runtime.stream()
@@ -126,6 +136,13 @@ class CudaDevice(Streamed[TorchLine]):
         """A context manager: in its `with` block, torch issues work on the stream, such as the
         model's own."""
         return self._accelerator.on(self._line(stream).stream)
+
+    def follow(self, stream: Stream) -> None:
+        """Later work on the stream starts only after the work that torch was given so far on its
+        current stream, such as that of an engine which owns the memory. Does not block."""
+        event = self._accelerator.event(False)
+        event.record()
+        self._line(stream).stream.wait_event(event)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
@@ -178,3 +195,8 @@ class CudaDevice(Streamed[TorchLine]):
         self._reached_ns.note(mark, at_ns)
         if since_ms > _SPAN_MS:
             self._zero, self._zero_ns = event, at_ns
+
+
+def _mover(runtime: Runtime, options: DeviceOptions, blocks: int, batched: bool) -> Mover:
+    batches = (runtime.batch, runtime.batch_rows) if batched and runtime.batches else (None, None)
+    return mover_of(options.io_backend, Options(blocks, *batches))

@@ -7,7 +7,7 @@ name or kind. Does not handle several pools at once; see `arena` and `torch_aren
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -100,6 +100,13 @@ class Pool:
         self.plan = plan
         self.flat = allocate(plan.label, plan.total_bytes, node)
         self.view = canonical(self.flat.reshape(plan.shape), plan.layout)
+
+    @classmethod
+    def over(cls, plan: PoolPlan, flat: Bytes, view: Bytes) -> Self:
+        """A pool over memory that somebody else has. view: in canonical order."""
+        pool = cls.__new__(cls)
+        pool.plan, pool.flat, pool.view = plan, flat, view
+        return pool
 
     def page(self, number: int) -> Bytes:
         """A copy of the page's bytes in canonical order: equal for equal pages in any layout."""

@@ -122,16 +122,20 @@ class Location(NamedTuple):
 
     def size(self, name: str, default: int) -> int:
         """A number of bytes of the query: 4096, 64Ki, 1G. Raises CallerError."""
-        text = self.query.get(name, str(default))
-        found = _SIZE.fullmatch(text)
-        if found is None or not int(found[1]):
-            raise CallerError(
-                f"{self.scheme}: expected {name}=BYTES such as 4096, 64Ki or 1G, "
-                f"found {text[:40]!a}"
-            )
-        base = 1024 if found[3] else 1000
-        power = " KMGT".index(found[2] or " ")
-        return int(found[1]) * int(base**power)
+        return bytes_of(self.query.get(name, str(default)), f"{self.scheme}: {name}")
+
+
+def bytes_of(given: object, name: str) -> int:
+    """A number of bytes from a text: 4096, 64Ki, 1G, 64GB; or a whole number. name: of the setting,
+    for the message. Raises CallerError for anything else, and for 0."""
+    found = _SIZE.fullmatch(str(given)) if type(given) in (int, str) else None
+    if found is None or not int(found[1]):
+        raise CallerError(
+            f"{name}: expected bytes such as 4096, 64Ki or 1G, found {str(given)[:40]!a}"
+        )
+    base = 1024 if found[3] else 1000
+    power = " KMGT".index(found[2] or " ")
+    return int(found[1]) * int(base**power)
 
 
 def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) -> Location:

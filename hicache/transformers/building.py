@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hicache import registry
+from hicache.clock import Clock
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -26,7 +27,6 @@ from hicache.runtime.storage.pages import StoredPages
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 
-from .clock import Clock
 from .describing import Described
 from .layers.base import STATE
 

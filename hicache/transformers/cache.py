@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from hicache.clock import Clock
+
 from .arguments import check, check_options, check_seconds, prompt_of
 from .building import Sizes, Store, build
-from .clock import Clock
 from .engine import Admission, Asked, Engine, LoadFailed
 from .errors import ClosedError, UnsupportedArgumentError
 from .identity.computation import Identity

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from hicache.clock import Clock
 from hicache.core.actions import (
     Admitted,
     Evicted,
@@ -41,7 +42,6 @@ from hicache.core.radix.node import FlightKind
 from hicache.core.types import Key, Tier
 
 from .building import Parts
-from .clock import Clock
 from .describing import Described
 from .identity.computation import Computation
 from .layers.base import STATE, New, Span

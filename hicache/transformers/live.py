@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .clock import Clock
+from hicache.clock import Clock
+
 from .describing import DescribedCache
 from .moving import States, states_of
 from .paged import PagedCache

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from hicache.clock import Clock, uninterrupted
 from hicache.core.actions import Outcome
 from hicache.storage.base import Losses
 
 from .building import Parts
-from .clock import Clock, uninterrupted
 
 PAUSE_S = 0.0005
 _DETACH_S = 5.0

@@ -18,7 +18,7 @@ import torch
 from hicache.storage.backends import file
 from hicache.storage.base import Status
 from hicache.transformers import PrefixCache, cache, engine
-from hicache.transformers.clock import Clock
+from hicache.clock import Clock
 from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 

@@ -3,7 +3,8 @@
 boundary   a page-aligned depth, a multiple of every component's interval, at which a node with a
            live end is put into the tree. A request makes one at the end of each pass. If the
            prompt was known deeper than it could be reused, the request makes one at that depth
-           too, because other prompts are likely to branch off there.
+           too, because other prompts are likely to branch off there; but not a request that may
+           reuse nothing (`Arrived.match_pages`), which has states at the ends of its passes alone.
 
 slots      [working, checkpoint, checkpoint]. A pass or decode step overwrites the working state.
            In decode, the state at depth d is stored in checkpoint slot (d // interval) % 2, so the
@@ -32,7 +33,7 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
     interval, size = state.interval, state.config.page_size
     deepest = min(end, request.key.pages * size) // interval * interval
     depths = [deepest]
-    if not state.every_end_is_live:
+    if request.match_pages and not state.every_end_is_live:
         depths.append(request.branch_pages * size // interval * interval)
     return sorted({depth // size for depth in depths if start < depth <= deepest})
 

@@ -1,0 +1,371 @@
+"""`HicacheConnector`: vLLM's interface of a KV connector, over the two halves of this one.
+
+vLLM makes one in the process of its scheduler and one in each worker. The first has a `Decider`,
+the others a `Mover`; this file passes calls on and turns vLLM's types into theirs. If a half fails
+in a way that nobody has foreseen, it says so once, and vLLM goes on without it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import vllm
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    KVConnectorWorkerMetadata,
+    SupportsHMA,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from hicache.clock import Clock
+from hicache.core.errors import CallerError
+from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.storage.address import open_store, parse
+from hicache.storage.base import StorageOptions
+from hicache.storage.keys import Context
+
+from .deciding import Decider
+from .describing import context_of
+from .groups import groups_of
+from .moving import Ended, Mover
+from .orders import Answer, Message
+from .settings import Settings
+from .stats import PromMetrics, Stats, newer
+from .weights import digest_of_files
+
+KNOWN = ("0.32",)
+_CALL = TypeVar("_CALL", bound=Callable[..., Any])
+_SOURCES = {"host": CacheHitSource.HOST, "storage": CacheHitSource.DISK}
+_log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
+
+
+class Orders(KVConnectorMetadata):
+    """What the scheduler's half tells the workers."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+
+class Answers(KVConnectorWorkerMetadata):
+    """What workers answer; of several ranks, all answers."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def aggregate(self, other: Any) -> Answers:
+        return Answers(self.answer.with_other(other.answer))
+
+
+def _guarded(otherwise: Any) -> Callable[[_CALL], _CALL]:
+    """Turns an unforeseen error into a log entry, once, and the answer of a connector that does
+    nothing. otherwise: that answer, or what makes it."""
+
+    def around(call: _CALL) -> _CALL:
+        @wraps(call)
+        def guarded(self: HicacheConnector, *args: Any, **named: Any) -> Any:
+            if not self.broken:
+                try:
+                    return call(self, *args, **named)
+                except Exception:
+                    self.broken = True
+                    _log.exception(
+                        "hicache: an unforeseen error, from here on vLLM runs without this cache; "
+                        "please report it"
+                    )
+            return otherwise() if callable(otherwise) else otherwise
+
+        return cast(_CALL, guarded)
+
+    return around
+
+
+class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
+    """Raises CallerError, one line, for settings and models that it cannot carry."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.broken = False
+        self._config = vllm_config
+        self._settings = Settings.of(self._kv_transfer_config.kv_connector_extra_config or {})
+        _check(vllm_config)
+        self._groups = groups_of(kv_cache_config)
+        self._blocks = kv_cache_config.num_blocks
+        self._ranks = vllm_config.parallel_config.world_size
+        self._host_pages = self._groups.host_pages(self._settings.host // self._ranks)
+        self._clock = Clock()
+        self._before: dict[str, Any] = {}
+        self._requests: dict[str, Any] = {}
+        self._sources: dict[str, dict[str, int]] = {}
+        self._decider: Decider | None = None
+        self._mover: Mover | None = None
+        self._ended = Ended()
+        if role == KVConnectorRole.SCHEDULER:
+            # A load that fails is computed; vLLM reads this after it has made the connector.
+            vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
+            options = {"eviction_policy": self._settings.eviction}
+            config = self._groups.config(
+                self._host_pages,
+                vllm_config.model_config.max_model_len,
+                bool(self._settings.storage),
+                options,
+            )
+            self._decider = Decider(
+                self._groups,
+                config,
+                self._ranks,
+                self._clock.now_s,
+                self._settings.wait_s,
+                _Adapters().name,
+            )
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """False: a page that is not saved is computed again."""
+        return False
+
+    # -- the scheduler's half
+
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        self._manager = kv_cache_manager
+        assert self._decider is not None
+        self._decider.orders.use(kv_cache_manager.block_pool)
+
+    def on_new_request(self, request: Any) -> None:
+        self._requests[request.request_id] = request
+
+    @_guarded((0, False))
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        assert self._decider is not None
+        found = self._decider.found(request, num_computed_tokens)
+        return found, bool(found)
+
+    @_guarded(None)
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        assert self._decider is not None
+        self._sources[request.request_id] = self._decider.given(
+            request, blocks.blocks, num_external_tokens
+        )
+
+    def get_external_cache_hit_sources(
+        self, request: Any, num_external_tokens: int
+    ) -> dict[Any, int]:
+        tiers = self._sources.pop(request.request_id, {})
+        found = {_SOURCES[tier]: tokens for tier, tokens in tiers.items() if tokens}
+        whole = sum(found.values()) == num_external_tokens
+        return found if whole else {CacheHitSource.EXTERNAL_UNSPECIFIED: num_external_tokens}
+
+    def build_connector_meta(self, scheduler_output: Any) -> Orders:
+        return Orders(self._message(scheduler_output))
+
+    @_guarded(Message)
+    def _message(self, output: Any) -> Message:
+        assert self._decider is not None
+        for name in output.preempted_req_ids or ():
+            self._decider.preempted(name)
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = self._requests.get(name)
+            if request is not None:
+                before = request.num_computed_tokens
+                self._decider.save(
+                    request,
+                    before + tokens,
+                    self._manager.get_blocks(name).blocks,
+                    all_of_it=before < request.num_prompt_tokens,
+                )
+        return self._decider.message()
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        assert self._decider is not None
+        answers = connector_output.kv_connector_worker_meta
+        if answers is not None:
+            # Blocks are given back also without a core that hears of it.
+            self._decider.orders.answered(answers.answer.done)
+            self._heard(answers.answer.outages)
+
+    @_guarded(None)
+    def _heard(self, outages: int) -> None:
+        assert self._decider is not None
+        self._decider.carry_on(outages)
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    @_guarded((False, None))
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """The blocks may go: those that are copied are held on their own."""
+        assert self._decider is not None
+        self._requests.pop(request.request_id, None)
+        self._sources.pop(request.request_id, None)
+        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks)
+        return False, None
+
+    @_guarded(False)
+    def has_pending_push_work(self) -> bool:
+        """Whether steps are needed though there is no request: copies and stores go on."""
+        assert self._decider is not None
+        return self._decider.busy
+
+    @_guarded(False)
+    def reset_cache(self) -> bool | None:
+        assert self._decider is not None
+        if self._settings.storage:
+            _log.warning(
+                "hicache: the cache was reset, so the weights may be others now; storage is not "
+                "used until vLLM is started again"
+            )
+        return self._decider.reset()
+
+    # -- a worker's half
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages)
+        self._mover = mover
+        if self._settings.storage:
+            address = parse(self._settings.storage)
+            options = StorageOptions(size_bytes=self._settings.storage_size)
+            store = open_store(address, options, self._clock.now_s, _log.warning)
+            parallel = self._config.parallel_config
+            rank = Rank(parallel.rank, self._ranks)
+            pages = StoredPages(
+                self._context(kv_caches), {one: (b,) for one, b in mover.lent.buffers.items()}, rank
+            )
+            mover.use_store(store, pages, self._clock.now_s, _log.warning)
+
+    def _context(self, tensors: dict[str, Any]) -> Context:
+        model = self._config.model_config
+        weights = self._settings.weights
+        if not weights and self._config.load_config.load_format == "dummy":
+            weights = f"dummy weights of seed {model.seed}"
+        if not weights:
+            place = model.model
+            if not Path(place).exists():
+                try:
+                    place = snapshot_download(place, revision=model.revision, local_files_only=True)
+                except (LocalEntryNotFoundError, HfHubHTTPError, ValueError):
+                    raise CallerError(
+                        f"weights: expected the files of {place!a} on this machine, found none; "
+                        'give them a name with "weights"'
+                    ) from None
+            weights = digest_of_files(place, "weights")
+        return context_of(self._config, self._groups, tensors, weights)
+
+    @_guarded(None)
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        if self._mover is not None:
+            self._mover.load(self._get_connector_metadata().message)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing to wait for: a request runs when its load has landed."""
+
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any
+    ) -> None:
+        """Nothing to do: a step's pages are saved after it."""
+
+    @_guarded(None)
+    def wait_for_save(self) -> None:
+        if self._mover is not None:
+            self._mover.save(self._get_connector_metadata().message)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        self._ended = self._poll()
+        return KVConnectorTransferResults(
+            finished_recving=self._ended.loaded, failed_recving=self._ended.failed
+        )
+
+    @_guarded(Ended)
+    def _poll(self) -> Ended:
+        return Ended() if self._mover is None else self._mover.poll()
+
+    def build_connector_worker_meta(self) -> Answers | None:
+        answer = self._ended.answer
+        return Answers(answer) if answer.done or answer.outages else None
+
+    def shutdown(self) -> None:
+        if self._decider is not None and self._settings.report:
+            draft = Path(f"{self._settings.report}.draft")
+            draft.write_text(json.dumps(self._figures(), indent=2) + "\n")
+            draft.replace(self._settings.report)
+        if self._mover is not None:
+            self._mover.close()
+            self._mover = None
+
+    # -- figures
+
+    def get_kv_connector_stats(self) -> Stats | None:
+        now = self._figures()
+        found, self._before = newer(now, self._before), now
+        return Stats(data=found) if found else None
+
+    def _figures(self) -> dict[str, Any]:
+        if self._decider is not None:
+            return self._decider.counts.as_dict
+        if self._mover is not None:
+            return self._mover.figures
+        return {}
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats:
+        return Stats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, *args: Any) -> PromMetrics:
+        return PromMetrics(*args)
+
+    def take_events(self) -> Iterable[Any]:
+        return ()
+
+
+class _Adapters:
+    """What adapters are called in keys: their names, and digests of their files."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str | None] = {}
+
+    def name(self, adapter: Any) -> str | None:
+        """None if the files are not there: then nothing is kept of requests with it."""
+        known = (adapter.lora_name, adapter.lora_path)
+        if known not in self._known:
+            try:
+                digest = digest_of_files(adapter.lora_path, "adapter")
+                self._known[known] = f"{adapter.lora_name}:{digest}"
+            except CallerError as error:
+                _log.warning("hicache: %s; its requests are not cached", error)
+                self._known[known] = None
+        return self._known[known]
+
+
+def _check(config: Any) -> None:
+    """Raises CallerError for releases and settings of vLLM that this connector does not know."""
+    release = vllm.__version__
+    if not release.startswith(tuple(f"{one}." for one in KNOWN)):
+        raise CallerError(
+            f"vllm: expected a release of {', '.join(KNOWN)}, found {release}; install one, or "
+            "another hicache"
+        )
+    parallel, cache = config.parallel_config, config.cache_config
+    for name, found, expected in (
+        ("pipeline_parallel_size", parallel.pipeline_parallel_size, 1),
+        ("decode_context_parallel_size", parallel.decode_context_parallel_size, 1),
+        ("prefill_context_parallel_size", parallel.prefill_context_parallel_size, 1),
+        ("enable_prefix_caching", bool(cache.enable_prefix_caching), True),
+        ("calculate_kv_scales", bool(getattr(cache, "calculate_kv_scales", False)), False),
+    ):
+        if found != expected:
+            raise CallerError(f"{name}: expected {expected} with hicache, found {found}")

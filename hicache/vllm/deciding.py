@@ -1,0 +1,492 @@
+"""The scheduler's half of the connector: what is loaded and saved, decided by the real core.
+
+vLLM owns the device tier: it knows which block has what, and what goes there when it is full. So
+the core does not follow it. The core sees a page on its device tier for as long as a copy of it is
+under way, and each copy is a short request of the core:
+
+    load   a prompt arrives; the core says how much of it is on host, after a prefetch from storage;
+           vLLM gives blocks; the core admits the request: `Load`; the copies land; it ends
+    save   pages of a prompt are computed; the core admits a request that reuses nothing and
+           "computes" these pages; they enter the tree: `Backup`; the copies land
+
+Device pages of the core are numbers without memory. `_places` says which blocks they stand for. A
+block is read or written only while it has the hash that it had when it was noted, and a reference
+to it is held until the copy has ended.
+
+Does not copy, see `moving`, and imports nothing of vLLM: requests and blocks are used by their
+attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from hicache.core.actions import (
+    Backup,
+    Copy,
+    Load,
+    Matched,
+    Outcome,
+    Prefetched,
+    Prefill,
+    Refused,
+)
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
+    Arrived,
+    DetachWanted,
+    Event,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PrefetchLimitReached,
+    PrefillDone,
+    StorageAttached,
+)
+from hicache.core.types import FlightId, Key, Tier
+from hicache.runtime.driver import Driver, Observer
+
+from .counts import Counts
+from .groups import FULL, STATE, Group, Groups
+from .orders import Message, Orders
+
+T = TypeVar("T")
+Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
+_SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
+_SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer follows
+
+
+class _Place(NamedTuple):
+    """A block, and the hash that says what it has."""
+
+    block: Any
+    hash: Any
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A request of vLLM that waits, and the core's request for its load.
+
+    number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
+    reuses. fetched: pages that its prefetch has brought. waits: whether another answer is to be
+    expected soon. waited, limited: that storage was waited for, and longer than allowed.
+    """
+
+    number: int
+    since_s: float = 0.0
+    prefill: Prefill | None = None
+    load: Load | None = None
+    pages: int = 0
+    fetched: int = 0
+    waits: bool = False
+    waited: bool = False
+    limited: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Loading:
+    """A load under way. prefill: flight of the core's pass that waits for it."""
+
+    number: int
+    name: str
+    prefill: FlightId
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """A request of vLLM. saved: its leading pages that the core was given. failed: a load of it
+    has failed, so it computes."""
+
+    saved: int = 0
+    failed: bool = False
+
+
+class Decider:
+    """The scheduler's half. One thread calls it."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        config: Config,
+        ranks: int,
+        now: Callable[[], float],
+        wait_s: float,
+        adapter: Callable[[Any], str | None],
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """now: seconds of a clock that never goes back. wait_s: the longest that a request waits
+        for storage. adapter: what the adapter of a request (`lora_request`) is called in keys; None
+        if that is not known."""
+        self.groups, self.counts = groups, Counts()
+        self._page, self._now, self._wait_s, self._adapter = groups.page, now, wait_s, adapter
+        self.orders = Orders(ranks)
+        self.driver = Driver(Core(config), self.orders, observers)
+        self._view = self.driver.core.view
+        self._number = 0
+        self._outages = 0
+        self._asked: dict[str, _Asked] = {}
+        self._known: dict[str, _Known] = {}
+        self._loading: dict[FlightId, _Loading] = {}
+        self._places: dict[str, dict[int, tuple[_Place, ...]]] = {
+            name: {} for name in groups.components
+        }
+
+    # -- loads
+
+    def found(self, request: Any, computed: int) -> int | None:
+        """Tokens after the first `computed` that can be loaded; None: ask again later. What is
+        promised is the request's from now on, until vLLM gives it blocks or it ends."""
+        if self._bypasses(request) or self._known_as(request).failed:
+            return 0
+        asked = self._asked.get(request.request_id) or self._ask(request)
+        if asked.load is None and not self._promise(asked, computed):
+            waits = self._now() - asked.since_s < self._wait_s
+            return None if asked.waits and waits else 0
+        return max(0, asked.pages * self._page - computed)
+
+    def _ask(self, request: Any) -> _Asked:
+        length = request.num_tokens
+        key = self._key(request, length // self._page)
+        asked = _Asked(self._next(), self._now())
+        self._asked[request.request_id] = asked
+        most = max(0, length - 1) // self._page - self.groups.drafts
+        self._feed(Arrived(asked.number, key, length, max(0, most)))
+        return asked
+
+    def _promise(self, asked: _Asked, computed: int) -> bool:
+        """Admit the core's request for a load, if there is something to load. Notes whether an
+        answer is worth waiting for."""
+        if not self._prefetched(asked):
+            return False
+        matched = _only(Matched, self._feed(MatchWanted(asked.number)))
+        assert matched is not None, "the core answers what would hit"
+        pages = matched.device_pages + matched.host_pages
+        # Pages on device beyond what vLLM has: it has lost what a save still copies to host.
+        asked.waits = matched.device_pages * self._page > computed
+        if pages * self._page <= computed or asked.waits:
+            return False
+        outcomes = self._feed(AdmitWanted(asked.number, 1))
+        refused = _only(Refused, outcomes)
+        if refused is not None:
+            asked.waits = refused.reason in _SOON
+            return False
+        asked.prefill, asked.load = _only(Prefill, outcomes), _only(Load, outcomes)
+        asked.pages = pages
+        assert asked.prefill is not None, "a request that was admitted has a pass"
+        if asked.load is None or asked.prefill.start_token < pages * self._page:
+            self._end(asked)
+            asked.number = -1
+        return asked.load is not None
+
+    def _prefetched(self, asked: _Asked) -> bool:
+        """Whether the prefetch of a prompt has ended, or is not waited for any more."""
+        if asked.number < 0:
+            return False
+        if self._view.requests[asked.number].prefetch and not asked.limited:
+            if self._now() - asked.since_s < self._wait_s:
+                self.counts.waits += not asked.waited
+                asked.waited = asked.waits = True
+                return False
+            asked.limited = True
+            self._feed(PrefetchLimitReached(asked.number))
+        if asked.waited:
+            asked.waited = False
+            self.counts.waited_s += self._now() - asked.since_s
+        return True
+
+    def given(self, request: Any, blocks: Blocks, external: int) -> dict[str, int]:
+        """vLLM has given the request blocks. external: tokens that it waits for. Returns these by
+        the tier that has them."""
+        asked = self._asked.pop(request.request_id, None)
+        if asked is None:
+            return {}
+        self.counts.requests += 1
+        self.counts.asked_tokens += request.num_tokens
+        if not external:
+            self._end(asked)
+            return {}
+        if not self._begin(request.request_id, asked, blocks):
+            # vLLM waits for it, so the workers report it as failed.
+            self._known_as(request).failed = True
+            self.counts.failed_loads += 1
+            self.orders.fail(request.request_id)
+            self._end(asked)
+            return {}
+        self._known_as(request).saved = asked.pages
+        storage = min(asked.fetched * self._page, external)
+        self.counts.vllm_tokens += asked.pages * self._page - external
+        self.counts.storage_tokens += storage
+        self.counts.host_tokens += external - storage
+        return {"host": external - storage, "storage": storage}
+
+    def _begin(self, name: str, asked: _Asked, blocks: Blocks) -> bool:
+        """Send a load for the blocks of a request that lack their contents. Returns False if a
+        block is not there."""
+        action, load, pages = asked.prefill, asked.load, asked.pages
+        if action is None or load is None:
+            return False
+        names = [one for one in self.groups.components if one != STATE]
+        at: dict[str, dict[int, int]] = {
+            name: {number: page for page, number in enumerate(table.tolist())}
+            for name, table in zip(names, action.tables, strict=True)
+        }
+        at[STATE] = {states.source: pages - 1 for states in action.states}
+        copies: dict[str, tuple[list[int], list[Any]]] = {}
+        for copy in load.copies:
+            for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
+                for group in self.groups.of(copy.component):
+                    mine = blocks[group.number]
+                    for part, place in enumerate(
+                        group.blocks_of(at[copy.component][target], self._page)
+                    ):
+                        block = mine[place] if place < len(mine) else None
+                        if block is None or block.is_null:
+                            return False
+                        if block.block_hash is None:
+                            sources, targets = copies.setdefault(group.slot(part), ([], []))
+                            sources.append(source)
+                            targets.append(block)
+        held = [block for _, targets in copies.values() for block in targets]
+        found = tuple(
+            _copy(slot, sources, [block.block_id for block in targets])
+            for slot, (sources, targets) in copies.items()
+        )
+        self.orders.send(Load(load.flight, load.request, found), held, name)
+        self._loading[load.flight] = _Loading(asked.number, name, action.flight)
+        return True
+
+    def _end(self, asked: _Asked) -> None:
+        """End the core's request of one that is not loaded."""
+        if asked.number < 0:
+            return
+        if asked.load is not None:
+            self.orders.refuse(asked.load)
+        self._feed(Aborted(asked.number))
+        if asked.prefill is not None:
+            self._feed(PrefillDone(asked.prefill.flight, False))
+
+    def _landed(self, reply: LoadDone) -> None:
+        """A load has ended, and with it the core's request."""
+        loading = self._loading.pop(reply.flight, None)
+        if loading is None:
+            return
+        if not reply.ok:
+            self.counts.failed_loads += 1
+            self._known.setdefault(loading.name, _Known()).failed = True
+        if loading.number in self._view.requests:
+            self._feed(Aborted(loading.number))
+        if loading.prefill in self._view.flights:
+            self._feed(PrefillDone(loading.prefill, reply.ok))
+
+    # -- saves
+
+    def save(self, request: Any, computed: int, blocks: Blocks, *, all_of_it: bool) -> None:
+        """Save pages of a request that were not saved. computed: its tokens after this step.
+        all_of_it: also if they are few."""
+        if self._bypasses(request):
+            return
+        known = self._known_as(request)
+        tokens = min(computed, len(request.all_token_ids))
+        pages = self._deepest(blocks, tokens // self._page, known.saved)
+        least = known.saved + (1 if all_of_it else _SAVE_PAGES)
+        if pages < least:
+            return
+        known.saved = pages
+        number, length = self._next(), pages * self._page
+        self._feed(Arrived(number, self._key(request, pages), length, 0))
+        action = _only(Prefill, self._feed(AdmitWanted(number, length)))
+        whole = action is not None and action.end_token == length
+        if action is not None and whole:
+            self._note(action, blocks)
+            self.counts.saved_pages += pages
+            self._feed(PrefillDone(action.flight))
+            self._feed(Finished(number, self._key(request, pages), length))
+        else:
+            self.counts.unsaved_pages += pages
+            self._end(_Asked(number, prefill=action))
+
+    def _deepest(self, blocks: Blocks, pages: int, least: int) -> int:
+        """The deepest boundary of at most so many pages at which every group has what a later
+        request needs; `least` if none is deeper."""
+        groups = self.groups.groups
+        while pages > least:
+            if all(self._stands(one, blocks[one.number], pages) for one in groups):
+                return pages
+            pages -= 1
+        return least
+
+    def _stands(self, group: Group, blocks: Sequence[Any], pages: int) -> bool:
+        """Whether a group has the blocks that a boundary requires; of full attention those of the
+        last page, as vLLM has all before them."""
+        window = -(-self.groups.window // self._page) if group.component not in (FULL, STATE) else 1
+        return all(
+            at < len(blocks) and _is_whole(blocks[at], (at + 1) * group.block)
+            for page in range(max(0, pages - window), pages)
+            for at in group.blocks_of(page, self._page)
+        )
+
+    def _note(self, action: Prefill, blocks: Blocks) -> None:
+        """Which blocks the device pages of a save stand for."""
+        names = [one for one in self.groups.components if one != STATE]
+        for name, table in zip(names, action.tables, strict=True):
+            for page, number in enumerate(table.tolist()):
+                self._place(name, number, page, blocks)
+        for states in action.states:
+            for depth, number in states.checkpoints:
+                self._place(STATE, number, depth // self._page - 1, blocks)
+
+    def _place(self, component: str, number: int, page: int, blocks: Blocks) -> None:
+        found = []
+        for group in self.groups.of(component):
+            mine = blocks[group.number]
+            for at in group.blocks_of(page, self._page):
+                if at < len(mine) and _is_whole(mine[at], (at + 1) * group.block):
+                    found.append(_Place(mine[at], mine[at].block_hash))
+                else:
+                    self._places[component].pop(number, None)
+                    return
+        self._places[component][number] = tuple(found)
+
+    def _back_up(self, action: Backup) -> None:
+        """Send a backup for the blocks for which its pages stand."""
+        copies: dict[str, tuple[list[int], list[int]]] = {}
+        held = []
+        for copy in action.copies:
+            slots = [
+                group.slot(part)
+                for group in self.groups.of(copy.component)
+                for part in range(group.parts)
+            ]
+            places = self._places[copy.component]
+            for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
+                found = places.get(source, ())
+                if not found or any(one.block.block_hash != one.hash for one in found):
+                    self.counts.failed_saves += 1
+                    self.orders.refuse(action)
+                    return
+                for slot, one in zip(slots, found, strict=True):
+                    sources, targets = copies.setdefault(slot, ([], []))
+                    sources.append(one.block.block_id)
+                    targets.append(target)
+                    held.append(one.block)
+        found_copies = tuple(_copy(slot, *pages) for slot, pages in copies.items())
+        self.orders.send(Backup(action.flight, found_copies), held)
+
+    # -- the life of requests, and steps
+
+    def ended(self, request: Any, blocks: Blocks) -> None:
+        """A request has ended; its blocks are not freed yet."""
+        name = request.request_id
+        asked = self._asked.pop(name, None)
+        if asked is not None:
+            self._end(asked)
+        if not any(one.name == name for one in self._loading.values()):
+            self.save(request, request.num_computed_tokens, blocks, all_of_it=True)
+        self._known.pop(name, None)
+
+    def preempted(self, name: str) -> None:
+        """A request has lost its blocks, and will ask again."""
+        if name in self._known:
+            self._known[name].saved = 0
+
+    def message(self) -> Message:
+        """What the workers are to do with the next step."""
+        self._poll()
+        self._sweep()
+        return self.orders.message()
+
+    def carry_on(self, outages: int = 0) -> None:
+        """Feed the core the replies of the workers. outages: how often the store has come back; it
+        may have lost everything while it was out."""
+        self._poll()
+        if outages > self._outages and self._view.attached:
+            self._outages = outages
+            self._feed(StorageAttached())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is needed, though no request asks for one."""
+        return self.orders.busy
+
+    def reset(self) -> bool:
+        """Forget what is on host, and use storage no longer: the weights may be others now. Returns
+        False if requests are in the way."""
+        if self._view.attached:
+            self._feed(DetachWanted())
+        self._sweep()
+        return _only(Refused, self._feed(Flushed())) is None
+
+    def _poll(self) -> None:
+        """Feed the core every reply, also those that follow from others."""
+        while replies := self.orders.poll():
+            for reply in replies:
+                self._feed(reply)
+                if isinstance(reply, LoadDone):
+                    self._landed(reply)
+
+    def _sweep(self) -> None:
+        """Let the core forget the device pages whose copies have ended."""
+        for name, pool in zip(self.groups.components, self._view.pools(Tier.DEVICE), strict=True):
+            if pool.evictable:
+                self._feed(EvictWanted(Tier.DEVICE, name, pool.evictable))
+
+    def _feed(self, event: Event) -> list[Outcome]:
+        outcomes = self.driver.feed(event)
+        for one in outcomes:
+            if isinstance(one, Backup):
+                self._back_up(one)
+            elif isinstance(one, Prefetched):
+                for asked in self._asked.values():
+                    if asked.number == one.request:
+                        asked.fetched += one.fetched_pages
+        return outcomes
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _known_as(self, request: Any) -> _Known:
+        return self._known.setdefault(request.request_id, _Known())
+
+    def _key(self, request: Any, pages: int) -> Key:
+        """The key of a request's first pages. Its namespace has what else the KV depends on."""
+        tokens = request.all_token_ids[: pages * self._page]
+        salt = request.cache_salt or ""
+        adapter = self._adapter(request.lora_request) if request.lora_request else ""
+        name = f"{len(salt)}:{salt}:{adapter}" if salt or adapter else ""
+        return Key.from_tokens(np.asarray(tokens, dtype=np.int64), self._page, name)
+
+    def _bypasses(self, request: Any) -> bool:
+        """Whether a request's KV depends on more than its tokens, its salt and its adapter."""
+        return bool(
+            request.mm_features
+            or request.prompt_embeds is not None
+            or (request.lora_request and self._adapter(request.lora_request) is None)
+        )
+
+
+def _is_whole(block: Any, tokens: int) -> bool:
+    """Whether vLLM has a hash for the whole block, which ends after so many tokens."""
+    return (
+        not block.is_null
+        and block.block_hash is not None
+        and getattr(block, "block_hash_num_tokens", tokens) == tokens
+    )
+
+
+def _copy(slot: str, sources: Sequence[int], targets: Sequence[int]) -> Copy:
+    return Copy(slot, *(np.asarray(pages, dtype=np.int64) for pages in (sources, targets)))
+
+
+def _only(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
+    """The first outcome of a kind, if there is one."""
+    return next((one for one in outcomes if isinstance(one, kind)), None)

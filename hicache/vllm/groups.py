@@ -1,0 +1,173 @@
+"""What vLLM's groups of KV cache are to the core: components, pages, and blocks of a page.
+
+A group is a set of layers with one block table. Groups of one kind are one component. A page is as
+many tokens as a block of every group fits into (the least common multiple), and consists of one or
+more blocks of each group, its slots. Reads vLLM's `KVCacheConfig` by attributes and imports nothing
+of vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import lcm
+from typing import Any, NamedTuple
+
+from hicache.core.components.base import Shape, settings_for
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+
+FULL, WINDOW, STATE = "full", "swa", "mamba"
+# By vLLM's name of a class (vllm/v1/kv_cache_interface.py), or of one that it derives from.
+_KINDS = {
+    "FullAttentionSpec": FULL,
+    "MLAAttentionSpec": FULL,
+    "SlidingWindowSpec": WINDOW,
+    "MambaSpec": STATE,
+}
+_SPARE_PAGES = 8  # prompts of full length whose pages may be on their way at a time
+
+
+class Group(NamedTuple):
+    """number: its place in vLLM's configuration. block: tokens. parts: blocks of a page; of a
+    state, which stands at the end of a page, one."""
+
+    number: int
+    component: str
+    block: int
+    parts: int
+    layers: tuple[str, ...]
+    block_bytes: int
+
+    def slot(self, at: int) -> str:
+        """The name of the page's block number `at`."""
+        return f"{self.component}.{self.number}.{at}"
+
+    def blocks_of(self, page: int, page_tokens: int) -> range:
+        """Which of a request's blocks make up its page with this number, counted from 0."""
+        last = (page + 1) * page_tokens // self.block
+        return range(last - self.parts, last)
+
+
+class Groups(NamedTuple):
+    """page: tokens of a page. window: tokens before a boundary that a request reads of a sliding
+    window; 0 without one. drafts: whether a draft model reads what stands behind a page (EAGLE), so
+    that the last page of a hit is computed again. shared: components whose bytes are the same on
+    all ranks."""
+
+    page: int
+    window: int
+    groups: tuple[Group, ...]
+    shared: frozenset[str]
+    drafts: bool
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """In the order of the core's configuration."""
+        known = {one.component for one in self.groups}
+        return tuple(one for one in (FULL, WINDOW, STATE) if one in known)
+
+    @property
+    def page_bytes(self) -> dict[str, int]:
+        """Bytes of a page by component, on one rank."""
+        sizes = dict.fromkeys(self.components, 0)
+        for one in self.groups:
+            sizes[one.component] += one.parts * one.block_bytes
+        return sizes
+
+    def of(self, component: str) -> tuple[Group, ...]:
+        return tuple(one for one in self.groups if one.component == component)
+
+    def host_pages(self, host_bytes: int) -> dict[str, int]:
+        """Pages for so many bytes, as many of each component. Raises CallerError if there is no
+        room for one."""
+        each = sum(self.page_bytes.values())
+        if host_bytes < each:
+            raise CallerError(
+                f"host: expected room for a page of {self.page} tokens on each rank, {each:,} "
+                f"bytes, found {host_bytes:,}; enlarge it"
+            )
+        return dict.fromkeys(self.components, host_bytes // each)
+
+    def config(
+        self, host_pages: Mapping[str, int], longest: int, storage: bool, options: Mapping[str, Any]
+    ) -> Config:
+        """The core's settings. longest: tokens of the longest request. Device pages are numbers
+        without memory: those of the pages whose copies are under way."""
+        names = self.components
+        pages = _SPARE_PAGES * (-(-longest // self.page) + 4)
+        return Config(
+            page_size=self.page,
+            device_pages=(pages,) * len(names),
+            host_pages=tuple(host_pages[one] for one in names),
+            components=names,
+            settings=settings_for(names, Shape(window_tokens=self.window)),
+            storage=storage,
+            **options,
+        )
+
+
+def groups_of(config: Any) -> Groups:
+    """The groups of vLLM's `KVCacheConfig`. Raises CallerError for what cannot be carried."""
+    found: list[tuple[int, str, int, Any]] = []
+    windows: set[int] = set()
+    alike: dict[str, bool] = {}
+    for number, group in enumerate(config.kv_cache_groups):
+        specs = _specs(group)
+        kinds = {_kind(one) for one in specs}
+        if len(kinds) > 1:
+            raise CallerError(
+                f"kv_cache_groups: expected layers of one kind in a group, found "
+                f"{', '.join(sorted(kinds))} in group {number}"
+            )
+        [kind] = kinds
+        if kind == WINDOW:
+            windows |= {max(1, one.sliding_window - 1) for one in specs}
+        latent = all(type(one).__name__.startswith("MLA") for one in specs)
+        alike[kind] = alike.get(kind, True) and latent
+        found.append((number, kind, group.kv_cache_spec.block_size, group))
+    if not any(kind == FULL for _, kind, _, _ in found):
+        raise CallerError(
+            "kv_cache_groups: expected a group of full attention, found none; leave the connector "
+            "out for this model"
+        )
+    if len(windows) > 1:
+        raise CallerError(
+            f"sliding_window: expected one length, found {', '.join(map(str, sorted(windows)))}"
+        )
+    page = lcm(*(block for _, _, block, _ in found))
+    groups = tuple(
+        Group(
+            number,
+            kind,
+            block,
+            1 if kind == STATE else page // block,
+            tuple(group.layer_names),
+            sum(one.page_size_bytes for one in _specs(group, each=True)),
+        )
+        for number, kind, block, group in found
+    )
+    shared = frozenset(kind for kind, same in alike.items() if same)
+    drafts = any(getattr(one, "is_eagle_group", False) for one in config.kv_cache_groups)
+    return Groups(page, max(windows, default=0), groups, shared, drafts)
+
+
+def _specs(group: Any, each: bool = False) -> Sequence[Any]:
+    """The specifications of a group's layers. each: one for each layer, also where they are
+    equal."""
+    spec = group.kv_cache_spec
+    inner = getattr(spec, "kv_cache_specs", None)
+    if inner is not None:
+        return [inner[name] for name in group.layer_names]
+    return [spec] * (len(group.layer_names) if each else 1)
+
+
+def _kind(spec: Any) -> str:
+    kind = _KINDS.get(type(spec).__name__)
+    chunk = getattr(spec, "attention_chunk_size", None)
+    if kind is None or chunk:
+        what = f"{type(spec).__name__} with chunks of {chunk}" if chunk else type(spec).__name__
+        raise CallerError(
+            f"kv_cache_groups: expected {', '.join(_KINDS)}, found {what}, which this connector "
+            "cannot carry; leave it out for this model"
+        )
+    return kind

@@ -1,0 +1,213 @@
+"""The worker's half of the connector: it copies pages between vLLM's tensors, host and storage.
+
+The copies are those of the transfer controller, on the device where the tensors are; storage is
+that of the runtime. A message has the orders of one step. Loads begin with it, and what it saves
+is read after the step's forward pass. Replies go back as they come. Decides nothing, see
+`deciding`, and imports nothing of vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from hicache import registry
+from hicache.core.actions import Backup, Load
+from hicache.core.errors import CallerError
+from hicache.core.events import LoadDone
+from hicache.core.types import FlightId
+from hicache.devices.base import DeviceOptions
+from hicache.memory.lent import (
+    Lent,
+    LentArena,
+    LentSlot,
+    LentTensor,
+    LentTorchArena,
+    lend,
+)
+from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.executors import TieredExecutor
+from hicache.runtime.storage.attachment import StorageExecutor
+from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.storage.workers import WorkerOptions, Workers
+from hicache.storage.base import Losses, Storage
+
+from .groups import Groups
+from .orders import Answer, Message
+
+DEVICES = "hicache.devices"
+_DIRECT = DeviceOptions(layout="page_first_direct", io_backend="direct")
+_CLOSE_S = 10.0  # that stores under way may take at the end
+
+
+@dataclass(slots=True)
+class Ended:
+    """What has ended since the last step. loaded, failed: names of requests; those that failed are
+    among both."""
+
+    answer: Answer = field(default_factory=Answer)
+    loaded: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+
+
+class Mover:
+    """One rank's memory and threads. Close it to end the threads."""
+
+    def __init__(
+        self, groups: Groups, tensors: Mapping[str, Any], blocks: int, host_pages: Mapping[str, int]
+    ) -> None:
+        """tensors: vLLM's, by layer; for a state, several. blocks: of vLLM's pool.
+
+        Raises CallerError for tensors of another form, and for too little memory."""
+        self.lent = lend(
+            slots_of(groups, tensors, blocks),
+            host_pages,
+            sum(len(one.layers) for one in groups.groups),
+            shared=groups.shared,
+        )
+        place = self.lent.slots[0].tensors[0].blocks.device
+        self._device = _device(place, self.lent)
+        self._compute = self._device.stream(COMPUTE)
+        self._storage = StorageExecutor()
+        self._executor = TieredExecutor(TransferController(self._device), self._storage)
+        self._workers: Workers | None = None
+        self._store: Storage | None = None
+        self._waiting: dict[FlightId, str] = {}
+        self._failed: set[str] = set()
+        self._sizes = {slot.name: slot.block_bytes for slot in self.lent.slots}
+        self._moved = {"loaded_bytes": 0, "saved_bytes": 0}
+
+    def use_store(
+        self,
+        store: Storage,
+        pages: StoredPages,
+        now: Callable[[], float],
+        notice: Callable[[str], None],
+    ) -> None:
+        """Use an open store. See `Attachment`."""
+        self._store = store
+        self._workers = Workers(store, pages, now, notice, WorkerOptions())
+        self._storage.use(self._workers)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Bytes that were moved, and values that the store did not read or write."""
+        lost = Losses() if self._store is None else self._store.losses
+        values = lost.reads_failed + lost.reads_missing + lost.reads_corrupt + lost.writes_refused
+        return self._moved | {"store_losses": values}
+
+    def load(self, message: Message) -> None:
+        """Begin the loads of a step."""
+        self._waiting |= dict(message.waiting)
+        self._failed |= set(message.failed)
+        self._begin(message.loads)
+
+    def save(self, message: Message) -> None:
+        """Begin everything else of a step, after its forward pass."""
+        for action in message.storage:
+            self._executor.submit(action)
+        for flight in message.abandoned:
+            self._executor.abandon(flight)
+        self._begin(message.backups)
+
+    def poll(self) -> Ended:
+        """What has ended since the last call."""
+        self._executor.start()
+        ended = Ended(loaded=set(self._failed), failed=self._failed)
+        self._failed = set()
+        done = []
+        for reply in self._executor.poll():
+            done.append((reply.flight, int(reply[1])))
+            name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
+            if name is not None:
+                ended.loaded.add(name)
+                if not reply[1]:
+                    ended.failed.add(name)
+        outages = 0 if self._store is None else self._store.poll()
+        ended.answer = Answer(tuple(done), outages)
+        return ended
+
+    def close(self) -> None:
+        """Wait for what was begun, then end all threads and close the store."""
+        self._device.close()
+        if self._workers is not None and self._store is not None:
+            self._workers.close()
+            self._store.close()
+
+    def _begin(self, transfers: Sequence[Load | Backup]) -> None:
+        if not transfers:
+            self._executor.start()
+            return
+        for action in transfers:
+            self._executor.submit(action)
+            name = "loaded_bytes" if isinstance(action, Load) else "saved_bytes"
+            self._moved[name] += sum(
+                self._sizes[one.component] * len(one.source) for one in action.copies
+            )
+        if hasattr(self._device, "follow"):
+            self._device.follow(self._compute)
+        self._executor.start()
+
+
+def slots_of(groups: Groups, tensors: Mapping[str, Any], blocks: int) -> list[LentSlot]:
+    """vLLM's tensors as slots. Raises CallerError for a layer that has none, and for tensors whose
+    first or second dimension is no multiple of `blocks`."""
+    number = {
+        layer: at for at, layer in enumerate(one for group in groups.groups for one in group.layers)
+    }
+    slots = []
+    for group in groups.groups:
+        for part in range(group.parts):
+            found = []
+            for layer in group.layers:
+                given = tensors.get(layer)
+                if given is None:
+                    raise CallerError(f"kv_caches: expected a tensor for layer {layer}, found none")
+                several = given if isinstance(given, list | tuple) else [given]
+                found += [
+                    LentTensor(f"{layer}.{place}", number[layer], _by_block(layer, one, blocks))
+                    for place, one in enumerate(several)
+                ]
+            slots.append(LentSlot(group.slot(part), group.component, tuple(found)))
+    return slots
+
+
+def _by_block(layer: str, tensor: torch.Tensor, blocks: int) -> torch.Tensor:
+    """uint8[block, ...] of a tensor whose first or second dimension counts the blocks, or parts of
+    blocks; dimensions that are contiguous in a block are put together."""
+    axis = next((at for at in (0, 1) if tensor.dim() > at and not tensor.shape[at] % blocks), None)
+    if axis is None:
+        raise CallerError(
+            f"kv_caches: expected a dimension of {blocks} blocks in the tensor of {layer}, found "
+            f"{tuple(tensor.shape)}"
+        )
+    parts = (blocks, tensor.shape[axis] // blocks)
+    split = tensor.view(*tensor.shape[:axis], *parts, *tensor.shape[axis + 1 :]).movedim(axis, 0)
+    sizes, steps = list(split.shape[1:]), list(split.stride()[1:])
+    kept: list[tuple[int, int]] = []
+    for size, step in zip(sizes, steps, strict=True):
+        if size == 1:
+            continue
+        if kept and kept[-1][1] == size * step:
+            kept[-1] = (kept[-1][0] * size, step)
+        else:
+            kept.append((size, step))
+    shape = (blocks, *(size for size, _ in kept))
+    strides = (split.stride(0), *(step for _, step in kept))
+    merged = torch.as_strided(split, shape, strides, split.storage_offset())
+    return merged.view(torch.uint8)
+
+
+def _device(place: torch.device, lent: Lent) -> Any:
+    """The device where vLLM's tensors are. Raises CallerError if there is none for it."""
+    if place.type == "cpu":
+        module = registry.load(DEVICES, "cpu")
+        return module.CpuDevice.over(LentArena(lent))
+    if place.type != "cuda":
+        raise CallerError(f"device: expected cpu or cuda, found {place.type}")
+    module = registry.load(DEVICES, "cuda")
+    runtime = module.Accelerator(place.index or 0)
+    return module.CudaDevice.over(LentTorchArena(lent, runtime), runtime, _DIRECT)

@@ -1,0 +1,148 @@
+"""What passes between the two halves of the connector: orders to the workers, and their replies.
+
+Keeps the core's actions for the next message, and vLLM's references to the blocks that they copy.
+A reply counts when every rank has given it, and is the least of theirs; replies of loads and
+backups are in order on every rank, and so they are here. Decides nothing, see `deciding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hicache.core.actions import Backup, Load, StorageAction, Transfer
+from hicache.core.events import Reply
+from hicache.core.types import FlightId
+from hicache.runtime.driver import REPLY_TO
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """From the scheduler to the workers, once a step.
+
+    loads, backups: with slots and blocks of vLLM in place of the core's components and device
+    pages. waiting: by flight of a load, vLLM's name of the request that waits for it. failed:
+    requests whose load cannot begin. abandoned: actions for which nobody waits any more.
+    """
+
+    loads: tuple[Load, ...] = ()
+    backups: tuple[Backup, ...] = ()
+    storage: tuple[StorageAction, ...] = ()
+    waiting: tuple[tuple[FlightId, str], ...] = ()
+    failed: tuple[str, ...] = ()
+    abandoned: tuple[FlightId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """From the workers, once a step. done: by flight, the pages of an action, or 1 if it was done;
+    one entry for each rank that has answered. outages: how often the store has come back, at
+    least on one rank."""
+
+    done: tuple[tuple[FlightId, int], ...] = ()
+    outages: int = 0
+
+    def with_other(self, other: Answer) -> Answer:
+        """Those of two ranks."""
+        return Answer((*self.done, *other.done), max(self.outages, other.outages))
+
+
+class _Sent(NamedTuple):
+    kind: type
+    blocks: Sequence[Any]
+    replies: list[int]
+
+
+class Orders:
+    """The executor of the core. ranks: how many answer each order."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._pool: Any = None
+        self._sent: dict[FlightId, _Sent] = {}
+        self._transfers: list[Transfer] = []
+        self._storage: list[StorageAction] = []
+        self._waiting: list[tuple[FlightId, str]] = []
+        self._failed: list[str] = []
+        self._abandoned: list[FlightId] = []
+        self._replies: list[Reply] = []
+
+    def use(self, pool: Any) -> None:
+        """vLLM's pool of blocks (`BlockPool`), which counts references to them."""
+        self._pool = pool
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was or is to be sent whose reply is not there yet."""
+        return bool(self._sent or self._failed or self._replies)
+
+    @property
+    def held_blocks(self) -> int:
+        """References to blocks of vLLM."""
+        return sum(len(one.blocks) for one in self._sent.values())
+
+    def submit(self, action: Transfer | StorageAction) -> None:
+        """Loads and backups wait until `send` says which blocks they are for."""
+        if not isinstance(action, Load | Backup):
+            self._storage.append(action)
+            self._sent[action.flight] = _Sent(type(action), (), [])
+
+    def send(self, action: Transfer, blocks: Sequence[Any], request: str = "") -> None:
+        """A load or backup with slots and blocks. blocks: those that it uses. request: vLLM's name
+        of the one that waits for it."""
+        self._pool.touch(blocks)
+        self._sent[action.flight] = _Sent(type(action), blocks, [])
+        self._transfers.append(action)
+        if request:
+            self._waiting.append((action.flight, request))
+
+    def refuse(self, action: Transfer) -> None:
+        """A load or backup that cannot be done has failed."""
+        self._replies.append(REPLY_TO[type(action)](action.flight, 0))
+
+    def fail(self, request: str) -> None:
+        """The load for which a request waits cannot begin."""
+        self._failed.append(request)
+
+    def abandon(self, flight: FlightId) -> None:
+        self._abandoned.append(flight)
+
+    def start(self) -> None:
+        """Does nothing: the message goes with the next step."""
+
+    def poll(self) -> list[Reply]:
+        """Replies that every rank has given."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def message(self) -> Message:
+        """Everything that was not sent yet."""
+        transfers, self._transfers = self._transfers, []
+        storage, self._storage = self._storage, []
+        waiting, self._waiting = self._waiting, []
+        failed, self._failed = self._failed, []
+        abandoned, self._abandoned = self._abandoned, []
+        return Message(
+            tuple(one for one in transfers if isinstance(one, Load)),
+            tuple(one for one in transfers if isinstance(one, Backup)),
+            tuple(storage),
+            tuple(waiting),
+            tuple(failed),
+            tuple(abandoned),
+        )
+
+    def answered(self, done: Sequence[tuple[FlightId, int]]) -> None:
+        """Replies of workers. Those that nobody asked for are ignored."""
+        ended = []
+        for flight, pages in done:
+            sent = self._sent.get(flight)
+            if sent is not None:
+                sent.replies.append(pages)
+                if len(sent.replies) == self._ranks:
+                    ended.append(flight)
+        for flight in sorted(ended):
+            sent = self._sent.pop(flight)
+            if sent.blocks:
+                self._pool.free_blocks(sent.blocks)
+            self._replies.append(REPLY_TO[sent.kind](flight, min(sent.replies)))

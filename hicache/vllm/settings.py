@@ -1,0 +1,61 @@
+"""The connector's settings, from `kv_connector_extra_config` of vLLM's `--kv-transfer-config`.
+
+host           bytes of host memory, of all ranks together: "64GB"
+storage        address of a store: "file:/data/kv" (docs/storage_backends.md); none by default
+storage_size   the most bytes that it may use: "1TB"; no limit by default
+eviction       name of an eviction policy (docs/policies.md)
+wait_s         the longest that a request waits for what the store has
+weights        what the weights are called in the keys of a store, in place of a digest of their
+               files
+report         a file to which figures are written when the engine ends, as JSON
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import bytes_of, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """host, storage_size: bytes. See the file."""
+
+    host: int
+    storage: str = ""
+    storage_size: int = 0
+    eviction: str = "lru"
+    wait_s: float = 5.0
+    weights: str = ""
+    report: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Raises CallerError for what is unknown, missing, or of another form."""
+        names = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise CallerError(
+                    f"kv_connector_extra_config: expected {', '.join(names)}, found {name[:40]!a}"
+                )
+        if "host" not in given:
+            raise CallerError(
+                'kv_connector_extra_config: expected "host", the bytes of host memory, such as '
+                '"64GB", found none'
+            )
+        found = dict(given)
+        for name in ("host", "storage_size"):
+            if name in found:
+                found[name] = bytes_of(found[name], name)
+        for name in ("storage", "eviction", "weights", "report"):
+            if not isinstance(found.get(name, ""), str):
+                raise CallerError(f"{name}: expected a text, found {found[name]!r:.40}")
+        wait = found.get("wait_s", 0)
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < 1e6:
+            raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")
+        if found.get("storage"):
+            parse(found["storage"])
+        return cls(**found)
