@@ -1,89 +1,37 @@
-"""The process of a peer, from outside: starts it, asks it, and bounds its time and memory.
-
-A peer that crashes, hangs or eats memory ends its process and not the run: `Ended` says what
-happened, and the session can be started again.
-"""
+"""The process of a peer, from outside: how it is started, and what it is told first."""
 
 from __future__ import annotations
 
-import json
 import os
-import resource
-import select
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from hicache.core.errors import CallerError
+from traces.terminal.asked import Answer, Asked, Ended
 
 from ._borrowed import child_path
 from ._folders import Environment
 
+__all__ = ["Answer", "Ended", "Session", "script_fails"]
+
 OPEN_S = 180.0  # to import an engine
-MOST_MEMORY = 12 << 30  # bytes of resident memory, above which a peer is ended
-_LOOK_S = 0.5
-_MOST_LINE = 256 << 20
-Answer = dict[str, Any]
 
 
-class Ended(Exception):
-    """The peer's process ended before it answered, or was ended. law: HANG or DEATH. said: the last
-    lines of its error stream. seed: of the sequence that it played, or -1."""
-
-    def __init__(self, law: str, text: str, said: str, seed: int) -> None:
-        super().__init__(text)
-        self.law, self.text, self.said, self.seed = law, text, said, seed
-
-    def failure(self, at: int) -> Answer:
-        """The failure that this is, after `at` entries."""
-        last = self.said.splitlines()[-1:] or [""]
-        text = f"{self.text}: {last[0]}".removesuffix(": ")
-        return {"code": self.law, "kind": self.law, "text": text, "at": at, "lines": []}
-
-
-class Session:
+class Session(Asked):
     """One process of a peer. own_check: whether the engine's own check is asked, too."""
 
     def __init__(
         self, environment: Environment, folder: str | None = None, own_check: bool = True
     ) -> None:
+        super().__init__()
         self.own_check = own_check
         self.environment = environment
         self.path = child_path(environment, folder)
-        self.opened: Answer = {}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
-        self._look_at = 0.0
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the process, for good."""
-        self._end()
-        self._errors.close()
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-        self._buffer = b""
+    def program(self) -> list[str]:
+        """See `Asked`."""
+        return self.command("-m", "invariants.peers.child")
 
     def command(self, *arguments: str) -> list[str]:
         """A command that runs Python as the peer does."""
@@ -100,47 +48,6 @@ class Session:
             "CUDA_VISIBLE_DEVICES": "",
         }
 
-    def ask(
-        self,
-        request: Answer,
-        seconds: float,
-        on: Callable[[Answer], None] | None = None,
-        whole: bool = False,
-    ) -> Answer:
-        """Asks, and returns the last answer. seconds: for each line of the answer, or with `whole`
-        for all. on: gets each line before the last. Raises Ended, and CallerError where the peer
-        refuses the request."""
-        if self._process is None:
-            self._start()
-        return self._ask(request, seconds, on, whole)
-
-    def _ask(
-        self,
-        request: Answer,
-        seconds: float,
-        on: Callable[[Answer], None] | None = None,
-        whole: bool = False,
-    ) -> Answer:
-        process, seed = self._process, -1
-        due = time.monotonic() + seconds
-        assert process is not None
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        except OSError:
-            raise self._ended("DEATH", "the process ended", seed) from None
-        while True:
-            left = due - time.monotonic() if whole else seconds
-            answer = json.loads(self._line(left, seed))
-            if answer.get("done"):
-                if "refused" in answer:
-                    raise CallerError(answer["refused"])
-                return answer  # type: ignore[no-any-return]
-            seed = answer.get("seed", seed)
-            if on is not None:
-                on(answer)
-
     def start(self) -> None:
         """Starts the process, and has it import the engine. Raises CallerError if it cannot."""
         try:
@@ -152,18 +59,9 @@ class Session:
                 "it again, or name a release that its peer knows"
             ) from None
 
-    def _start(self) -> None:
+    def opening(self) -> tuple[Answer, float]:
+        """See `Asked`."""
         facts, release = self.environment.facts, self.environment.release
-        self._errors.seek(0)
-        self._errors.truncate()
-        self._process = subprocess.Popen(
-            self.command("-m", "invariants.peers.child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=self.variables(),
-            start_new_session=True,
-        )
         request = {
             "do": "open",
             "peer": facts.name.replace("-", "_"),
@@ -173,7 +71,7 @@ class Session:
             "bare": facts.bare(release),
             "own_check": self.own_check,
         }
-        self.opened = self._ask(request, OPEN_S)
+        return request, OPEN_S
 
     def _roots(self) -> list[str]:
         """The real folders of the engine's packages."""
@@ -183,56 +81,6 @@ class Session:
             places = [Path(folder) / package for folder in self.path]
             return [str(one.resolve().parent) for one in places if one.exists()][:1]
         return [str((environment.folder / "site").resolve())]
-
-    def _line(self, seconds: float, seed: int) -> bytes:
-        """The next line of the peer's answer. Raises Ended."""
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        due = time.monotonic() + seconds
-        while True:
-            now = time.monotonic()
-            if now >= self._look_at:  # also where there is always something to read
-                self._look_at = now + _LOOK_S
-                if (size := _resident(process.pid)) > MOST_MEMORY:
-                    text = f"it takes {size / 1e9:.0f} GB of memory, {MOST_MEMORY / 1e9:.0f} may be"
-                    raise self._ended("DEATH", text, seed)
-            if now > due:
-                raise self._ended("HANG", "it does not answer in time", seed)
-            if b"\n" in self._buffer:
-                break
-            ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
-            if ready:
-                read = os.read(process.stdout.fileno(), 1 << 20)
-                if not read:
-                    raise self._ended("DEATH", self._how(process), seed)
-                self._buffer += read
-                if len(self._buffer) > _MOST_LINE:
-                    raise self._ended("DEATH", "its answer is too long", seed)
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _how(self, process: subprocess.Popen[bytes]) -> str:
-        code = process.wait()
-        return (
-            f"the process ended with signal {-code}" if code < 0 else f"it ended with code {code}"
-        )
-
-    def _ended(self, law: str, text: str, seed: int) -> Ended:
-        self._end()
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 4096))
-        said = self._errors.read().decode(errors="replace").strip()
-        return Ended(law, text, said, seed)
-
-
-def _resident(process: int) -> int:
-    """Bytes of memory that a process has, with its children's left out."""
-    try:
-        text = Path(f"/proc/{process}/statm").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    return int(text.split()[1]) * resource.getpagesize()
 
 
 def script_fails(session: Session, script: Path, seconds: float) -> str:

@@ -113,7 +113,7 @@ def test_a_peer_that_ends_is_a_failure_and_not_the_end(
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("traces.peers._session.MOST_MEMORY", 1 << 20)
+    monkeypatch.setattr("traces.terminal.asked.MOST_MEMORY", 1 << 20)
     with Session(environment_of("hicache"), str(tmp_path)) as session:
         with pytest.raises(Ended, match="of memory") as caught:
             session.ask({"do": "fuzz", "seed": 0, "count": 9999, "length": 99, "fixed": {}}, 60.0)

@@ -1,0 +1,225 @@
+"""The process of vLLM: it serves one model, and answers questions in lines of JSON.
+
+    open       make the model's folder if it is not there, start the engine
+    generate   send requests at their times, step the engine until all have ended
+    idle       step it until nothing is under way (copies and stores go on between requests)
+    drop       empty vLLM's own prefix cache
+    state      blocks of vLLM that are in use, and what the connector has counted and holds
+    close      end the engine
+
+Runs in the Python where vLLM is installed, so it imports nothing that is not there: of this project
+the connector alone, by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from vllm import LLM, SamplingParams
+from vllm.config import KVTransferConfig
+
+_answers = os.fdopen(os.dup(1), "wb")  # the engine prints on standard output
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    os.dup2(2, 1)
+    served: Served | None = None
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        what = asked.pop("do")
+        answer: dict[str, Any]
+        try:
+            if what == "open":
+                served = Served(asked)
+                answer = served.facts()
+            elif served is None:
+                answer = {"refused": f"expected open before {what}"}
+            else:
+                answer = getattr(served, what)(**asked)
+        except Exception as error:
+            last = str(error).strip().splitlines() or [""]
+            answer = {"refused": f"{type(error).__name__}: {last[-1]}"}
+        _answers.write(json.dumps(answer | {"done": True}).encode() + b"\n")
+        _answers.flush()
+
+
+class Served:
+    """One engine with one model."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        """asked: folder, family (classes, config), seed of the weights, engine (arguments of
+        `LLM`), connector (its `kv_connector_extra_config`, or None)."""
+        folder = Path(asked["folder"])
+        _make(folder, asked["family"], asked["seed"])
+        if asked.get("connector") is not None:
+            asked["engine"]["kv_transfer_config"] = KVTransferConfig(
+                kv_connector="HicacheConnector",
+                kv_connector_module_path="hicache.vllm",
+                kv_role="kv_both",
+                kv_connector_extra_config=asked["connector"],
+            )
+        began = time.perf_counter()
+        self._llm = LLM(
+            model=str(folder), skip_tokenizer_init=True, enforce_eager=True, **asked["engine"]
+        )
+        self._engine = self._llm.llm_engine
+        self._core: Any = self._engine.engine_core.engine_core
+        self._scheduler = self._core.scheduler
+        self._number = 0
+        self._start_s = time.perf_counter() - began
+
+    def facts(self) -> dict[str, Any]:
+        """What a replay must know: blocks, their tokens by group, and the scheduler's limits."""
+        config = self._scheduler.kv_cache_config
+        limits = self._scheduler.scheduler_config
+        return {
+            "start_s": self._start_s,
+            "blocks": config.num_blocks,
+            "page": self._scheduler.block_size,
+            "groups": [
+                {
+                    "kind": type(group.kv_cache_spec).__name__,
+                    "block": group.kv_cache_spec.block_size,
+                    "layers": len(group.layer_names),
+                }
+                for group in config.kv_cache_groups
+            ],
+            "max_num_seqs": limits.max_num_seqs,
+            "max_num_batched_tokens": limits.max_num_batched_tokens,
+            "threads": torch.get_num_threads(),
+        }
+
+    def generate(self, requests: list[dict[str, Any]], logprobs: int | None = 1) -> dict[str, Any]:
+        """requests: tokens, max_tokens, and if given at_s (when it is sent; 0: at once), salt, and
+        abort_after (output tokens, after which it is aborted). Returns for each its tokens, log
+        probabilities, cached tokens, and times in seconds from the beginning: sent, first, and
+        last token; preemptions."""
+        began = time.perf_counter()
+        waiting = sorted(enumerate(requests), key=lambda one: one[1].get("at_s", 0.0))
+        waiting.reverse()
+        names: dict[str, int] = {}
+        found: list[dict[str, Any]] = [{} for _ in requests]
+        steps = 0
+        while waiting or names:
+            now = time.perf_counter() - began
+            while waiting and waiting[-1][1].get("at_s", 0.0) <= now:
+                at, asked = waiting.pop()
+                names[self._send(asked, logprobs)] = at
+                found[at] = {"sent_s": now, "tokens": [], "aborted": False}
+            if not names:
+                time.sleep(max(0.0, waiting[-1][1]["at_s"] - now))
+                continue
+            outputs = self._engine.step()
+            steps += 1
+            now = time.perf_counter() - began
+            for output in outputs:
+                at = names.get(output.request_id, -1)
+                if at >= 0:
+                    _note(found[at], output, now)
+                    after = requests[at].get("abort_after")
+                    if not output.finished and after and len(found[at]["tokens"]) >= after:
+                        self._engine.abort_request([output.request_id])
+                        found[at]["aborted"] = True
+                    if output.finished or found[at]["aborted"]:
+                        del names[output.request_id]
+        return {"answers": found, "steps": steps, "wall_s": time.perf_counter() - began}
+
+    def _send(self, asked: dict[str, Any], logprobs: int | None) -> str:
+        self._number += 1
+        name = str(self._number)
+        prompt: dict[str, Any] = {"prompt_token_ids": asked["tokens"]}
+        if asked.get("salt"):
+            prompt["cache_salt"] = asked["salt"]
+        params = SamplingParams(
+            detokenize=False,
+            ignore_eos=True,
+            temperature=0,
+            logprobs=logprobs,
+            max_tokens=asked.get("max_tokens", 1),
+        )
+        self._engine.add_request(name, prompt, params)
+        return name
+
+    def idle(self) -> dict[str, Any]:
+        """Step until nothing is under way. Returns the steps."""
+        steps = 0
+        while self._scheduler.has_requests():
+            self._engine.step()
+            steps += 1
+        return {"steps": steps}
+
+    def drop(self) -> dict[str, Any]:
+        """Empty vLLM's own prefix cache, once nothing is under way."""
+        self.idle()
+        return {"dropped": bool(self._llm.reset_prefix_cache())}
+
+    def state(self) -> dict[str, Any]:
+        """What is in use now."""
+        pool = self._scheduler.kv_cache_manager.block_pool
+        connector = self._scheduler.connector
+        decider = getattr(connector, "_decider", None)
+        answer: dict[str, Any] = {
+            "free_blocks": pool.get_num_free_blocks(),
+            "blocks": pool.num_gpu_blocks - 1,  # vLLM keeps one that has nothing
+            "requests": len(self._scheduler.requests),
+        }
+        if decider is not None:
+            view = decider.driver.core.view
+            answer |= {
+                "broken": connector.broken,
+                "counts": decider.counts.as_dict,
+                "held_blocks": decider.orders.held_blocks,
+                "core_requests": len(view.requests),
+                "core_flights": len(view.flights),
+            }
+        return answer
+
+    def close(self) -> dict[str, Any]:
+        """End the engine."""
+        self._engine.engine_core.shutdown()
+        return {}
+
+
+def _note(found: dict[str, Any], output: Any, now: float) -> None:
+    """Note what a step has brought for a request."""
+    [one] = output.outputs
+    if one.token_ids and "first_s" not in found:
+        found["first_s"] = now
+    found["last_s"] = now
+    found["tokens"] = list(one.token_ids)
+    found["cached"] = output.num_cached_tokens
+    if one.logprobs:
+        found["logprobs"] = [
+            row[token].logprob for row, token in zip(one.logprobs, one.token_ids, strict=False)
+        ]
+
+
+def _make(folder: Path, family: dict[str, Any], seed: int) -> None:
+    """Make the model's folder, whole or not at all."""
+    if folder.exists():
+        return
+    config, model = (getattr(transformers, name) for name in family["classes"])
+    torch.manual_seed(seed)
+    made = model(config(**family["config"]))
+    if family["engine"].get("dtype") == "bfloat16":
+        made = made.to(torch.bfloat16)
+    draft = folder.with_name(f"{folder.name}.{os.getpid()}")
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    made.save_pretrained(draft)
+    try:
+        draft.rename(folder)
+    except OSError:  # another process was first
+        shutil.rmtree(draft)
+
+
+if __name__ == "__main__":
+    main()
