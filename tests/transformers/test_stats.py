@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra transformers", exc_type=ImportError)
 
+from hicache.clock import uninterrupted
 from hicache.storage.address import open_storage, parse
 from hicache.storage.base import StorageOptions
 from hicache.transformers import PrefixCache
-from hicache.clock import uninterrupted
 from hicache.transformers.stats import Stats
 from invariants.prove import building as base
 from tests.patience import PATIENCE_S

@@ -15,10 +15,10 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 
 import torch
 
+from hicache.clock import Clock
 from hicache.storage.backends import file
 from hicache.storage.base import Status
 from hicache.transformers import PrefixCache, cache, engine
-from hicache.clock import Clock
 from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
