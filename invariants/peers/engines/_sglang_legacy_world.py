@@ -23,6 +23,7 @@ from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, MHATokenToKVP
 from ..base import MOVING, UNWRITTEN
 from ._sglang_copies import Copies, Copy, Event, _leg
 from ._sglang_doubles import (
+    CONTEXT,
     NAMES,
     Buffers,
     Evicts,
@@ -208,10 +209,11 @@ class LegacyWorld(World):
         config, self.copies = self.config, Streams(self.config["at_once"])
         if is_there("mem_cache.unified_cache"):
             publish(config)
-            context = import_module("sglang.srt.runtime_context")
-            vars(context)["_CONTEXT"]._config_bags |= dict.fromkeys(
+            CONTEXT._config_bags |= dict.fromkeys(
                 ("memory", "observability", "serving", "spec"), settings(config)
             )
+        elif hasattr(CONTEXT, "_server_args"):  # 0.5.15
+            CONTEXT._server_args = settings(config)
         vars(import_module("sglang.srt.server_args"))["_global_server_args"] = settings(config)
 
     def _pool(self, name: str, pages: int, page: int) -> Pool:

@@ -29,7 +29,7 @@ from ._sglang_names import is_there
 from .sglang import SGLang
 
 LIKE = "sglang"
-RELEASES = ("0.5.11", "0.5.12", "0.5.13", "0.5.19", "0.5.20", "0.5.23")
+RELEASES = ("0.5.11", "0.5.12", "0.5.13", "0.5.14", "0.5.15", "0.5.19", "0.5.20", "0.5.23")
 DOUBLES = (
     "_sglang_names.py",
     "_sglang_copies.py",
@@ -46,7 +46,7 @@ if not torch.distributed.is_initialized():  # HiRadixCache asks how many ranks t
     torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
 
 
-LARGE_HOST = not is_there("mem_cache.unified_cache")
+LARGE_HOST = not is_there("mem_cache.pure_swa_radix_cache")  # 0.5.15
 PAIRS = (("host", "pages"), ("host_swa", "swa_pages"), ("host_mamba", "mamba"))
 
 
