@@ -210,6 +210,10 @@ class Peer:
         requests that ended."""
         raise NotImplementedError
 
+    def judge_ends(self) -> None:
+        """Raises Broken for a request of a server that should have ended by now; a script of the
+        engine's calls then ends with it."""
+
     # -- both
 
     def abort(self, job: Job) -> None:

@@ -223,6 +223,7 @@ def _serve(hand: Hand) -> None:
         hand.settle()
         look(hand)
     if hand.jobs:
+        hand.peer.judge_ends()
         said = ", ".join(f"request {job.id}" for job in hand.jobs.values())
         raise Broken("PROGRESS", f"with every transfer answered, {said} never ends")
 

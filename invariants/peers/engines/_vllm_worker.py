@@ -50,6 +50,7 @@ class Worker:
 
     def __init__(self, groups: Sequence[Group], config: Any, half: Any = None) -> None:
         self.memory = Memory(groups)
+        self.steps = self.idle = 0  # ever, and since one that computed
         self.known: dict[str, Known] = {}
         self.salts: dict[str, str] = {}
         self.half = half
@@ -61,6 +62,8 @@ class Worker:
     def run(self, step: Any) -> Any:
         """Carries out what the scheduler put into one step, in the order of gpu_model_runner.py."""
         half = self.half
+        self.steps += 1
+        self.idle = 0 if step.total_num_scheduled_tokens else self.idle + 1
         if half is not None and not self.zeroes_first:
             half.handle_preemptions(step.kv_connector_metadata)
         for name in step.finished_req_ids:
@@ -193,6 +196,19 @@ class Worker:
             kv_connector_worker_meta=told,
             **more,
         )
+
+
+def audit_progress(worker: Worker, most: int) -> None:
+    """Raises Broken after so many steps that compute nothing."""
+    text = f"in {worker.idle} steps nothing was scheduled and nothing was under way"
+    need(worker.idle < most, "PROGRESS", text, "nothing runs")
+
+
+def audit_ended(worker: Worker, scheduler: Any, most: int) -> None:
+    """Raises Broken if a request has not ended after so many steps."""
+    left = ", ".join(f"request {name}" for name in scheduler.requests)
+    text = f"with every transfer answered, {left} never ends"
+    need(not left or worker.steps < most, "PROGRESS", text)
 
 
 class Job:

@@ -71,7 +71,7 @@ from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
 from ._vllm_shelf import shelf
 from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, host_chunks
-from ._vllm_worker import Host, MappedHost, Mover, Worker, sampled
+from ._vllm_worker import Host, MappedHost, Mover, Worker, audit_ended, audit_progress, sampled
 
 LIKE = "vllm"
 PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote")
@@ -111,7 +111,6 @@ class VllmSchedulerPeer(Peer):
         super().__init__(config, recorder)
         self.folder = ""
         self.steps, self.emptied = 0, -1  # planned, also when the host was emptied last
-        self.idle = 0  # steps in which nothing was done
         self.groups = groups_of(config)
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
@@ -353,9 +352,13 @@ class VllmSchedulerPeer(Peer):
         """Something is scheduled sooner or later if nothing else is under way."""
         copies = self.mover is not None and raw(self.mover).jobs
         waits = copies or (self.files is not None and self.files.busy())
-        self.idle = 0 if full or waits or not self.jobs else self.idle + 1
-        text = f"in {self.idle} steps nothing was scheduled and nothing was under way"
-        need(self.idle < IDLE_STEPS, "PROGRESS", text, "nothing runs")
+        if raw(self.worker).idle and (full or waits or not self.jobs):
+            self.worker.idle = 0
+        self.recorder.check(audit_progress, self.worker, IDLE_STEPS)
+
+    def judge_ends(self) -> None:
+        steps = raw(self.worker).steps
+        self.recorder.check(audit_ended, self.worker, self.scheduler, steps)
 
     def _take(self) -> None:
         """The scheduler gets the result of the oldest step."""

@@ -6,11 +6,17 @@ nothing here runs.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from tests.patience import PATIENCE_S
+from traces.peers._session import script_fails
 
 from .opening import Opened, fuzzed
 
 NEWEST = "0.32.0"
+TAPES = Path(__file__).parents[2] / "corpus/peers/vllm_scheduler"
 
 
 def test_the_block_manager_holds_every_law(opened: Opened) -> None:
@@ -45,3 +51,14 @@ def test_fetches_fail_in_part(opened: Opened) -> None:
     failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 12, fixed)
     assert failures == []
     assert said["counts"]["a part of a fetch"]
+
+
+@pytest.mark.parametrize("name", ["loads-deadlock", "one-token-loaded-for-ever"])
+def test_the_script_of_what_never_ends_fails_by_itself(
+    opened: Opened, tmp_path: Path, name: str
+) -> None:
+    session = opened(f"vllm-scheduler=={NEWEST}")
+    request = {"do": "script", "tape": (TAPES / f"{name}.tape").read_text(), "head": name}
+    script = tmp_path / "script.py"
+    script.write_text(session.ask(request, PATIENCE_S)["script"])
+    assert script_fails(session, script, PATIENCE_S).startswith("Broken: PROGRESS")
