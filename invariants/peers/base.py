@@ -77,12 +77,13 @@ class Hit(NamedTuple):
 
 class Transfer:
     """A copy that the engine began, and that its worker answers later. Subclasses name its kind, as
-    schedules know them. what: the peer's own record of it."""
+    schedules know them. what: the peer's own record of it. fails: whether it may fail, where the
+    peer says that some may."""
 
-    __slots__ = ("what",)
+    __slots__ = ("fails", "what")
 
-    def __init__(self, what: Any = None) -> None:
-        self.what = what
+    def __init__(self, what: Any = None, fails: bool = True) -> None:
+        self.what, self.fails = what, fails
 
 
 class Load(Transfer):
@@ -204,6 +205,9 @@ class Peer:
 
     def arrive(self, job: Job) -> None:
         """A server gets a request. A cache need not know of it."""
+
+    def leave(self, job: Job) -> None:
+        """A waiting request leaves a cache that knows of it."""
 
     def step(self) -> Sequence[int]:
         """A server takes one step of its scheduler; the worker computes it. Returns the ids of the

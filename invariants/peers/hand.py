@@ -74,7 +74,7 @@ class Hand:
             act = self._acts[self._turn % len(self._acts)] if self._acts else PLAIN
             self._turn += 1
             self._number += 1
-            fault = act.fault if self.peer.can.fails else ""
+            fault = act.fault if self.peer.can.fails and transfer.fails else ""
             due = self.now + self.schedule.later(act.delay)
             self.pending.append(Pending(due, act.tie, self._number, transfer, fault))  # type: ignore[arg-type]
             self.counts[f"{type(transfer).__name__.lower()} began"] += 1

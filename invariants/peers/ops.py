@@ -235,6 +235,8 @@ def _abort(hand: Hand, args: Arguments) -> None:
     if job is not None and hand.peer.can.aborts:
         if hand.peer.can.serves or job.stage != "waiting":
             hand.peer.abort(job)
+        else:
+            hand.peer.leave(job)
         hand.end(job)
 
 

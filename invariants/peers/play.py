@@ -247,6 +247,8 @@ def _finish_alone(hand: Hand, job: Job) -> None:
     if not hand.peer.fits(job):
         if job.stage != "waiting":
             hand.peer.finish(job, False)
+        else:
+            hand.peer.leave(job)
         hand.end(job)
         return
     admitted = job.stage != "waiting"

@@ -28,6 +28,8 @@ from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPoo
 from ..base import FREED, MOVING, UNWRITTEN, need
 from ._sglang_copies import Copies, Event
 from ._sglang_names import anywhere, is_there
+from ._sglang_storage import Storage
+from ._sglang_threads import stand_still
 
 ASSEMBLER = "mem_cache.hybrid_cache.hybrid_pool_assembler"
 ALLOCATOR, GROUP = (
@@ -63,6 +65,7 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     debug_mode = True
     layout, can_use_write_back_jit, shared_allocation_domain = "layer_first", False, None
     layer_num = size_per_token = 1
+    storage_format_tag = None
 
     def __init__(self, name: str, pages: int, page: int) -> None:
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
@@ -138,6 +141,14 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.free_list += sorted(pages, reverse=True)
         self.changes += 1
         return len(pages) * self.page_size
+
+    def get_dummy_flat_data_page(self) -> Any: ...
+
+    def set_from_flat_data_page(self, index: int, data_page: Any) -> None:
+        data_page(self, np.arange(index, index + self.page_size))
+
+    def get_data_page(self, index: int, flat: bool = True) -> Any:
+        return np.arange(index, index + self.page_size)
 
     def alloc_group_begin(self, *_: Any) -> None: ...
 
@@ -275,6 +286,8 @@ def publish(config: dict[str, Any]) -> None:
     }
     CONTEXT._server_args = SimpleNamespace(_mamba_cache_chunk_size=1)
     cache_controller.device_module = SimpleNamespace(Event=Event, Stream=SimpleNamespace)
+    if config.get("storage", "none") != "none":
+        stand_still()
 
 
 class Evicts:
@@ -301,6 +314,7 @@ class World:
     copies: Copies
     cache: Any
     core: Any
+    storage: Storage | None = None
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config, page = config, config["page"]
@@ -344,6 +358,9 @@ class World:
         self.core = self.cache.tree_core
         if self.config["host"]:
             self._attach(parts)
+        if self.config.get("storage", "none") != "none":
+            self.storage = Storage(self)
+            self.storage.attach()
 
     def busy(self) -> bool:
         """Whether a transfer holds nodes."""
@@ -399,6 +416,7 @@ class World:
             io_backend="kernel",
         )
         made.pools, made.l2_transfer_engine = sides, self.copies
+        self.sides = sides
         if hasattr(self.core, "set_hicache_enabled"):  # 0.5.19
             self.core.set_hicache_enabled()
         if "swa" in parts:

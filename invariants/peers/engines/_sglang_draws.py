@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from invariants.fuzz.draws import Draws
 
 from ..base import Config
 
 COMPONENTS = ("full", "full+swa", "full+mamba", "full+swa+mamba")
+STORES = ("none", "pages", "zero_copy")
+PREFETCHES = ("best_effort", "wait_complete", "timeout")
 POLICIES = ("write_through", "write_through_selective", "write_back")
 ORDERS = ("lru", "lfu", "fifo", "slru", "mru", "filo")
+
+TAKES: dict[str, tuple[Any, ...]] = {
+    "core": ("rust", "python"),
+    "components": COMPONENTS,
+    "policy": POLICIES,
+    "order": ORDERS,
+    "page": (),
+    "pages": (),
+    "swa_pages": (),
+    "mamba": (),
+    "window": (),
+    "host": (),
+    "host_swa": (),
+    "host_mamba": (),
+    "load_from": (),
+    "states": (),
+    "events": (True, False),
+    "bigram": (True, False),
+    "extra": (True, False),
+    "storage": STORES,
+    "prefetch": PREFETCHES,
+    "prefetch_from": (),
+    "prefix_keys": (True, False),
+}
 
 
 def drawn(draws: Draws, fixed: Config) -> Config:
@@ -19,7 +46,8 @@ def drawn(draws: Draws, fixed: Config) -> Config:
     states = "mamba" in parts
     extra = bool(fixed.get("extra", states and draws.chance(60)))
     page = 1 if states and not extra else draws.one((1, 1, 2, 4))
-    host = draws.between(4, 50) if draws.chance(75) else 0
+    stores = fixed.get("storage", "none") != "none"
+    host = draws.between(4, 50) if stores or draws.chance(75) else 0
     found = {
         "core": draws.one(("rust", "python")),
         "components": parts,
@@ -38,6 +66,10 @@ def drawn(draws: Draws, fixed: Config) -> Config:
         "events": draws.chance(20),
         "bigram": not states and draws.chance(25),
         "extra": extra,
+        "storage": draws.one(STORES) if host and draws.chance(40) else "none",
+        "prefetch": draws.one(PREFETCHES),
+        "prefetch_from": draws.between(1, 2 * page),
+        "prefix_keys": draws.chance(30),
     }
     return found | fixed
 
@@ -56,6 +88,10 @@ PLAIN: Config = {
     "mamba": 12,
     "host_swa": 40,
     "host_mamba": 10,
+    "storage": "none",
+    "prefetch": "wait_complete",
+    "prefetch_from": 1,
+    "prefix_keys": False,
 }
 
 
@@ -67,6 +103,6 @@ def simpler(config: Config) -> Sequence[Config]:
         left = "+".join(one for one in parts if one != part)
         found.append(config | {"components": left})
     for key, value in PLAIN.items():
-        if config[key] and config[key] != value:
+        if config.get(key) and config[key] != value:
             found.append(config | {key: value})
     return found

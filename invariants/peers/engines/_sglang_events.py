@@ -59,9 +59,9 @@ class Mirror:
         self._compare(world, GPU, world.pools["full"].content[ends])
         if world.config["host"] and not world.cache.ongoing_write_through:
             host = world.pools["host full"]
-            pages = np.flatnonzero(host.taken)
-            ends = host.content[pages * page + page - 1]
-            self._compare(world, CPU, ends[ends >= 0])
+            ends = np.flatnonzero(host.taken) * page + page - 1
+            ends = ends[host.promise[ends] >= 0]  # a page that is being fetched has no promise
+            self._compare(world, CPU, host.content[ends][host.content[ends] >= 0])
 
     def _compare(self, world: World, medium: str, ends: Any) -> None:
         count, said = len(ends), self.on[medium]

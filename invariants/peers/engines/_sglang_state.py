@@ -19,6 +19,7 @@ import torch
 from ..base import Holding, PoolState, chain, need
 from ..laws import Part, longest
 from ._sglang_doubles import ComponentType, World
+from ._sglang_storage import path_end
 
 UNPAIRED = 1 << 60  # marks the content of a position whose next token is not known
 
@@ -34,6 +35,8 @@ def contents(world: World, tokens: Sequence[int], space: str) -> Any:
         if world.config["bigram"]:
             found = np.append(found[1:], found[-1:] ^ UNPAIRED)
         world.chains[key] = found
+        if world.storage is not None:
+            world.storage.learn(tokens, space, found)
     return found
 
 
@@ -123,11 +126,13 @@ def begin_states(world: World, request: Any) -> None:
     kv.mamba_needs_clear = False
 
 
-def judge_state(world: World, request: Any, at: int) -> None:
-    """The state that a pass starts from is that of the prefix before it."""
+def judge_state(world: World, request: Any, at: int, copied: bool = False) -> None:
+    """The state that a pass starts from is that of the prefix before it; at 0 there is none.
+    copied: whether the pass was told to copy one."""
     held = int(world.pools["mamba"].content[int(request.kv.mamba_pool_idx)])
-    right = held == of_request(world, request)[at - 1]
-    need(right, "BYTES", f"{request.rid} starts at {at} from the state of another prefix", "state")
+    right = held == of_request(world, request)[at - 1] if at else not copied
+    kind = "stale state" if copied else "state"
+    need(right, "BYTES", f"{request.rid} starts at {at} from the state of another prefix", kind)
 
 
 def track(world: World, request: Any, start: int, until: int, decodes: bool) -> None:
@@ -320,20 +325,6 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
     need(device == best or config["bigram"], "MATCH", text, "shorter")
 
 
-def path_end(world: World, node: Any) -> int | None:
-    """The tokens from the root to the end of a node; None where the core does not tell."""
-    core = world.core
-    if hasattr(core, "collect_path_info"):  # 0.5.22
-        path = core.collect_path_info([node])[0]
-        return int(path[-1].path_end) if path else 0
-    if world.config["core"] == "rust":
-        return None
-    end, node = 0, core.node_by_id(node)
-    while node.parent is not None:
-        end, node = end + len(node.key), node.parent
-    return end
-
-
 def on_device(result: Any) -> int:
     """Tokens that hit on the device."""
     indices = getattr(result, "device_indices", None)  # up to 0.5.21
@@ -389,6 +380,8 @@ def _judge_tiers(world: World, result: Any, expected: Any, parts: list[Part], mo
         backed = pool.promise[pool.slots(np.flatnonzero(pool.taken))]
         both.append(part._replace(there=part.there | _among(expected, backed)))
     best, exact = longest(both, page, most), not world.config["bigram"] and len(parts) < 3
+    if world.storage is not None and len(parts) > 1:
+        exact = False  # which fetched windows and states the cache took is not known
     if len(parts) == 1:
         found, there = device + host, longest(parts, page, most)
         text = f"{device} tokens hit on the device, {there} are cached there"

@@ -38,13 +38,28 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.records import Job
 
-from ..base import Backup, Can, Config, Hit, Load, Peer, PoolState, Transfer, Unfit, need
+from ..base import (
+    Backup,
+    Can,
+    Config,
+    Fetch,
+    Hit,
+    Load,
+    Lookup,
+    Peer,
+    PoolState,
+    Store,
+    Transfer,
+    Unfit,
+    need,
+)
 from ..script import Recorder, raw
 from ._sglang_calls import calls_of_release
 from ._sglang_doubles import NAMES, ROWS, World, new_request, token_list
-from ._sglang_draws import drawn, simpler
+from ._sglang_draws import TAKES, drawn, simpler
 from ._sglang_events import Mirror
 from ._sglang_names import anywhere
+from ._sglang_ops import EVERYTHING, OPERATIONS
 from ._sglang_state import (
     available,
     begin_states,
@@ -61,6 +76,8 @@ from ._sglang_state import (
     take_slots,
     track,
 )
+from ._sglang_storage import arrived, ask, asks_again, forget, retry
+from ._sglang_threads import THREADS
 
 DISTRIBUTION = "sglang"
 RELEASES = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
@@ -112,6 +129,8 @@ UNUSED = (
 DOUBLES = (
     "_sglang_names.py",
     "_sglang_copies.py",
+    "_sglang_threads.py",
+    "_sglang_storage.py",
     "_sglang_doubles.py",
     "_sglang_state.py",
     "_sglang_events.py",
@@ -119,36 +138,31 @@ DOUBLES = (
 
 torch.set_num_threads(1)
 logging.disable(logging.WARNING)
-EVERYTHING = 1 << 30
 alloc_req_slots = anywhere("alloc_req_slots", "mem_cache.allocation", "mem_cache.common")
+FAULTS = ("raise", "short", "none")  # a store fails, ends short, or has nothing
+WORK = {
+    "prefetch_queue": Lookup,
+    "prefetch_buffer": Fetch,
+    "prefetch_sync_queue": Fetch,
+    "backup_queue": Store,
+}
 
 
 class SGLang(Peer):
     can: ClassVar[Can] = Can(
         host=True,
+        fails=True,
         namespaces=True,
         evicts=("full", "swa", "mamba", "host full", "host swa", "host mamba"),
     )
-    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "core": ("rust", "python"),
-        "components": ("full", "full+swa", "full+mamba", "full+swa+mamba"),
-        "policy": ("write_through", "write_through_selective", "write_back"),
-        "order": ("lru", "lfu", "fifo", "slru", "mru", "filo"),
-        "page": (),
-        "pages": (),
-        "swa_pages": (),
-        "mamba": (),
-        "window": (),
-        "host": (),
-        "host_swa": (),
-        "host_mamba": (),
-        "load_from": (),
-        "states": (),
-        "events": (True, False),
-        "bigram": (True, False),
-        "extra": (True, False),
-    }
-    REACHES: ClassVar[tuple[str, ...]] = ()
+    TAKES = TAKES
+    OPERATIONS = OPERATIONS
+    REACHES = (
+        *("hit on device", "hit on host", "hit in the store", "load began", "backup began"),
+        *("lookup began", "fetch began", "store began", "waits for the store"),
+        *("evicted slots", "loads called off", "refused", "refused chunk", "refused growth"),
+        *("retract", "emptied", "emptied at once", "detached or attached"),
+    )
     WORLD: ClassVar[type[World]] = World
     LONE_PARTS: ClassVar[bool] = True  # a window or a state on host alone can go alone
 
@@ -165,8 +179,17 @@ class SGLang(Peer):
         self.mirror = recorder.make("mirror", Mirror) if config["events"] else None
         self.judged = -1  # changes of the pools when what requests read was judged
         self.told = 0  # copies that the hand knows
+        self.cooled = 0  # how often
+        self.waiting: dict[int, Any] = {}  # requests that the store knows
+        self.begun: dict[str, tuple[Any, int]] = {}  # items of each queue that the hand knows
+        self.storing = plain.storage is not None
         for one in (alloc_req_slots, seat, take_slots, compute, track, begin_states, generate):
             recorder.reference(one)
+        for one in (ask, arrived, asks_again, retry, forget) if self.storing else ():
+            recorder.reference(one)
+        self.ask, self.arrived = recorder.wrap("ask", ask), recorder.wrap("arrived", arrived)
+        self.asks_again = recorder.wrap("asks_again", asks_again)
+        self.retry, self.forget = recorder.wrap("retry", retry), recorder.wrap("forget", forget)
         self.generate = recorder.wrap("generate", generate)
         self.seat = recorder.wrap("seat", seat)
         self.take_row = recorder.wrap("alloc_req_slots", alloc_req_slots)
@@ -216,13 +239,14 @@ class SGLang(Peer):
     def admit(self, job: Job) -> Hit | None:
         if len(self.running) >= ROWS or not self._may_run():
             return None
-        name = f"request{job.id}"
-        request = self.recorder.make(name, new_request, job.id, job.tokens, self._space(job))
-        if self._states_left() < 3 + 2 * self.config["extra"]:
+        request = self._arrived(job) if self.storing else self._new(job)
+        if request is None or self._states_left() < 3 + 2 * self.config["extra"]:
             return None
         request.init_next_round_input(self.cache)
         if len(job.tokens) > 1:
             self.recorder.check(judge_admission, self.world, request)
+        if self.storing and self.asks_again(self.world, request):
+            return None
         device = self.calls.hit(request)
         held = self.calls.lock(request.last_node)
         loaded = self._reserve(request, len(job.tokens))
@@ -234,15 +258,42 @@ class SGLang(Peer):
             return None
         self.take_row(self.rows, [request], self.cache)
         self.running[job.id] = request
+        self.waiting.pop(job.id, None)
         hit = self.calls.hit(request)
         self.seat(self.world, request, self.calls.prefix(request))
         self._start()
         if "mamba" in self.plain.pools:
+            copied = raw(request).kv.mamba_cow_src_index is not None
             self.begin_states(self.world, request)
-            if hit:
-                self.recorder.check(judge_state, self.world, request, hit)
+            if hit or copied:
+                self.recorder.check(judge_state, self.world, request, hit, copied)
         job.computed = hit
         return Hit(device, loaded)
+
+    def _new(self, job: Job) -> Any:
+        return self.recorder.make(
+            f"request{job.id}", new_request, job.id, job.tokens, self._space(job)
+        )
+
+    def arrive(self, job: Job) -> None:
+        if self.storing:
+            self.waiting[job.id] = request = self._new(job)
+            self.ask(self.world, request)
+
+    def _arrived(self, job: Job) -> Any:
+        """The request, once it need not wait for the store; the scheduler's queue is retried."""
+        self.retry(self.world, list(self.waiting.values()))
+        request = self.waiting[job.id]
+        fetched = self.arrived(self.world, request)
+        self.counts["waits for the store"] += fetched is None
+        self.counts["hit in the store"] += bool(fetched)
+        return None if fetched is None else request
+
+    def leave(self, job: Job) -> None:
+        request = self.waiting.pop(job.id, None)
+        if request is not None:
+            self.forget(self.world, request)
+            self._give_state_back(request)
 
     def _reserve(self, request: Any, until: int) -> int | None:
         """Loads what hit on the host, and returns its tokens, or None if the request does not fit.
@@ -374,6 +425,7 @@ class SGLang(Peer):
 
     def retract(self, job: Job) -> None:
         self._release(self.running.pop(job.id), False)
+        self.arrive(job)
 
     def _release(self, request: Any, keep: bool) -> None:
         if raw(request).kv.kv_allocated_len:
@@ -407,6 +459,13 @@ class SGLang(Peer):
                 need(lost <= 0, "EVICT", text, f"loses {name}")
         return int(getattr(freed, f"{told}_evicted"))
 
+    def cool(self) -> None:
+        """With a store, every second time also from the host."""
+        super().cool()
+        self.cooled += 1
+        for pool in self.can.evicts if self.storing and self.cooled % 2 else ():
+            self.evict(pool, EVERYTHING)
+
     def let_go(self) -> None:
         self._start()
         for part in ("swa", "mamba") if self.LONE_PARTS else ():
@@ -425,12 +484,18 @@ class SGLang(Peer):
         need(not held, "EVICT", text, f"host {part} keeps")
 
     def reset(self) -> bool:
-        if self.running:
+        if self.running or (self.storing and self.world.storage.busy()):
             return False
         self.cache.reset()
         self.rows.clear()
         self.world.allocator.clear()
         return True
+
+    def turn_store(self) -> None:
+        """Takes the store away, or attaches it again, as an administrator asks."""
+        if not self.world.storage.busy():
+            store = self.world.storage
+            (store.detach if self.plain.cache.enable_storage else store.attach)()
 
     # -- transfers
 
@@ -441,7 +506,20 @@ class SGLang(Peer):
         copies = self.plain.copies.all
         found = copies[self.told :]
         self.told = len(copies)
-        return [Backup(one) if one.to_host else Load(one) for one in found if not one.done]
+        moves = [one for one in found if not one.done]
+        begun = [Backup(one, False) if one.to_host else Load(one, False) for one in moves]
+        return begun + self._stored() if self.storing else begun
+
+    def _stored(self) -> list[Transfer]:
+        """What the threads of the store have to do since the last call."""
+        found = list[Transfer]()
+        for name in THREADS if self.plain.cache.enable_storage else ():
+            queue = getattr(self.plain.cache.cache_controller, name)
+            before, told = self.begun.get(name, (queue, 0))
+            first = 1 + told * (before is queue)
+            self.begun[name] = queue, queue.count
+            found += [WORK[name]((name, one)) for one in range(first, queue.count + 1)]
+        return found
 
     def _flush(self) -> None:
         """Submits queued backups; up to 0.5.20 each is submitted at once."""
@@ -449,7 +527,10 @@ class SGLang(Peer):
             self.cache.flush_pending_backups()
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        if not transfer.what.done:
+        if isinstance(transfer, Lookup | Fetch | Store):
+            name, number = transfer.what
+            self.world.storage.work(name, number, FAULTS[number % 3] if fault else "")
+        elif not transfer.what.done:
             self.world.copies.finish(transfer.what.number)
 
     def poll(self) -> None:
@@ -460,7 +541,7 @@ class SGLang(Peer):
 
     def pools(self) -> Sequence[PoolState]:
         found: Sequence[PoolState] = self.recorder.pure(
-            pools_of, self.world, list(self.running.values())
+            pools_of, self.world, [*self.running.values(), *self.waiting.values()]
         )
         return found
 

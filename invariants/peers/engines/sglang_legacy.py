@@ -33,6 +33,8 @@ RELEASES = ("0.5.11", "0.5.12", "0.5.13", "0.5.14", "0.5.15", "0.5.19", "0.5.20"
 DOUBLES = (
     "_sglang_names.py",
     "_sglang_copies.py",
+    "_sglang_threads.py",
+    "_sglang_storage.py",
     "_sglang_legacy_world.py",
     "_sglang_doubles.py",
     "_sglang_state.py",
@@ -47,6 +49,7 @@ if not torch.distributed.is_initialized():  # HiRadixCache asks how many ranks t
 
 
 LARGE_HOST = not is_there("mem_cache.pure_swa_radix_cache")  # 0.5.15
+UNKNOWN = ("core", "storage", "prefetch", "prefetch_from", "prefix_keys")
 PAIRS = (("host", "pages"), ("host_swa", "swa_pages"), ("host_mamba", "mamba"))
 
 
@@ -54,7 +57,7 @@ class SGLangLegacy(SGLang):
     can: ClassVar[Can] = SGLang.can
     TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "cache": tuple(CACHES),
-        **{name: values for name, values in SGLang.TAKES.items() if name != "core"},
+        **{name: values for name, values in SGLang.TAKES.items() if name not in UNKNOWN},
         "at_once": (True, False),
     }
     WORLD = LegacyWorld
@@ -73,6 +76,7 @@ class SGLangLegacy(SGLang):
         kind = str(fixed.get("cache") or draws.one(HAVE))
         parts = CACHES[kind][2] or draws.one(("full", "full", "full+mamba", *OF_WINDOWS))
         given: Config = {"cache": kind, "core": "python", "components": parts} | fixed
+        given |= {"storage": "none"}
         if kind not in TIERED:
             given |= {"host": 0}
         found = drawn(draws, given)

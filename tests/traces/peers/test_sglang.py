@@ -18,7 +18,29 @@ NEWEST = "0.5.23"
 def test_every_law_holds(opened: Opened, core: str, components: str) -> None:
     """Without KV events there is no failure in a few sequences."""
     fixed = {"core": core, "components": components, "events": False, "host": 30}
+    fixed["storage"] = "none"
     failures, said = fuzzed(opened(f"sglang=={NEWEST}"), 6, fixed)
     assert failures == []
     for reached in ("hit on device", "hit on host", "load began", "backup began", "evict"):
         assert said["counts"][reached], reached
+
+
+@pytest.mark.parametrize("storage", ["pages", "zero_copy"])
+@pytest.mark.parametrize("components", ["full", "full+swa", "full+mamba"])
+def test_the_store_holds_its_laws(opened: Opened, storage: str, components: str) -> None:
+    """With a store, all that is reached is reached, and hybrids fail as is known."""
+    fixed = {"components": components, "events": False, "storage": storage}
+    failures, said = fuzzed(opened(f"sglang=={NEWEST}"), 12, fixed)
+    known = set() if components == "full" else {"MATCH store anchor", "BYTES stale state"}
+    assert {one["kind"] for one in failures} <= known
+    for reached in ("hit in the store", "lookup began", "fetch began", "store began"):
+        assert said["counts"][reached], reached
+
+
+@pytest.mark.parametrize("release", ["0.5.20", "0.5.21", "0.5.22"])
+def test_older_releases_have_a_store(opened: Opened, release: str) -> None:
+    """What fails there is known."""
+    fixed = {"components": "full", "policy": "write_through", "events": False, "storage": "pages"}
+    failures, said = fuzzed(opened(f"sglang=={release}"), 4, fixed)
+    assert {one["kind"] for one in failures} <= {"CRASH a thread of the store ends"}
+    assert said["counts"]["fetch began"]
