@@ -8,8 +8,10 @@ store (`Shelf`), which keeps for each key the contents of one page.
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +28,7 @@ PoolHitPolicy: Any = anywhere("PoolHitPolicy", OF_STORAGE)
 PoolTransferResult = anywhere("PoolTransferResult", OF_STORAGE)
 StorageAttachment = anywhere("StorageAttachment", "mem_cache.unified_cache.storage_attachment")
 
+MODULE = "hicache_shelf"
 MOST_TRIES, PACE = 3, 2  # of a look-up that found nothing: SGLang's retry options
 
 
@@ -318,9 +321,12 @@ class Storage:
         config = self.world.config
         if self.cache._storage_attachment is None:
             self.cache._storage_attachment = StorageAttachment(self.cache)
+        module = ModuleType(MODULE)  # a script of these calls is no module that can be imported
+        vars(module)[Shelf.__name__] = Shelf
+        sys.modules[MODULE] = module
         options = {
             "backend_name": "shelf",
-            "module_path": Shelf.__module__,
+            "module_path": MODULE,
             "class_name": Shelf.__name__,
             "interface_v1": int(config["storage"] == "zero_copy"),
             "prefetch_threshold": config["prefetch_from"],

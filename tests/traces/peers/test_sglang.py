@@ -6,7 +6,11 @@ nothing here runs.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from tests.patience import PATIENCE_S
 
 from .opening import Opened, fuzzed
 
@@ -44,3 +48,11 @@ def test_older_releases_have_a_store(opened: Opened, release: str) -> None:
     failures, said = fuzzed(opened(f"sglang=={release}"), 4, fixed)
     assert {one["kind"] for one in failures} <= {"CRASH a thread of the store ends"}
     assert said["counts"]["fetch began"]
+
+
+def test_a_script_of_the_store_fails_as_its_tape(opened: Opened) -> None:
+    """It has the calls that lead to the failure, and not only the opening of the cache."""
+    tape = Path(__file__).parents[2] / "corpus/peers/sglang/a-stale-state-is-copied.tape"
+    request = {"do": "script", "tape": tape.read_text(), "head": ""}
+    said = opened(f"sglang=={NEWEST}").ask(request, PATIENCE_S)
+    assert "judge_state(" in said["script"].partition("def test()")[2]
