@@ -250,6 +250,15 @@ class Peer:
         """The state that the laws judge."""
         raise NotImplementedError
 
+    def free(self) -> dict[str, int]:
+        """The free slots of each pool."""
+        return {one.name: one.free * one.page for one in self.pools()}
+
+    def mark(self) -> Any:
+        """What stays equal as long as nothing changes that the laws read; most looks are spared by
+        it. None: not known."""
+        return None
+
     def laws(self) -> None:
         """Laws of this engine alone. Raises Broken."""
 

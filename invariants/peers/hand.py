@@ -22,8 +22,8 @@ MOST_PAST = 40  # prompts that new ones may begin like
 
 class Hand:
     """own_check: whether the engine's own check is asked after each operation. counts: operations
-    and states reached. answers: for each entry what the peer answered, by which two peers are
-    compared."""
+    and states reached. judged: the mark of the state that was judged last. answers: for each entry
+    what the peer answered, by which two peers are compared."""
 
     def __init__(self, peer: Peer, order: str = "time", own_check: bool = True) -> None:
         self.peer = peer
@@ -38,6 +38,8 @@ class Hand:
         self.pending: list[Pending] = []
         self.counts: Counter[str] = Counter()
         self.answers: list[dict[str, Any]] = []
+        self.judged: Any = None
+        self.looks = 0
         self._acts: tuple[Act, ...] = ()
         self._turn = self._number = 0
 

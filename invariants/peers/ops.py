@@ -280,9 +280,9 @@ def _evict(hand: Hand, args: Arguments) -> None:
     pool, slots = str(args["pool"]), int(args["slots"])
     if pool not in hand.peer.can.evicts:
         return
-    before = {one.name: one.free * one.page for one in hand.peer.pools()}
+    before = hand.peer.free()
     said = hand.peer.evict(pool, slots)
-    after = {one.name: one.free * one.page for one in hand.peer.pools()}
+    after = hand.peer.free()
     hand.said(evicted=said)
     hand.counts["evicted slots"] += said
     if pool in before:

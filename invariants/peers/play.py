@@ -31,6 +31,7 @@ TRIES = 8
 FAULTS = 40  # percent of the sequences in which transfers fail
 ORDERS = ("time", "time", "heavy", "priority", "pct", "starve")
 STALE = 4  # rounds of evictions without an effect, after which what is left stays
+WHOLE = 8  # of as many looks, one judges a state that seems not to have changed
 ROUNDS = 40  # for each request, and for each of its tokens on a server
 
 
@@ -188,11 +189,16 @@ def play_entry(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
     look(hand)
 
 
-def look(hand: Hand) -> None:
-    """Judges the state."""
-    peer = hand.peer
-    peer.recorder.check(judge, peer.pools(), not hand.jobs and not hand.pending)
-    peer.laws()
+def look(hand: Hand, whole: bool = False) -> None:
+    """Judges the state, if it has changed since it was judged. whole: in any case, as every few
+    looks do."""
+    peer, idle = hand.peer, not hand.jobs and not hand.pending
+    mark = peer.mark()
+    hand.looks += 1
+    if whole or mark is None or (mark, idle) != hand.judged or hand.looks % WHOLE == 0:
+        hand.judged = mark, idle
+        peer.recorder.check(judge, peer.pools(), idle)
+        peer.laws()
     if not hand.own_check:
         return
     try:
@@ -273,6 +279,6 @@ def empty(hand: Hand) -> None:
         hand.settle()
         left = [pool.slots // pool.page - pool.free for pool in hand.peer.pools()]
         before, same = left, same + 1 if left == before else 0
-    look(hand)
+    look(hand, True)
     need(not hand.pending, "QUIESCENCE", "transfers are under way after the end")
     hand.peer.recorder.check(whole, hand.peer.pools())

@@ -45,10 +45,10 @@ class Copy:
             for pool, slots, stamp in ((host, at, stamps[0]), (device, to, stamps[1])):
                 pages = slots // pool.page_size
                 kept = (pool.stamp[pages] == stamp) & pool.taken[pages]
-                text = (
-                    f"{pool.name} pages {np.unique(pages[~kept]).tolist()} were freed or reissued"
-                )
-                need(kept.all(), "PIN-IO", f"{text} before the {name} of them ended", pool.name)
+                if not kept.all():
+                    gone = np.unique(pages[~kept]).tolist()
+                    text = f"{pool.name} pages {gone} were freed or reissued"
+                    need(False, "PIN-IO", f"{text} before the {name} of them ended", pool.name)
             if self.to_host:
                 same = device.content[to] == host.promise[at]
                 host.content[at] = device.content[to]
@@ -63,6 +63,7 @@ class Copies:
 
     def __init__(self) -> None:
         self.all: list[Copy] = []
+        self.still: list[Copy] = []  # those that have not moved
 
     def submit_device_to_host(self, transfers: Any) -> Any:
         return self._submit(transfers, True)
@@ -77,6 +78,7 @@ class Copies:
             host.promise[at[new]], host.content[at[new]] = device.content[to[new]], MOVING
         copy = Copy(self, len(self.all), to_host, legs)
         self.all.append(copy)
+        self.still.append(copy)
         start, finish = Event(), Event()
         finish.copy = Event.behind = copy
         if on_layer_done is not None:
@@ -92,7 +94,8 @@ class Copies:
 
     def before_pass(self) -> None:
         """A pass waits on the device for the loads before it (LayerDoneCounter.wait_until)."""
-        self._move(len(self.all) - 1, False)
+        if self.still:
+            self._move(len(self.all) - 1, False)
 
     def after_passes(self) -> None:
         """A batch begins, so the passes but the last two have ended, and with them their loads."""
@@ -100,17 +103,20 @@ class Copies:
             copy.done = True
 
     def _move(self, number: int, to_host: bool) -> None:
-        for copy in self.all[: number + 1]:
-            if copy.to_host == to_host and not copy.moved:
+        for copy in self.still[:]:
+            if copy.to_host == to_host and copy.number <= number:
+                self.still.remove(copy)
                 copy.move()
 
 
 def _leg(host: Any, device: Any, transfer: Any) -> Any:
-    at, to = np.array(transfer.host_indices), np.array(transfer.device_indices)
+    at, to = transfer.host_indices.numpy().copy(), transfer.device_indices.numpy().copy()
     need(at.size == to.size, "CONTRACT", f"{host.name}: {at.size} slots from or to {to.size}")
     for pool, slots in ((host, at), (device, to)):
-        free = np.unique(slots[~pool.taken[slots // pool.page_size]]).tolist()
-        need(not free, "PIN-IO", f"a copy of {pool.name} slots {free}, which are free", pool.name)
+        taken = pool.taken[slots // pool.page_size]
+        if not taken.all():
+            text = f"a copy of {pool.name} slots {np.unique(slots[~taken]).tolist()}"
+            need(False, "PIN-IO", f"{text}, which are free", pool.name)
     return (
         host,
         device,

@@ -80,6 +80,7 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.stamp = np.frombuffer(self._stamp, np.int64)
         self.content = np.frombuffer(self._content, np.int64)
         self.promise = np.frombuffer(self._promise, np.int64)
+        self._held_at, self._held = -1, np.zeros(0, np.int64)
         self.clear()
 
     def clear(self) -> None:
@@ -93,6 +94,12 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         return len(self.free_list) * self.page_size
 
     schedulable_available_size = available_size
+
+    def held(self) -> Any:
+        """The slots of the pages that are taken."""
+        if self._held_at != self.changes:
+            self._held_at, self._held = self.changes, self.slots(self.taken.nonzero()[0])
+        return self._held
 
     def slots(self, pages: Any) -> Any:
         """The slots of these pages."""
@@ -219,9 +226,7 @@ class Queues:
         every = [(PoolName.KV, queued.host_indices, queued.device_indices)]
         more = getattr(queued, "pool_transfers", None) or ()
         every += [(x.name, x.host_indices, x.device_indices) for x in more]
-        return [
-            (*self.pools[name], np.asarray(at), np.asarray(to)) for name, at, to in every if len(at)
-        ]
+        return [(*self.pools[name], at.numpy(), to.numpy()) for name, at, to in every if at.numel()]
 
 
 class Controller(Queues, HybridCacheController):  # type: ignore[misc]
@@ -259,12 +264,14 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
 
     def copy_state(self, source: Any, target: Any) -> None:
         pool = self.mamba_allocator
-        pool.content[np.asarray(target)] = pool.content[np.asarray(source)]
+        pool.content[target.numpy()] = pool.content[source.numpy()]
+        pool.changes += 1
 
 
 def row_tensors(rows: Any) -> None:
     rows.size, rows._alloc_size, rows.max_context_len, rows.device = ROWS, ROWS + 1, WIDTH, "cpu"
     rows.req_to_token = torch.zeros((ROWS + 1, WIDTH), dtype=torch.int32)
+    rows.table = rows.req_to_token.numpy()  # the same, which is faster to read
     rows.free_slots = list(range(1, ROWS + 1))
     rows.req_generation = torch.zeros(ROWS + 1, dtype=torch.int64)
     rows._aux_cache = None
@@ -312,6 +319,7 @@ class World:
     EVICTS = Evicts
     hits_tokens = True  # whether a look-up says of the host how many tokens it has
     copies: Copies
+    mapping: Any  # by slot, the window slot that it is paired with, or 0
     cache: Any
     core: Any
     storage: Storage | None = None
@@ -375,6 +383,7 @@ class World:
             full.size, swa.size, page, torch.float32, "cpu", full._kvcache, False
         )
         made.full_attn_allocator, made.swa_attn_allocator = full, swa
+        self.mapping = made.full_to_swa_index_mapping.numpy()
         return made
 
     def _buffers(self, pool: Pool) -> Any:
@@ -445,4 +454,5 @@ def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
     if not hasattr(made, "kv"):  # up to 0.5.15 its places are fields of its own
         made.kv = made
     made.space = space
+    made.known = None
     return made

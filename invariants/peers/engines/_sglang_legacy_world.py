@@ -101,6 +101,7 @@ class Streams(Copies):
         if Event.behind is None:
             Event.behind = Copy(self, len(self.all), to_host, [])
             self.all.append(Event.behind)
+            self.still.append(Event.behind)
         leg = _leg(host, device, SimpleNamespace(host_indices=at, device_indices=to))
         if to_host:
             new = host.promise[leg[2]] == UNWRITTEN

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..base import Holding, PoolState, chain, need
 from ..laws import Part, longest
@@ -41,7 +40,12 @@ def contents(world: World, tokens: Sequence[int], space: str) -> Any:
 
 
 def of_request(world: World, request: Any) -> Any:
-    return contents(world, request.origin_input_ids + request.output_ids, request.space)
+    """The content of every position of a request, which only grows."""
+    length, known = len(request.origin_input_ids) + len(request.output_ids), request.known
+    if known is None or len(known) != length:
+        tokens = request.origin_input_ids + request.output_ids
+        known = request.known = contents(world, tokens, request.space)
+    return known
 
 
 # -- what a server does
@@ -50,7 +54,7 @@ def of_request(world: World, request: Any) -> Any:
 def seat(world: World, request: Any, slots: Any) -> None:
     """Writes the slots of what hit into the row of a request."""
     kv = request.kv
-    world.rows.req_to_token[kv.req_pool_idx, : len(slots)] = slots.to(torch.int32)
+    world.rows.table[kv.req_pool_idx, : len(slots)] = slots.numpy()
     kv.kv_allocated_len = kv.kv_committed_len = len(slots)
 
 
@@ -60,23 +64,21 @@ def take_slots(world: World, request: Any, until: int) -> bool:
     """
     kv, page = request.kv, world.config["page"]
     start = kv.kv_allocated_len
-    row = world.rows.req_to_token[kv.req_pool_idx]
     left = min(-start % page, until - start)
     count = -(-(until - start - left) // page)
     pools = [world.pools[name] for name in ("full", "swa") if name in world.pools]
     if any(count > len(pool.free_list) for pool in pools):
         return False
     taken = [pool.take(count) or [] for pool in pools]
-    row = world.rows.req_to_token[kv.req_pool_idx]
+    row = world.rows.table[kv.req_pool_idx]
     if left:
         last = int(row[start - 1])
         slots = [*range(last + 1, last + 1 + left), *taken[0]][: until - start]
     else:
         slots = taken[0][: until - start]
-    row[start:until] = torch.tensor(slots, dtype=torch.int32)
+    row[start:until] = slots
     if len(pools) == 2 and count:
-        mapping = world.allocator.full_to_swa_index_mapping
-        mapping[torch.tensor(taken[0])] = torch.tensor(taken[1], dtype=mapping.dtype)
+        world.mapping[taken[0]] = taken[1]
     kv.kv_allocated_len = until
     return True
 
@@ -101,11 +103,12 @@ def compute(world: World, request: Any, start: int, until: int) -> None:
     world.copies.before_pass()
     if world.config["bigram"] and start > kv.cache_protected_len:
         start -= 1  # its next token is known now
-    row = np.asarray(world.rows.req_to_token[kv.req_pool_idx, start:until])
+    row = world.rows.table[kv.req_pool_idx, start:until]
     world.pools["full"].content[row] = expected[start:until]
     if "swa" in world.pools:
-        swa = np.asarray(world.allocator.full_to_swa_index_mapping)[row]
-        world.pools["swa"].content[swa[swa > 0]] = expected[start:until][swa > 0]
+        swa = world.mapping[row]
+        alive = swa > 0
+        world.pools["swa"].content[swa[alive]] = expected[start:until][alive]
     if "mamba" in world.pools:
         world.pools["mamba"].content[int(kv.mamba_pool_idx)] = expected[until - 1]
     world.pools["full"].changes += 1
@@ -162,14 +165,30 @@ def track(world: World, request: Any, start: int, until: int, decodes: bool) -> 
 def tree_slots(world: World) -> Any:
     if not world.core.full_evictable_size() + world.core.full_protected_size():
         return np.zeros(0, np.int64)
-    return np.asarray(world.core.all_values_flatten()).astype(np.int64, copy=False)
+    return world.core.all_values_flatten().numpy().astype(np.int64, copy=False)
+
+
+def mark_of(world: World, requests: Sequence[Any]) -> Any:
+    """What the laws read, in short: with the same slots taken and written, the same sizes and the
+    same extents of the requests, they would find the same."""
+    core = world.core
+    sizes = [core.full_evictable_size(), core.full_protected_size()]
+    if "swa" in world.pools:
+        sizes += core.swa_evictable_size(), core.swa_protected_size()
+    if "mamba" in world.pools:
+        sizes += core.mamba_evictable_size(), core.mamba_protected_size()
+    extents = [
+        (one.rid, kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len)
+        for one in requests
+        for kv in [one.kv]
+    ]
+    return sum(pool.changes for pool in world.pools.values()), sizes, extents, world.busy()
 
 
 def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:
     """Who holds which slot. Of host pages only their number is known, since a core in Rust does not
     tell which of them a node has."""
-    core, busy = world.core, world.busy()
-    cached = tree_slots(world)
+    core, cached, busy = world.core, tree_slots(world), world.busy()
     full = world.pools["full"]
     own = [(one, _own_row(world, one)) for one in requests if one.kv.req_pool_idx is not None]
     held = [Holding("cache", cached), *(_held(world, one, row, full) for one, row in own)]
@@ -191,16 +210,14 @@ def pools_of(world: World, requests: Sequence[Any]) -> list[PoolState]:
         found.append(_states(world, requests, busy))
     for name, pool in world.pools.items():
         if name.startswith("host"):
-            taken = pool.slots(np.flatnonzero(pool.taken))
             page, free = pool.page_size, len(pool.free_list)
-            found.append(PoolState(name, page, pool.size, free, [Holding("cache", taken)]))
+            found.append(PoolState(name, page, pool.size, free, [Holding("cache", pool.held())]))
     return found
 
 
 def _own_row(world: World, request: Any) -> Any:
     kv = request.kv
-    row = world.rows.req_to_token[kv.req_pool_idx, kv.cache_protected_len : kv.kv_allocated_len]
-    return np.asarray(row).astype(np.int64)
+    return world.rows.table[kv.req_pool_idx, kv.cache_protected_len : kv.kv_allocated_len]
 
 
 def _held(world: World, request: Any, row: Any, pool: Any) -> Holding:
@@ -214,14 +231,11 @@ def _held(world: World, request: Any, row: Any, pool: Any) -> Holding:
 
 def _windows(world: World, cached: Any, own: Sequence[Any], busy: bool) -> PoolState:
     core, pool, full = world.core, world.pools["swa"], world.pools["full"]
-    mapping = np.asarray(world.allocator.full_to_swa_index_mapping)
-    peers = mapping[cached]
-    alive = peers > 0
-    held = [Holding("cache", peers[alive], full.content[cached[alive]])]
-    for request, row in own:
-        peers = mapping[row]
+    held = []
+    for owner, slots in [("cache", cached), *((f"request {one.rid}", row) for one, row in own)]:
+        peers = world.mapping[slots]
         alive = peers > 0
-        held.append(Holding(f"request {request.rid}", peers[alive], full.content[row[alive]]))
+        held.append(Holding(owner, peers[alive], full.content[slots[alive]]))
     return PoolState(
         "swa",
         pool.page_size,
@@ -267,18 +281,23 @@ def judge_reads(world: World, requests: Sequence[Any]) -> None:
         if kv.req_pool_idx is None or not until:
             continue
         who, expected = request.rid, of_request(world, request)[:until]
-        row = np.asarray(world.rows.req_to_token[kv.req_pool_idx, :until])
-        wrong = np.flatnonzero(full.content[row] != expected)
-        text = f"{who} reads position {wrong[:1].tolist()} of {until}, which holds another prefix"
-        need(not wrong.size, "BYTES", text, "full row")
+        row = world.rows.table[kv.req_pool_idx, :until]
+        held = full.content[row]
+        if held.tobytes() != expected.tobytes():
+            at = int((held != expected).nonzero()[0][0])
+            text = f"{who} reads position {at} of {until}, which holds another prefix"
+            need(False, "BYTES", text, "full row")
         if swa is not None:
             low = max(0, until - world.config["window"])
-            peers = np.asarray(world.allocator.full_to_swa_index_mapping)[row[low:]]
-            text = f"{who} at {until}: a position of its window has no slot"
-            need((peers > 0).all(), "BYTES", text, "swa lost")
-            wrong = np.flatnonzero(swa.content[peers] != expected[low:])
-            text = f"{who} at {until} reads position {low + int(wrong[0]) if wrong.size else 0}"
-            need(not wrong.size, "BYTES", f"{text} of its window, of another prefix", "swa row")
+            peers = world.mapping[row[low:]]
+            if min(peers.tolist()) <= 0:
+                text = f"{who} at {until}: a position of its window has no slot"
+                need(False, "BYTES", text, "swa lost")
+            held = swa.content[peers]
+            if held.tobytes() != expected[low:].tobytes():
+                at = low + int((held != expected[low:]).nonzero()[0][0])
+                text = f"{who} at {until} reads position {at} of its window, of another prefix"
+                need(False, "BYTES", text, "swa row")
 
 
 # -- look-ups
@@ -336,7 +355,7 @@ def path_slots(world: World, result: Any) -> Any:
     indices = getattr(result, "device_indices", None)
     if indices is None:
         indices = world.cache.path_device_indices(result.last_device_node)
-    return np.asarray(indices).astype(np.int64)
+    return indices.numpy().astype(np.int64, copy=False)
 
 
 def _among(expected: Any, cached: Any) -> Any:
@@ -347,14 +366,13 @@ def _among(expected: Any, cached: Any) -> Any:
 
 def _window_part(world: World, expected: Any, device: int, slots: Any, cached: Any) -> Part:
     swa, full, window = world.pools["swa"], world.pools["full"], world.config["window"]
-    mapping = np.asarray(world.allocator.full_to_swa_index_mapping)
     if device:
         low = max(0, device - window)
-        peers = mapping[slots[low:]]
+        peers = world.mapping[slots[low:]]
         need((peers > 0).all(), "MATCH", f"a hit of {device}: its window lacks slots", "swa lost")
         right = (swa.content[peers] == expected[low:device]).all()
         need(right, "BYTES", f"a hit of {device}: its window holds another prefix", "match swa")
-    alive = cached[mapping[cached] > 0]
+    alive = cached[world.mapping[cached] > 0]
     return Part("window", _among(expected, full.content[alive]), window)
 
 
@@ -377,7 +395,7 @@ def _judge_tiers(world: World, result: Any, expected: Any, parts: list[Part], mo
     both = []
     for name, part in zip(names, parts, strict=True):
         pool = world.pools[f"host {name}"]
-        backed = pool.promise[pool.slots(np.flatnonzero(pool.taken))]
+        backed = pool.promise[pool.held()]
         both.append(part._replace(there=part.there | _among(expected, backed)))
     best, exact = longest(both, page, most), not world.config["bigram"] and len(parts) < 3
     if world.storage is not None and len(parts) > 1:

@@ -70,6 +70,7 @@ from ._sglang_state import (
     judge_reads,
     judge_state,
     lacking,
+    mark_of,
     on_device,
     pools_of,
     seat,
@@ -137,6 +138,8 @@ DOUBLES = (
 )
 
 torch.set_num_threads(1)
+MODE = torch.inference_mode()  # one of the two of its scheduler (DynamicGradMode)
+MODE.__enter__()
 logging.disable(logging.WARNING)
 alloc_req_slots = anywhere("alloc_req_slots", "mem_cache.allocation", "mem_cache.common")
 FAULTS = ("raise", "short", "none")  # a store fails, ends short, or has nothing
@@ -523,7 +526,8 @@ class SGLang(Peer):
 
     def _flush(self) -> None:
         """Submits queued backups; up to 0.5.20 each is submitted at once."""
-        if hasattr(self.plain.cache, "flush_pending_backups"):
+        cache = self.plain.cache
+        if cache.cache_controller.write_queue and hasattr(cache, "flush_pending_backups"):
             self.cache.flush_pending_backups()
 
     def answer(self, transfer: Transfer, fault: str) -> None:
@@ -534,8 +538,14 @@ class SGLang(Peer):
             self.world.copies.finish(transfer.what.number)
 
     def poll(self) -> None:
+        """Without a store, and with nothing queued or under way, check_hicache_events does
+        nothing."""
+        cache = self.plain.cache
         if self.config["host"]:
-            self.cache.check_hicache_events()
+            queues = cache.cache_controller
+            queued = queues.write_queue or queues.ack_write_queue or queues.ack_load_queue
+            if self.storing or queued or self.plain.busy():
+                self.cache.check_hicache_events()
 
     # -- the state
 
@@ -544,6 +554,12 @@ class SGLang(Peer):
             pools_of, self.world, [*self.running.values(), *self.waiting.values()]
         )
         return found
+
+    def free(self) -> dict[str, int]:
+        return {name: pool.available_size() for name, pool in self.plain.pools.items()}
+
+    def mark(self) -> Any:
+        return None if self.storing else mark_of(self.plain, list(map(raw, self.running.values())))
 
     def laws(self) -> None:
         changes = sum(pool.changes for pool in self.plain.pools.values())

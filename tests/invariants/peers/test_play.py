@@ -19,7 +19,7 @@ from invariants.peers.engines.hicache import DOUBLES, PEER
 from invariants.peers.hand import Hand
 from invariants.peers.led import led
 from invariants.peers.ops import check, operations
-from invariants.peers.play import Outcome, Player
+from invariants.peers.play import WHOLE, Outcome, Player, look
 from invariants.peers.recorded import recorded, recording
 from invariants.peers.script import Recorder
 from invariants.peers.simpler import ways
@@ -62,6 +62,35 @@ def test_no_law_is_broken_and_all_states_are_reached() -> None:
         if outcome.hand is not None:
             reached |= {name for name, count in (+outcome.hand.counts).items() if count}
     assert set(PEER.REACHES) - reached <= {"emptied", "refused growth"}
+
+
+class Marked(base.Peer):
+    """A peer that says whether its state changed. judged: how often its own laws were asked."""
+
+    state = judged = 0
+
+    def mark(self) -> int:
+        return self.state
+
+    def pools(self) -> tuple[base.PoolState, ...]:
+        return ()
+
+    def laws(self) -> None:
+        self.judged += 1
+
+
+def test_a_state_that_seems_unchanged_is_judged_every_few_looks() -> None:
+    peer = Marked({"page": 1}, Recorder())
+    hand = Hand(peer)
+    for _ in range(2 * WHOLE):
+        look(hand)
+    assert peer.judged == 3
+    peer.state = 1
+    look(hand)
+    look(hand)
+    assert peer.judged == 4
+    look(hand, whole=True)
+    assert peer.judged == 5
 
 
 @pytest.mark.parametrize("name", PLANTED)
