@@ -1,10 +1,21 @@
 """A connector for vLLM: this cache's host and storage tiers under vLLM's own (docs/vllm.md).
 
-vllm serve MODEL --kv-transfer-config '{"kv_connector": "HicacheConnector",
-  "kv_connector_module_path": "hicache.vllm", "kv_role": "kv_both",
-  "kv_connector_extra_config": {"host": "64GB", "storage": "file:/data/kv"}}'
+    vllm serve MODEL --kv-transfer-config '{"kv_connector": "HicacheConnector",
+      "kv_connector_module_path": "hicache.vllm", "kv_role": "kv_both",
+      "kv_connector_extra_config": {"host": "64GB", "storage": "file:/data/kv"}}'
+
+vLLM itself is imported when its connector is first asked for, so the rest also works without it.
 """
 
-from .connector import HicacheConnector
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __all__ = ["HicacheConnector"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HicacheConnector":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(".connector", __name__).HicacheConnector

@@ -20,7 +20,7 @@ attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,8 +77,9 @@ class _Asked:
     """A request of vLLM that waits, and the core's request for its load.
 
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
-    reuses. fetched: pages that its prefetch has brought. waits: whether another answer is to be
-    expected soon. waited, limited: that storage was waited for, and longer than allowed.
+    reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
+    that its prefetch has brought. waits: whether another answer is to be expected soon. waited,
+    limited: that storage was waited for, and longer than allowed.
     """
 
     number: int
@@ -86,6 +87,8 @@ class _Asked:
     prefill: Prefill | None = None
     load: Load | None = None
     pages: int = 0
+    sources: dict[tuple[str, int], int] = field(default_factory=dict)
+    changes: int = 0
     fetched: int = 0
     waits: bool = False
     waited: bool = False
@@ -131,8 +134,8 @@ class Decider:
         self.orders = Orders(ranks)
         self.driver = Driver(Core(config), self.orders, observers)
         self._view = self.driver.core.view
-        self._number = 0
-        self._outages = 0
+        self._window_pages = -(-groups.window // groups.page)
+        self._number = self._outages = self._changes = 0
         self._asked: dict[str, _Asked] = {}
         self._known: dict[str, _Known] = {}
         self._loading: dict[FlightId, _Loading] = {}
@@ -145,19 +148,24 @@ class Decider:
     def found(self, request: Any, computed: int) -> int | None:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
+        name = request.request_id
         if self._bypasses(request) or self._known_as(request).failed:
             return 0
-        asked = self._asked.get(request.request_id) or self._ask(request)
+        asked = self._asked.get(name)
+        if asked is None or (asked.number < 0 and asked.waits and asked.changes != self._changes):
+            asked = self._asked[name] = self._ask(request, asked)
+        if asked.load is not None and self._lacks(asked, computed // self._page):
+            self._put_off(asked)  # vLLM has lost what it had when the load was promised
         if asked.load is None and not self._promise(asked, computed):
             waits = self._now() - asked.since_s < self._wait_s
             return None if asked.waits and waits else 0
         return max(0, asked.pages * self._page - computed)
 
-    def _ask(self, request: Any) -> _Asked:
+    def _ask(self, request: Any, before: _Asked | None) -> _Asked:
+        """Tell the core of a prompt. before: of the same request, if it asks once more."""
         length = request.num_tokens
         key = self._key(request, length // self._page)
-        asked = _Asked(self._next(), self._now())
-        self._asked[request.request_id] = asked
+        asked = _Asked(self._next(), self._now() if before is None else before.since_s)
         most = max(0, length - 1) // self._page - self.groups.drafts
         self._feed(Arrived(asked.number, key, length, max(0, most)))
         return asked
@@ -170,9 +178,8 @@ class Decider:
         matched = _only(Matched, self._feed(MatchWanted(asked.number)))
         assert matched is not None, "the core answers what would hit"
         pages = matched.device_pages + matched.host_pages
-        # Pages on device beyond what vLLM has: it has lost what a save still copies to host.
-        asked.waits = matched.device_pages * self._page > computed
-        if pages * self._page <= computed or asked.waits:
+        if pages * self._page <= computed:
+            asked.waits = False
             return False
         outcomes = self._feed(AdmitWanted(asked.number, 1))
         refused = _only(Refused, outcomes)
@@ -180,12 +187,51 @@ class Decider:
             asked.waits = refused.reason in _SOON
             return False
         asked.prefill, asked.load = _only(Prefill, outcomes), _only(Load, outcomes)
-        asked.pages = pages
         assert asked.prefill is not None, "a request that was admitted has a pass"
-        if asked.load is None or asked.prefill.start_token < pages * self._page:
-            self._end(asked)
-            asked.number = -1
-        return asked.load is not None
+        asked.pages = asked.prefill.start_token // self._page
+        asked.sources = self._sources(asked.prefill, asked.load)
+        if asked.load is None or self._lacks(asked, computed // self._page):
+            # The core still has pages on device, for a save, that vLLM has lost: they can be
+            # loaded when the save has ended.
+            self._put_off(asked)
+            return False
+        return True
+
+    def _put_off(self, asked: _Asked) -> None:
+        """End the core's request for a load; another one begins when the core's device pages have
+        changed."""
+        self._end(asked)
+        asked.number, asked.load, asked.prefill, asked.waits = -1, None, None, True
+        asked.changes = self._changes
+
+    def _sources(self, action: Prefill, load: Load | None) -> dict[tuple[str, int], int]:
+        """The host page that a load copies, by component and place in the prompt."""
+        names = [one for one in self.groups.components if one != STATE]
+        at: dict[str, dict[int, int]] = {
+            name: {number: page for page, number in enumerate(table.tolist())}
+            for name, table in zip(names, action.tables, strict=True)
+        }
+        last = action.start_token // self._page - 1
+        at[STATE] = {states.source: last for states in action.states}
+        return {
+            (copy.component, at[copy.component][target]): source
+            for copy in (() if load is None else load.copies)
+            for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True)
+        }
+
+    def _lacks(self, asked: _Asked, first: int) -> bool:
+        """Whether a load leaves out a page from `first` on that its boundary requires."""
+        return any(
+            (name, page) not in asked.sources
+            for name in self.groups.components
+            for page in range(max(first, self._first_needed(name, asked.pages)), asked.pages)
+        )
+
+    def _first_needed(self, component: str, pages: int) -> int:
+        """The first page that a boundary after so many pages requires."""
+        if component == FULL:
+            return 0
+        return max(0, pages - (1 if component == STATE else self._window_pages))
 
     def _prefetched(self, asked: _Asked) -> bool:
         """Whether the prefetch of a prompt has ended, or is not waited for any more."""
@@ -230,38 +276,33 @@ class Decider:
 
     def _begin(self, name: str, asked: _Asked, blocks: Blocks) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
-        block is not there."""
-        action, load, pages = asked.prefill, asked.load, asked.pages
-        if action is None or load is None:
+        block is not there, or nothing is loaded into it."""
+        load = asked.load
+        if load is None or asked.prefill is None:
             return False
-        names = [one for one in self.groups.components if one != STATE]
-        at: dict[str, dict[int, int]] = {
-            name: {number: page for page, number in enumerate(table.tolist())}
-            for name, table in zip(names, action.tables, strict=True)
-        }
-        at[STATE] = {states.source: pages - 1 for states in action.states}
         copies: dict[str, tuple[list[int], list[Any]]] = {}
-        for copy in load.copies:
-            for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
-                for group in self.groups.of(copy.component):
-                    mine = blocks[group.number]
-                    for part, place in enumerate(
-                        group.blocks_of(at[copy.component][target], self._page)
-                    ):
-                        block = mine[place] if place < len(mine) else None
-                        if block is None or block.is_null:
-                            return False
-                        if block.block_hash is None:
-                            sources, targets = copies.setdefault(group.slot(part), ([], []))
-                            sources.append(source)
-                            targets.append(block)
+        for group in self.groups.groups:
+            mine = blocks[group.number]
+            for page in range(self._first_needed(group.component, asked.pages), asked.pages):
+                source = asked.sources.get((group.component, page))
+                for part, at in enumerate(group.blocks_of(page, self._page)):
+                    block = mine[at] if at < len(mine) else None
+                    if block is None or block.is_null:
+                        return False
+                    if block.block_hash is not None:
+                        continue  # vLLM has it
+                    if source is None:
+                        return False
+                    sources, targets = copies.setdefault(group.slot(part), ([], []))
+                    sources.append(source)
+                    targets.append(block)
         held = [block for _, targets in copies.values() for block in targets]
         found = tuple(
             _copy(slot, sources, [block.block_id for block in targets])
             for slot, (sources, targets) in copies.items()
         )
         self.orders.send(Load(load.flight, load.request, found), held, name)
-        self._loading[load.flight] = _Loading(asked.number, name, action.flight)
+        self._loading[load.flight] = _Loading(asked.number, name, asked.prefill.flight)
         return True
 
     def _end(self, asked: _Asked) -> None:
@@ -327,10 +368,12 @@ class Decider:
     def _stands(self, group: Group, blocks: Sequence[Any], pages: int) -> bool:
         """Whether a group has the blocks that a boundary requires; of full attention those of the
         last page, as vLLM has all before them."""
-        window = -(-self.groups.window // self._page) if group.component not in (FULL, STATE) else 1
+        needed = (
+            pages - 1 if group.component == FULL else self._first_needed(group.component, pages)
+        )
         return all(
             at < len(blocks) and _is_whole(blocks[at], (at + 1) * group.block)
-            for page in range(max(0, pages - window), pages)
+            for page in range(needed, pages)
             for at in group.blocks_of(page, self._page)
         )
 
@@ -437,6 +480,7 @@ class Decider:
         """Let the core forget the device pages whose copies have ended."""
         for name, pool in zip(self.groups.components, self._view.pools(Tier.DEVICE), strict=True):
             if pool.evictable:
+                self._changes += 1
                 self._feed(EvictWanted(Tier.DEVICE, name, pool.evictable))
 
     def _feed(self, event: Event) -> list[Outcome]:

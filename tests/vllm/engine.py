@@ -1,0 +1,405 @@
+"""A stand-in for vLLM: its scheduler, pool of blocks and forward passes, as far as a connector sees
+them (interface of 0.32).
+
+What a pass writes at a position is a digest of all tokens up to there, and every pass first checks
+all that it would read. So a block that was loaded into the wrong place, saved too late, or reused
+under a copy gives a failed assertion at the next pass that reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from hicache.vllm.deciding import Decider
+from hicache.vllm.groups import FULL, STATE, WINDOW, Groups, groups_of
+from hicache.vllm.moving import Ended, Mover
+
+ROW = 8  # bytes of a position, or of a state
+CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
+
+
+def spec(kind: str, block: int, window: int) -> Any:
+    """A group's specification, of the class that vLLM calls it."""
+    size = ROW * (1 if kind == STATE else block)
+    named = type(CLASSES[kind], (SimpleNamespace,), {})
+    more = {"sliding_window": window} if kind == WINDOW else {}
+    return named(block_size=block, page_size_bytes=size, **more)
+
+
+def cache_config(kinds: Sequence[tuple[str, int]], blocks: int, window: int, layers: int) -> Any:
+    """A `KVCacheConfig` with a group for each pair of kind and tokens of a block."""
+    return SimpleNamespace(
+        num_blocks=blocks,
+        kv_cache_groups=[
+            SimpleNamespace(
+                layer_names=[f"{number}.{layer}" for layer in range(layers)],
+                kv_cache_spec=spec(kind, block, window),
+            )
+            for number, (kind, block) in enumerate(kinds)
+        ],
+    )
+
+
+@dataclass(eq=False)
+class Block:
+    block_id: int
+    ref_cnt: int = 0
+    block_hash: Any = None
+    block_hash_num_tokens: int | None = None
+    is_null: bool = False
+
+
+@dataclass(eq=False)
+class Request:
+    request_id: str
+    all_token_ids: list[int]
+    num_prompt_tokens: int
+    wanted: int
+    cache_salt: str | None = None
+    num_computed_tokens: int = 0
+    blocks: list[list[Block]] = field(default_factory=list)
+    lora_request: Any = None
+    mm_features: tuple[Any, ...] = ()
+    prompt_embeds: Any = None
+    loading: bool = False
+    ended: bool = False
+    waited: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.all_token_ids)
+
+
+class Pool:
+    """vLLM's `BlockPool`: references, hashes, and free blocks in the order of their release."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = [Block(number) for number in range(blocks)]
+        self.null = self.blocks[0]
+        self.null.is_null = True
+        self.free: list[Block] = self.blocks[1:]
+        self.cached: dict[Any, Block] = {}
+
+    def touch(self, blocks: Sequence[Block]) -> None:
+        for one in blocks:
+            if one.ref_cnt == 0 and not one.is_null:
+                self.free.remove(one)
+            one.ref_cnt += 1
+
+    def free_blocks(self, blocks: Sequence[Block]) -> None:
+        for one in blocks:
+            one.ref_cnt -= 1
+            assert one.ref_cnt >= 0 or one.is_null, "a block is given back twice"
+            if one.ref_cnt == 0 and not one.is_null:
+                self.free.append(one)
+
+    def take(self) -> Block:
+        one = self.free.pop(0)
+        if one.block_hash is not None:
+            if self.cached.get(one.block_hash) is one:
+                del self.cached[one.block_hash]
+            one.block_hash = one.block_hash_num_tokens = None
+        one.ref_cnt = 1
+        return one
+
+    def forget(self) -> None:
+        for one in self.blocks:
+            one.block_hash = one.block_hash_num_tokens = None
+        self.cached.clear()
+
+
+class Engine:
+    """Serves requests in steps. ranks: each has tensors of its own."""
+
+    def __init__(
+        self,
+        config: Any,
+        decider: Decider,
+        movers: Sequence[Mover],
+        tensors: Sequence[dict[str, Any]],
+        *,
+        chunk: int,
+        window: int,
+    ) -> None:
+        self.config, self.decider, self.movers, self.tensors = config, decider, movers, tensors
+        self.groups: Groups = groups_of(config)
+        self.pool = Pool(config.num_blocks)
+        decider.orders.use(self.pool)
+        self.chunk, self.window = chunk, window
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.arriving: dict[str, Request] = {}
+        self.hits: dict[str, tuple[int, int]] = {}
+        self.failed = 0
+        self._ranks_left: dict[str, int] = {}
+        self._failing: set[str] = set()
+
+    # -- what a position holds
+
+    def digest(self, request: Request, end: int) -> bytes:
+        text = f"{request.cache_salt}|{request.all_token_ids[:end]}"
+        return hashlib.blake2b(text.encode(), digest_size=ROW).digest()
+
+    def hash_of(self, group: Any, request: Request, index: int) -> Any:
+        return group.number, self.digest(request, (index + 1) * group.block)
+
+    # -- scheduling
+
+    def send(self, request: Request) -> None:
+        request.blocks = [[] for _ in self.groups.groups]
+        self.waiting.append(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.running or self.arriving or self.decider.busy)
+
+    def step(self) -> int:
+        """Returns the number of requests that had a pass."""
+        work: dict[str, int] = {}
+        preempted: list[Request] = []
+        for request in list(self.running):
+            if request in self.running:
+                self._grow(request, work, preempted)
+        for request in list(self.waiting):
+            if preempted or not self._admit(request, work):
+                break
+        for request in preempted:
+            self.decider.preempted(request.request_id)
+        by_name = {one.request_id: one for one in self.running}
+        for name, tokens in work.items():
+            request = by_name[name]
+            before = request.num_computed_tokens
+            self.decider.save(
+                request,
+                before + tokens,
+                request.blocks,
+                all_of_it=before < request.num_prompt_tokens,
+            )
+        message = self.decider.message()
+        for mover in self.movers:
+            mover.load(message)
+        for name, tokens in work.items():
+            self._forward(by_name[name], tokens)
+        for mover in self.movers:
+            mover.save(message)
+        ended = [mover.poll() for mover in self.movers]
+        self._landed(ended)
+        for name, tokens in work.items():
+            self._advance(by_name[name], tokens)
+        return len(work)
+
+    def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
+        tokens = self._chunk(request, request.num_computed_tokens)
+        while not self._allocate(request, request.num_computed_tokens + tokens):
+            victim = self.running.pop()
+            self._release(victim)
+            victim.num_computed_tokens = 0
+            work.pop(victim.request_id, None)
+            self.waiting.insert(0, victim)
+            preempted.append(victim)
+            if victim is request:
+                return
+        work[request.request_id] = tokens
+        self._cache(request, request.num_computed_tokens + tokens)
+
+    def _admit(self, request: Request, work: dict[str, int]) -> bool:
+        """Returns False if nobody behind it may be admitted now."""
+        local, blocks = self._local(request)
+        external = self.decider.found(request, local)
+        if external is None:
+            request.waited += 1
+            return True
+        total = local + external
+        tokens = 0 if external else self._chunk(request, total)
+        for kept in blocks:
+            self.pool.touch([one for one in kept if not one.is_null])
+        request.blocks = blocks
+        if not self._allocate(request, total + tokens, base=total):
+            self._release(request)
+            return False
+        self.waiting.remove(request)
+        request.num_computed_tokens = total
+        self.decider.given(request, request.blocks, external)
+        self.hits[request.request_id] = (local, external)
+        if external:
+            request.loading = True
+            self.arriving[request.request_id] = request
+        else:
+            self.running.append(request)
+            work[request.request_id] = tokens
+            self._cache(request, total + tokens)
+        return True
+
+    def _chunk(self, request: Request, start: int) -> int:
+        """Tokens of the next pass. With states, one that does not end the prompt ends a block."""
+        tokens = min(self.chunk, request.num_tokens - start)
+        sizes = [one.block for one in self.groups.groups if one.component == STATE]
+        if (sizes and start + tokens < request.num_tokens) or (sizes and tokens > sizes[0]):
+            aligned = (start + tokens) // sizes[0] * sizes[0] - start
+            return aligned if aligned > 0 else tokens
+        return tokens
+
+    def _local(self, request: Request) -> tuple[int, list[list[Block]]]:
+        """vLLM's own hit: the longest whole pages of which every group has what it reads."""
+        size = self.groups.page
+        for pages in range((request.num_tokens - 1) // size, 0, -1):
+            found = [self._held(one, request, pages * size) for one in self.groups.groups]
+            if all(one is not None for one in found):
+                return pages * size, [one for one in found if one is not None]
+        return 0, [[] for _ in self.groups.groups]
+
+    def _held(self, group: Any, request: Request, end: int) -> list[Block] | None:
+        first = self._first_read(group, end)
+        found = []
+        for index in range(end // group.block):
+            one = self.pool.cached.get(self.hash_of(group, request, index))
+            if index < first:
+                one = self.pool.null
+            if one is None:
+                return None
+            found.append(one)
+        return found
+
+    def _first_read(self, group: Any, end: int) -> int:
+        """The first block that a pass from position `end` on reads."""
+        if group.component == FULL:
+            return 0
+        if group.component == STATE:
+            return max(0, end - 1) // group.block
+        return max(0, end - self.window + 1) // group.block
+
+    def _allocate(self, request: Request, end: int, base: int | None = None) -> bool:
+        """Blocks for all positions before `end`. base: where a request that begins starts."""
+        start = request.num_computed_tokens if base is None else base
+        wanted = []
+        for group, mine in zip(self.groups.groups, request.blocks, strict=True):
+            first = self._first_read(group, start)
+            for index in range(min(first, len(mine))):
+                if not mine[index].is_null:
+                    self.pool.free_blocks([mine[index]])
+                    mine[index] = self.pool.null
+            count = -(-end // group.block)
+            wanted.append([index >= first for index in range(len(mine), count)])
+        if sum(map(sum, wanted)) > len(self.pool.free):
+            return False
+        for mine, more in zip(request.blocks, wanted, strict=True):
+            mine += [self.pool.take() if real else self.pool.null for real in more]
+        return True
+
+    def _release(self, request: Request) -> None:
+        for mine in request.blocks:
+            self.pool.free_blocks([one for one in reversed(mine) if not one.is_null])
+        request.blocks = [[] for _ in self.groups.groups]
+
+    def _cache(self, request: Request, end: int) -> None:
+        """Blocks get their hashes when they are scheduled to be full; a state's only where a pass
+        ends, as in mode `align`."""
+        known = min(end, request.num_tokens)
+        for group, mine in zip(self.groups.groups, request.blocks, strict=True):
+            for index in range(known // group.block):
+                one = mine[index]
+                aligned = group.component != STATE or (index + 1) * group.block == known
+                if one.is_null or one.block_hash is not None or not aligned:
+                    continue
+                one.block_hash = self.hash_of(group, request, index)
+                one.block_hash_num_tokens = (index + 1) * group.block
+                self.pool.cached.setdefault(one.block_hash, one)
+
+    # -- passes
+
+    def _forward(self, request: Request, tokens: int) -> None:
+        start, end = request.num_computed_tokens, request.num_computed_tokens + tokens
+        for tensors in self.tensors:
+            for group, mine in zip(self.groups.groups, request.blocks, strict=True):
+                self._read(tensors, group, request, mine, start)
+                self._write(tensors, group, request, mine, start, end)
+
+    def _read(
+        self, tensors: Any, group: Any, request: Request, mine: list[Block], start: int
+    ) -> None:
+        if group.component == STATE:
+            places = [start] if start else []
+        else:
+            first = 0 if group.component == FULL else max(0, start - self.window + 1)
+            places = list(range(first + 1, start + 1))
+        for end in places:
+            index = (end - 1) // group.block
+            for layer in group.layers:
+                row = tensors[layer][mine[index].block_id]
+                found = bytes(row if group.component == STATE else row[(end - 1) % group.block])
+                assert found == self.digest(request, end), (
+                    f"{request.request_id}: {layer} of block {mine[index].block_id} has something "
+                    f"else at token {end}"
+                )
+
+    def _write(
+        self,
+        tensors: Any,
+        group: Any,
+        request: Request,
+        mine: list[Block],
+        start: int,
+        end: int,
+    ) -> None:
+        for place in range(start + 1, end + 1):
+            index = (place - 1) // group.block
+            row = torch.from_numpy(
+                np.frombuffer(self.digest(request, place), dtype=np.uint8).copy()
+            )
+            for layer in group.layers:
+                block = tensors[layer][mine[index].block_id]
+                if group.component == STATE:
+                    block.copy_(row)
+                else:
+                    block[(place - 1) % group.block].copy_(row)
+
+    def _advance(self, request: Request, tokens: int) -> None:
+        request.num_computed_tokens += tokens
+        if request.num_computed_tokens < request.num_tokens:
+            return
+        if request.num_tokens - request.num_prompt_tokens < request.wanted:
+            request.all_token_ids.append(self.digest(request, request.num_tokens)[0])
+            return
+        self.end(request)
+
+    def end(self, request: Request) -> None:
+        """It has ended, or is aborted."""
+        self.decider.ended(request, request.blocks)
+        request.ended = True
+        if request in self.running:
+            self.running.remove(request)
+        if request in self.waiting:
+            self.waiting.remove(request)
+        if not request.loading:
+            self._release(request)
+
+    def _landed(self, ended: Sequence[Ended]) -> None:
+        for one in ended:
+            self.decider.orders.answered(one.answer.done)
+        self.decider.carry_on(max(one.answer.outages for one in ended))
+        for one in ended:
+            for name in one.loaded:
+                self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1
+            self._failing |= one.failed
+        for name in [name for name, left in self._ranks_left.items() if not left]:
+            del self._ranks_left[name]
+            request = self.arriving.pop(name)
+            request.loading = False
+            if request.ended:
+                self._release(request)
+            elif name in self._failing:
+                self.failed += 1
+                self._release(request)
+                request.num_computed_tokens = 0
+                self.waiting.insert(0, request)
+            else:
+                self._cache(request, request.num_computed_tokens)
+                self.running.append(request)
+            self._failing.discard(name)

@@ -1,0 +1,136 @@
+"""Drawn sequences on the connector under the stand-in for vLLM, with every invariant checked."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.storage.address import open_store, parse
+from hicache.storage.base import StorageOptions
+from hicache.storage.keys import Context
+from hicache.vllm.deciding import Decider
+from hicache.vllm.groups import FULL, STATE, WINDOW, groups_of
+from hicache.vllm.moving import Mover
+from invariants.watch import Watch
+
+from .engine import ROW, Engine, Request, cache_config
+
+KINDS = {
+    "full": [(FULL, 4)],
+    "window": [(FULL, 4), (WINDOW, 4), (WINDOW, 4)],
+    "uneven": [(FULL, 4), (WINDOW, 8)],
+    "state": [(STATE, 8), (FULL, 8)],
+    "all": [(WINDOW, 4), (STATE, 8), (FULL, 8)],
+}
+WORDS = 3  # different tokens of which shared beginnings are made
+
+
+@dataclass
+class Setting:
+    """One engine with its connector. store: a folder, or none."""
+
+    kinds: str = "full"
+    blocks: int = 60
+    host_pages: int = 40
+    chunk: int = 24
+    window: int = 9
+    ranks: int = 1
+    store: Path | None = None
+    device_pages: int = 0
+
+
+class Playing:
+    """Opens it, plays requests, and closes it."""
+
+    def __init__(self, setting: Setting) -> None:
+        config = cache_config(KINDS[setting.kinds], setting.blocks, setting.window, layers=2)
+        groups = groups_of(config)
+        host = dict.fromkeys(groups.components, setting.host_pages)
+        core = groups.config(host, 200, setting.store is not None, {})
+        self.watch = Watch(most_pages=64)
+        self.decider = Decider(
+            groups, core, setting.ranks, time.perf_counter, 5.0, lambda one: one, [self.watch]
+        )
+        self.movers, tensors = [], []
+        for rank in range(setting.ranks):
+            mine = {
+                layer: torch.zeros(
+                    (setting.blocks, ROW)
+                    if group.component == STATE
+                    else (setting.blocks, group.block, ROW),
+                    dtype=torch.uint8,
+                )
+                for group in groups.groups
+                for layer in group.layers
+            }
+            tensors.append(mine)
+            mover = Mover(groups, mine, setting.blocks, host)
+            if setting.store is not None:
+                address = parse(f"file:{setting.store}")
+                store = open_store(address, StorageOptions(), time.perf_counter, print)
+                context = Context("stand-in", "1", groups.page, "tokens", ())
+                pools = {name: (one,) for name, one in mover.lent.buffers.items()}
+                pages = StoredPages(context, pools, Rank(rank, setting.ranks))
+                mover.use_store(store, pages, time.perf_counter, print)
+            self.movers.append(mover)
+        self.engine = Engine(
+            config, self.decider, self.movers, tensors, chunk=setting.chunk, window=setting.window
+        )
+        self.number = 0
+
+    def request(self, tokens: Sequence[int], wanted: int = 1, salt: str | None = None) -> Request:
+        self.number += 1
+        found = Request(str(self.number), list(tokens), len(tokens), wanted, salt)
+        self.engine.send(found)
+        return found
+
+    def settle(self, most: int = 100_000) -> None:
+        """Step until nothing is under way. Threads get time to work where there is no pass."""
+        for _ in range(most):
+            if not self.engine.busy:
+                break
+            if not self.engine.step():
+                time.sleep(0.0005)
+        else:
+            raise AssertionError("the engine does not come to rest")
+        engine, view = self.engine, self.decider.driver.core.view
+        assert not view.requests
+        assert not view.flights
+        assert not self.decider.orders.held_blocks
+        assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
+        self.decider.message()
+        assert all(one.free == one.capacity for one in view.pools(0)), "a device page is left"
+
+    def close(self) -> None:
+        for mover in self.movers:
+            mover.close()
+
+
+def drawn(seed: int, playing: Playing, requests: int, longest: int = 90) -> None:
+    """Send, step, abort and drop at random until so many requests have been sent."""
+    draw = random.Random(seed)
+    alive: list[Request] = []
+    beginnings: list[list[int]] = [[]]
+    for _ in range(requests):
+        begun = draw.choice(beginnings)
+        cut = draw.randint(0, len(begun))
+        more = [draw.randrange(WORDS) for _ in range(draw.randint(1, longest - cut))]
+        prompt = begun[:cut] + more
+        beginnings = [*beginnings[-6:], prompt]
+        salt = draw.choice([None, None, None, "salt"])
+        alive.append(playing.request(prompt, draw.randint(1, 12), salt))
+        for _ in range(draw.choice([0, 0, 1, 3, 10])):
+            playing.engine.step()
+        alive = [one for one in alive if not one.ended]
+        if alive and draw.random() < 0.1:
+            playing.engine.end(alive.pop(draw.randrange(len(alive))))
+        if not playing.engine.running and draw.random() < 0.3:
+            playing.settle()
+            playing.engine.pool.forget()
+    playing.settle()

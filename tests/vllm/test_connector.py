@@ -1,0 +1,92 @@
+"""The connector's two halves under a stand-in for vLLM: what is loaded is what was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .playing import KINDS, Playing, Setting, drawn
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Setting], Playing]]:
+    """Opens engines, and closes them at the end."""
+    found: list[Playing] = []
+
+    def one(setting: Setting) -> Playing:
+        found.append(Playing(setting))
+        return found[-1]
+
+    yield one
+    for playing in found:
+        playing.close()
+
+
+Opened = Callable[[Setting], Playing]
+PROMPT = [1, 2, 0] * 20
+
+
+def hit(playing: Playing, prompt: list[int]) -> tuple[int, int]:
+    """Tokens that vLLM had, and that were loaded."""
+    request = playing.request(prompt)
+    playing.settle()
+    return playing.engine.hits[request.request_id]
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_what_vllm_has_lost_comes_from_host(opened: Opened, kinds: str) -> None:
+    playing = opened(Setting(kinds))
+    assert hit(playing, PROMPT) == (0, 0)
+    playing.engine.pool.forget()
+    local, loaded = hit(playing, PROMPT)
+    assert local == 0
+    assert loaded >= 48
+    assert playing.decider.counts.host_tokens == loaded
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_after_a_restart_it_comes_from_storage(opened: Opened, kinds: str, tmp_path: Path) -> None:
+    first = opened(Setting(kinds, store=tmp_path))
+    hit(first, PROMPT)
+    again = opened(Setting(kinds, store=tmp_path))
+    local, loaded = hit(again, PROMPT)
+    assert local == 0
+    assert loaded >= 48
+    assert again.decider.counts.storage_tokens == loaded
+
+
+def test_a_salt_shares_nothing(opened: Opened) -> None:
+    playing = opened(Setting())
+    hit(playing, PROMPT)
+    request = playing.request(PROMPT, salt="other")
+    playing.settle()
+    assert playing.engine.hits[request.request_id] == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kinds", KINDS)
+def test_drawn_sequences(opened: Opened, kinds: str, seed: int) -> None:
+    playing = opened(Setting(kinds))
+    drawn(seed, playing, 60)
+    counts = playing.decider.counts
+    assert counts.host_tokens > 0
+    assert counts.saved_pages > 0
+    assert counts.failed_loads == 0
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_drawn_sequences_with_storage_and_two_ranks(
+    opened: Opened, kinds: str, tmp_path: Path
+) -> None:
+    playing = opened(Setting(kinds, store=tmp_path, ranks=2, host_pages=20))
+    drawn(7, playing, 60)
+    assert playing.decider.counts.storage_tokens > 0
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_short_of_blocks_requests_are_preempted(opened: Opened, kinds: str) -> None:
+    playing = opened(Setting(kinds, blocks=100 if kinds == "window" else 45, chunk=40))
+    drawn(3, playing, 60)
+    assert playing.decider.counts.host_tokens > 0
