@@ -1,0 +1,100 @@
+"""Checks that pages of another engine's tensors are copied right: what its kernels have just
+written, in the layouts that vLLM's tensors have, to host and back to other blocks.
+
+No stream is waited for between the engine's writes and the copy, nor between the landing of a load
+and the engine's reads, beyond what the connector itself does.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from hicache.core.actions import Backup, Copy, Load
+from hicache.vllm.groups import Groups, groups_of
+from hicache.vllm.moving import Mover
+from hicache.vllm.orders import Message
+
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "pages of another engine's tensors, to host and back to other blocks"
+
+_BLOCKS, _LAYERS, _ROUNDS, _PAGES = 512, 8, 20, 64
+_BLOCK, _HEADS, _SIZE = 16, 8, 128
+
+
+def run(settings: Settings) -> Outcome:
+    draw = np.random.default_rng(settings.seed)
+    faults: list[str] = []
+    copied = 0
+    for form in (
+        "a block is contiguous",
+        "keys and values apart",
+        "all layers of a block together",
+    ):
+        groups = _groups()
+        tensors = _tensors(form)
+        mover = Mover(groups, tensors, _BLOCKS, {"full": 2 * _PAGES})
+        slot = groups.groups[0].slot(0)
+        flight = 0
+        for number in range(_ROUNDS):
+            source, target, host = (
+                draw.permutation(size)[:_PAGES].astype(np.int64)
+                for size in (_BLOCKS, _BLOCKS, 2 * _PAGES)
+            )
+            kept = {}
+            for layer, one in tensors.items():
+                one.copy_(torch.randn(one.shape, device=one.device, dtype=one.dtype))
+                kept[layer] = _by_block(form, one)[torch.from_numpy(source)].clone()
+            flight += 2
+            mover.save(Message(backups=(Backup(flight, (Copy(slot, source, host),)),)))
+            _wait(mover, flight)
+            for one in tensors.values():
+                one.zero_()
+            mover.load(Message(loads=(Load(flight + 1, 1, (Copy(slot, host, target),)),)))
+            _wait(mover, flight + 1)
+            for layer, one in tensors.items():
+                found = _by_block(form, one)[torch.from_numpy(target)]
+                if not torch.equal(found, kept[layer]):
+                    faults.append(f"{form}: round {number}: other bytes in {layer}")
+            copied += _PAGES
+        mover.close()
+    return Outcome([Figure("pages copied both ways", copied)], faults)
+
+
+def _groups() -> Groups:
+    kind = type("FullAttentionSpec", (SimpleNamespace,), {})
+    spec = kind(block_size=_BLOCK, page_size_bytes=2 * _BLOCK * _HEADS * _SIZE * 2)
+    names = [f"layer{number}" for number in range(_LAYERS)]
+    group = SimpleNamespace(layer_names=names, kv_cache_spec=spec)
+    return groups_of(SimpleNamespace(kv_cache_groups=[group]))
+
+
+def _tensors(form: str) -> dict[str, torch.Tensor]:
+    place = torch.device("cuda")
+    inner = (_BLOCK, _HEADS, _SIZE)
+    if form == "all layers of a block together":
+        whole: Any = torch.empty((_BLOCKS, _LAYERS, 2, *inner), dtype=torch.bfloat16, device=place)
+        return {f"layer{number}": whole[:, number] for number in range(_LAYERS)}
+    apart = form == "keys and values apart"
+    shape = (2, _BLOCKS, *inner) if apart else (_BLOCKS, 2, *inner)
+    return {
+        f"layer{number}": torch.empty(shape, dtype=torch.bfloat16, device=place)
+        for number in range(_LAYERS)
+    }
+
+
+def _by_block(form: str, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(0, 1) if form == "keys and values apart" else tensor
+
+
+def _wait(mover: Mover, flight: int) -> None:
+    """Poll until a copy has ended."""
+    while True:
+        for number, done in mover.poll().answer.done:
+            if number == flight:
+                assert done, f"copy {flight} failed"
+                return
