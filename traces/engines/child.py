@@ -3,12 +3,13 @@
     open       make the model's folder if it is not there, start the engine
     generate   send requests at their times, step the engine until all have ended
     idle       step it until nothing is under way (copies and stores go on between requests)
+    chunk      compute at most so many tokens in a step
     drop       empty vLLM's own prefix cache
     state      blocks of vLLM that are in use, and what the connector has counted and holds
     close      end the engine
 
 Runs in the Python where vLLM is installed, so it imports nothing that is not there: of this project
-the connector alone, by its name.
+the connector, and what may be planted in it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,10 @@ import torch
 import transformers
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
+
+from hicache.core.errors import CallerError
+from hicache.vllm.groups import groups_of
+from traces.engines import planted
 
 _answers = os.fdopen(os.dup(1), "wb")  # the engine prints on standard output
 
@@ -57,9 +64,12 @@ class Served:
 
     def __init__(self, asked: dict[str, Any]) -> None:
         """asked: folder, family (classes, config), seed of the weights, engine (arguments of
-        `LLM`), connector (its `kv_connector_extra_config`, or None)."""
+        `LLM`), connector (its `kv_connector_extra_config`, or None), plant (of `planted`, or
+        none)."""
         folder = Path(asked["folder"])
         _make(folder, asked["family"], asked["seed"])
+        if asked.get("plant"):
+            planted.plant(asked["plant"])
         if asked.get("connector") is not None:
             asked["engine"]["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="HicacheConnector",
@@ -74,8 +84,17 @@ class Served:
         self._engine = self._llm.llm_engine
         self._core: Any = self._engine.engine_core.engine_core
         self._scheduler = self._core.scheduler
-        self._number = 0
+        self._most = self._scheduler.max_num_scheduled_tokens
+        self._number = self._preemptions = 0
+        self._preempt, self._scheduler._preempt_request = (
+            self._scheduler._preempt_request,
+            self._preempted,
+        )
         self._start_s = time.perf_counter() - began
+
+    def _preempted(self, *given: Any, **named: Any) -> Any:
+        self._preemptions += 1
+        return self._preempt(*given, **named)
 
     def facts(self) -> dict[str, Any]:
         """What a replay must know: blocks, their tokens by group, and the scheduler's limits."""
@@ -85,6 +104,7 @@ class Served:
             "start_s": self._start_s,
             "blocks": config.num_blocks,
             "page": self._scheduler.block_size,
+            "page_bytes": _page_bytes(config),
             "groups": [
                 {
                     "kind": type(group.kv_cache_spec).__name__,
@@ -98,9 +118,13 @@ class Served:
             "threads": torch.get_num_threads(),
         }
 
-    def generate(self, requests: list[dict[str, Any]], logprobs: int | None = 1) -> dict[str, Any]:
-        """requests: tokens, max_tokens, and if given at_s (when it is sent; 0: at once), salt, and
-        abort_after (output tokens, after which it is aborted). Returns for each its tokens, log
+    def generate(
+        self, requests: list[dict[str, Any]], logprobs: int | None = 1, die_step: int = 0
+    ) -> dict[str, Any]:
+        """requests: tokens, max_tokens, and if given at_s (when it is sent; 0: at once), at_step
+        (steps before it is sent, if others are under way), salt, and abort_after (output tokens,
+        after which it is aborted) or abort_step (steps). die_step: the process kills itself after
+        so many steps. Returns for each its tokens, log
         probabilities, cached tokens, and times in seconds from the beginning: sent, first, and
         last token; preemptions."""
         began = time.perf_counter()
@@ -108,18 +132,25 @@ class Served:
         waiting.reverse()
         names: dict[str, int] = {}
         found: list[dict[str, Any]] = [{} for _ in requests]
+        aborts: defaultdict[int, list[int]] = defaultdict(list)
         steps = 0
         while waiting or names:
             now = time.perf_counter() - began
             while waiting and waiting[-1][1].get("at_s", 0.0) <= now:
+                if names and waiting[-1][1].get("at_step", 0) > steps:
+                    break
                 at, asked = waiting.pop()
                 names[self._send(asked, logprobs)] = at
                 found[at] = {"sent_s": now, "tokens": [], "aborted": False}
+                if asked.get("abort_step"):
+                    aborts[asked["abort_step"] + steps].append(at)
             if not names:
                 time.sleep(max(0.0, waiting[-1][1]["at_s"] - now))
                 continue
             outputs = self._engine.step()
             steps += 1
+            if steps == die_step:
+                os.kill(os.getpid(), signal.SIGKILL)
             now = time.perf_counter() - began
             for output in outputs:
                 at = names.get(output.request_id, -1)
@@ -131,6 +162,9 @@ class Served:
                         found[at]["aborted"] = True
                     if output.finished or found[at]["aborted"]:
                         del names[output.request_id]
+            for name in [name for name, at in names.items() if at in aborts[steps]]:
+                self._engine.abort_request([name])
+                found[names.pop(name)]["aborted"] = True
         return {"answers": found, "steps": steps, "wall_s": time.perf_counter() - began}
 
     def _send(self, asked: dict[str, Any], logprobs: int | None) -> str:
@@ -157,13 +191,18 @@ class Served:
             steps += 1
         return {"steps": steps}
 
+    def chunk(self, tokens: int) -> dict[str, Any]:
+        """Compute at most so many tokens in a step from here on; 0: as many as at first."""
+        self._scheduler.max_num_scheduled_tokens = tokens or self._most
+        return {}
+
     def drop(self) -> dict[str, Any]:
         """Empty vLLM's own prefix cache, once nothing is under way."""
         self.idle()
         return {"dropped": bool(self._llm.reset_prefix_cache())}
 
     def state(self) -> dict[str, Any]:
-        """What is in use now."""
+        """What is in use now, and how often a request was preempted."""
         pool = self._scheduler.kv_cache_manager.block_pool
         connector = self._scheduler.connector
         decider = getattr(connector, "_decider", None)
@@ -171,6 +210,7 @@ class Served:
             "free_blocks": pool.get_num_free_blocks(),
             "blocks": pool.num_gpu_blocks - 1,  # vLLM keeps one that has nothing
             "requests": len(self._scheduler.requests),
+            "preemptions": self._preemptions,
         }
         if decider is not None:
             view = decider.driver.core.view
@@ -201,6 +241,18 @@ def _note(found: dict[str, Any], output: Any, now: float) -> None:
         found["logprobs"] = [
             row[token].logprob for row, token in zip(one.logprobs, one.token_ids, strict=False)
         ]
+        if len(one.logprobs[0]) > 1:
+            found["top"] = [
+                {token: entry.logprob for token, entry in row.items()} for row in one.logprobs
+            ]
+
+
+def _page_bytes(config: Any) -> int:
+    """Bytes of a page of the connector; 0 for a model that it does not carry."""
+    try:
+        return sum(groups_of(config).page_bytes.values())
+    except CallerError:
+        return 0
 
 
 def _make(folder: Path, family: dict[str, Any], seed: int) -> None:

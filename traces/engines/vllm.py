@@ -16,6 +16,7 @@ from .models import FAMILIES
 RELEASE = "0.32.0"  # that `make engines` installs
 OPEN_S = 300.0
 STEP_S = 600.0  # for the answer to one question
+END_S = 120.0
 _ROOT = Path(__file__).resolve().parents[2]
 _PLACE = Path(".engines/vllm/bin/python")
 _LOOK = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
@@ -48,13 +49,16 @@ class Vllm(Asked):
         connector: Mapping[str, Any] | None = None,
         threads: int = 0,
         kv_gib: int = 1,
+        pinned: bool = True,
+        plant: str = "",
     ) -> None:
         """python: from `python_of`. family: of `FAMILIES`. folder: where models are made. engine:
         more arguments of vLLM's `LLM`. connector: settings of this project's connector; None:
-        without it. threads: of the kernels; 0: as many as vLLM takes. kv_gib: memory that vLLM may
-        take for its cache."""
+        without it. threads: of the kernels; 0: as many as vLLM takes. pinned: to cores. kv_gib:
+        memory that vLLM may take for its cache. plant: a mistake of `planted`."""
         super().__init__()
         self._python, self._threads, self._kv_gib = python, threads, kv_gib
+        self._pinned = pinned
         known = FAMILIES[family]
         settings = known.engine | {"max_model_len": 2048, "enable_prefix_caching": True}
         self._opening: Answer = {
@@ -64,6 +68,7 @@ class Vllm(Asked):
             "seed": seed,
             "engine": settings | dict(engine or {}),
             "connector": None if connector is None else dict(connector),
+            "plant": plant,
         }
 
     def program(self) -> list[str]:
@@ -82,8 +87,10 @@ class Vllm(Asked):
             "VLLM_LOGGING_LEVEL": "ERROR",
             "VLLM_NO_USAGE_STATS": "1",
         }
-        if self._threads:
+        if self._threads and self._pinned:
             found |= {"VLLM_CPU_OMP_THREADS_BIND": f"0-{self._threads - 1}"}
+        elif self._threads:
+            found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": f"{self._threads}"}
         return found
 
     def opening(self) -> tuple[Answer, float]:
@@ -95,6 +102,21 @@ class Vllm(Asked):
         if not self.opened:
             self.ask({"do": "idle"}, OPEN_S)
         return self.opened
+
+    def end(self, seconds: float = END_S) -> int:
+        """Close the engine, and let the process end by itself. Returns its exit code. Raises Ended
+        if it does not end."""
+        self.ask({"do": "close"}, seconds)
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise self._ended("HANG", "it does not end in time", -1) from None
+        self._end()
+        return code
 
     def generate(
         self, requests: list[Answer], logprobs: int | None = 1, seconds: float = STEP_S

@@ -1,0 +1,1 @@
+"""`hicache prove --engine vllm`: the answers of vLLM with the connector, and without any cache."""
