@@ -66,7 +66,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.registry"),
-    "traces.engines": ("hicache.core.errors", "traces.terminal"),
+    "traces.engines": ("hicache", "traces.terminal"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
