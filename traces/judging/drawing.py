@@ -87,7 +87,7 @@ def _life(
 ) -> Life:
     return Life(
         number,
-        rng.choice((1.3, 1.3, 2.0, 6.0)),
+        rng.choice((1.05, 1.2, 2.0, 6.0)),
         rng.choice((12, 40, 200)),
         rng.choice((0, 30, -1, -1, -1)),
         rng.choice((0, 0, 2, 4)),
@@ -125,7 +125,7 @@ def _request(
     aborts = rng.random() < 0.1
     made = Request(
         (),
-        rng.choice((1, 2, 4, 4, 8)) if rng.random() < 0.93 else scale.page + 4,
+        rng.choice((1, 2, 4, 4, 8)) if rng.random() < 0.88 else scale.page + 4,
         rng.choice(_SALTS),
         at_step=rng.choice((0, 0, 1, 3)) if several > 1 else 0,
         abort_after=rng.choice((0, 1, 2)) if aborts else 0,

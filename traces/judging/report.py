@@ -48,19 +48,17 @@ def show(total: Total, settings: dict[str, object], stream: TextIO) -> None:
     out.print(pairs("Prove with vLLM", [*rows, ("seconds", f"{total.seconds:.0f}")]))
     answers = table(
         "Answers against those of one request at a time without any cache",
-        *("family", "engine", "requests", "equal", "in bounds", "near tie", "jumped", "wrong"),
-        *("largest", "bound"),
+        *("family", "engine", "equal", "near", "tie", "jumped", "wrong", "largest", "bound"),
     )
     hits = table(
         "What the engines reused, in tokens",
-        *("family", "engine", "of prompts", "hits", "from host", "from store", "preempted"),
-        *("failed loads",),
+        *("family", "engine", "prompts", "hits", "host", "store", "preempted", "failed"),
     )
     for family, one in total.families.items():
         for name, side in one.sides.items():
             kinds = [f"{side.answers[kind]:,}" for kind in KINDS]
             answers.add_row(
-                *(family, name, f"{side.answers.total():,}", *kinds),
+                *(family, name, *kinds),
                 *(f"{side.difference:.1e}", f"{one.bound:.1e}"),
             )
             counts = side.counts
