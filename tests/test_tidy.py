@@ -67,6 +67,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.registry"),
     "traces.engines": ("hicache", "traces.terminal"),
+    "traces.engines.times": ("hicache", "sim", "traces.engines"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),

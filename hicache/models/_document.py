@@ -48,7 +48,7 @@ _PART: dict[str, Any] = {
     "bool": FLAG,
     "tuple[str, ...]": [_TEXT],
 }
-_MODEL = Record(
+SHAPE = Record(
     ModelDescription,
     {
         **{
@@ -93,13 +93,18 @@ def read(path: str) -> ModelDescription:
         found = parsed(text_of(path, "model's JSON file", _MOST_BYTES))
     except ValueError as error:
         raise CallerError(f"{path}: expected JSON, found: {error}") from None
-    model: ModelDescription = fit(found, _MODEL, path)
+    model: ModelDescription = fit(found, SHAPE, path)
     try:
-        _check_parameters(model)
-        _check_matrices(model)
+        check(model)
     except CallerError as error:
         raise CallerError(f"{path}: {error}") from None
     return model
+
+
+def check(model: ModelDescription) -> None:
+    """Raises CallerError for a model whose fields contradict each other."""
+    _check_parameters(model)
+    _check_matrices(model)
 
 
 def _check_parameters(model: ModelDescription) -> None:

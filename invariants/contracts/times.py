@@ -33,9 +33,11 @@ _GROWING: tuple[Batch, ...] = (
 _EMPTY: tuple[Batch, ...] = (((), 0, 0), (((7, 7),), 0, 0))
 
 
-def wrong(make: Maker, model: ModelDescription = TINY) -> str:
+def wrong(
+    make: Maker, model: ModelDescription = TINY, profile: HardwareProfile = _TRIED_WITH[0]
+) -> str:
     """Returns the error of the models that `make` makes, as "expected ..., found ...", or ""."""
-    one, other = (make(model, *_TRIED_WITH) for _ in range(2))
+    one, other = (make(model, profile, *_TRIED_WITH[1:]) for _ in range(2))
     if one.layers != model.layers:
         return f"expected the {model.layers} layers of the model, found {one.layers}"
     if type(getattr(one, "label", None)) is not str or not one.label.isprintable():

@@ -18,7 +18,7 @@ from hicache.files import FLAG, INTEGER, TEXT, Record, Value, fit, parsed, text_
 
 from .base import EngineProfile, nearest
 
-__all__ = ["DEFAULT", "EngineProfile", "get", "is_path", "names", "versions"]
+__all__ = ["DEFAULT", "SHAPE", "EngineProfile", "get", "is_path", "names", "versions"]
 _ENGINES = "sim.engine_profiles"
 DEFAULT = "vllm"
 
@@ -65,6 +65,7 @@ _SHAPES = {
     "int": INTEGER,
     "bool": FLAG,
 }
+SHAPE = Record(EngineProfile, _SHAPES)
 
 
 def is_path(text: str) -> bool:
@@ -78,5 +79,5 @@ def _read(path: str) -> EngineProfile:
         document = parsed(text_of(path, "engine profile", MAX_BYTES))
     except ValueError as error:
         raise CallerError(f"{path}: expected an engine profile in JSON, found {error}") from None
-    made: EngineProfile = fit(document, Record(EngineProfile, _SHAPES), path)
+    made: EngineProfile = fit(document, SHAPE, path)
     return made

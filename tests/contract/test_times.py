@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hicache import models, registry
@@ -10,11 +12,15 @@ from hicache.models import TINY, ModelDescription
 from invariants.contracts.times import wrong
 from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
+from sim.hardware.passes import PassTimes
 from sim.hardware.profile import HardwareProfile
+from sim.hardware.served import Served
 from sim.times.base import Chunks, Parallelism, make
 
 H100 = hardware.get("h100")
 NAMES = registry.names(registry.TIMES)
+PASSES = PassTimes(5e6, (1, 8, 512), (1e6, 2e6, 2e8), 300.0, 500.0, 1e5)
+MEASURED = replace(H100, served=Served(EngineProfile("vllm"), TINY, PASSES, {}))
 
 
 class Plain:
@@ -61,7 +67,9 @@ def test_a_time_model_keeps_the_contract(name: str) -> None:
         entry = registry.load(registry.TIMES, name)
     except ImportError as error:
         pytest.skip(str(error))
-    assert wrong(entry.times, models.get(getattr(entry, "TRIED_ON", TINY.name))) == ""
+    tried = models.get(getattr(entry, "TRIED_ON", TINY.name))
+    profile = MEASURED if name == "measured" else H100
+    assert wrong(entry.times, tried, profile) == ""
 
 
 def test_the_contract_takes_a_plain_one_and_finds_the_others() -> None:

@@ -14,10 +14,14 @@ import pytest
 import traces.commands.shrink
 from hicache.storage import keys
 from traces.cli import main
-from traces.commands import mutants
+from traces.commands import calibrate, mutants
+from traces.commands._engine_times import document as calibrated
+from traces.engines.times.comparing import Times, apart
+from traces.engines.times.measuring import Judged
 from traces.html import reading
 from traces.mutants import fresh_work
 from traces.mutants.planted_work import Row, Small, Trial
+from traces.reporting.head import head
 
 from . import pages
 from . import test_fidelity as published
@@ -299,6 +303,15 @@ def test_drawn_bugs(folder: Path, monkeypatch: Patch) -> None:
     out = folder / "fresh.json"
     assert main([*hunt, "--json", str(out)]) in (0, 17)
     compare("hicache mutants --fresh", [json.loads(out.read_text())])
+
+
+def test_calibrate() -> None:
+    times = Times((1.0, 2.0), (0.1, 0.0), (0.0, 1.0), (32, 32), 10.0)
+    error = apart(times, times)
+    found = [Judged("open loop", "none", times, times, error, error)]
+    of = {"profile": {"path": "server.json", "name": "cpu"}}
+    written = calibrated(calibrate.Options(engine="vllm"), found)
+    compare("hicache calibrate", [json.loads(json.dumps(head("", True) | of | written))])
 
 
 def test_twin(folder: Path, profile: Path) -> None:

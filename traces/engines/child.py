@@ -15,6 +15,7 @@ the connector, and what may be planted in it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -26,12 +27,14 @@ from typing import Any
 
 import torch
 import transformers
+import vllm
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 
 from hicache.core.errors import CallerError
 from hicache.vllm.groups import groups_of
 from traces.engines import planted
+from traces.engines.passes import CLOCKS, Passes
 
 _answers = os.fdopen(os.dup(1), "wb")  # the engine prints on standard output
 
@@ -63,13 +66,15 @@ class Served:
     """One engine with one model."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
-        """asked: folder, family (classes, config), seed of the weights, engine (arguments of
-        `LLM`), connector (its `kv_connector_extra_config`, or None), plant (of `planted`, or
-        none)."""
+        """asked: folder, family (classes, config; None: the folder has a model), seed of the
+        weights, engine (arguments of `LLM`), connector (its `kv_connector_extra_config`, or None),
+        plant (of `planted`, or none), clock (of `CLOCKS`)."""
         folder = Path(asked["folder"])
-        _make(folder, asked["family"], asked["seed"])
+        if asked["family"] is not None:
+            _make(folder, asked["family"], asked["seed"])
         if asked.get("plant"):
             planted.plant(asked["plant"])
+        self._clock = CLOCKS[asked.get("clock", "wall")]()
         if asked.get("connector") is not None:
             asked["engine"]["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="HicacheConnector",
@@ -78,12 +83,11 @@ class Served:
                 kv_connector_extra_config=asked["connector"],
             )
         began = time.perf_counter()
-        self._llm = LLM(
-            model=str(folder), skip_tokenizer_init=True, enforce_eager=True, **asked["engine"]
-        )
+        self._llm = LLM(model=str(folder), skip_tokenizer_init=True, **asked["engine"])
         self._engine = self._llm.llm_engine
         self._core: Any = self._engine.engine_core.engine_core
         self._scheduler = self._core.scheduler
+        self._passes = Passes(self._engine, self._scheduler, self._clock.now)
         self._most = self._scheduler.max_num_scheduled_tokens
         self._number = self._preemptions = 0
         self._preempt, self._scheduler._preempt_request = (
@@ -113,45 +117,66 @@ class Served:
                 }
                 for group in config.kv_cache_groups
             ],
+            "release": vllm.__version__,
+            "async_scheduling": bool(limits.async_scheduling),
             "max_num_seqs": limits.max_num_seqs,
             "max_num_batched_tokens": limits.max_num_batched_tokens,
             "threads": torch.get_num_threads(),
+            "model": _shape(self._core.vllm_config),
         }
 
     def generate(
-        self, requests: list[dict[str, Any]], logprobs: int | None = 1, die_step: int = 0
+        self,
+        requests: list[dict[str, Any]],
+        logprobs: int | None = 1,
+        die_step: int = 0,
+        at_once: int = 0,
+        passes: bool = False,
     ) -> dict[str, Any]:
         """requests: tokens, max_tokens, and if given at_s (when it is sent; 0: at once), at_step
-        (steps before it is sent, if others are under way), salt, and abort_after (output tokens,
-        after which it is aborted) or abort_step (steps). die_step: the process kills itself after
-        so many steps. Returns for each its tokens, log
-        probabilities, cached tokens, and times in seconds from the beginning: sent, first, and
-        last token; preemptions."""
-        began = time.perf_counter()
-        waiting = sorted(enumerate(requests), key=lambda one: one[1].get("at_s", 0.0))
-        waiting.reverse()
+        (steps before it is sent, if others are under way), after (the place of the request that
+        must have ended; at_s counts from there), extends (its tokens and its answer come before
+        these), salt, and abort_after (output tokens, after which it is aborted) or abort_step
+        (steps). die_step: the process kills itself after so many steps. at_once: so many are under
+        way, and the next is sent when one has ended; 0: no limit. Returns for each its tokens, log
+        probabilities, cached tokens, prompt tokens, and times in seconds from the beginning: due,
+        sent, admitted, first and last token; with passes also those (see passes)."""
+        clock = self._clock
+        began = clock.now()
+        self._passes.take()
+        free = [at for at, one in enumerate(requests) if one.get("after", -1) < 0]
+        waiting = sorted(((requests[at].get("at_s", 0.0), at) for at in free), reverse=True)
         names: dict[str, int] = {}
         found: list[dict[str, Any]] = [{} for _ in requests]
+        prompts: dict[int, list[int]] = {}
         aborts: defaultdict[int, list[int]] = defaultdict(list)
         steps = 0
         while waiting or names:
-            now = time.perf_counter() - began
-            while waiting and waiting[-1][1].get("at_s", 0.0) <= now:
-                if names and waiting[-1][1].get("at_step", 0) > steps:
+            now = clock.now() - began
+            while waiting and waiting[-1][0] <= now and len(names) < (at_once or math.inf):
+                due, at = waiting[-1]
+                asked = requests[at]
+                if names and asked.get("at_step", 0) > steps:
                     break
-                at, asked = waiting.pop()
-                names[self._send(asked, logprobs)] = at
-                found[at] = {"sent_s": now, "tokens": [], "aborted": False}
+                waiting.pop()
+                prompt = asked["tokens"]
+                if asked.get("extends"):
+                    prompt = prompts[asked["after"]] + found[asked["after"]]["tokens"] + prompt
+                prompts[at] = prompt
+                found[at] = {"due_s": due, "sent_s": now, "tokens": [], "aborted": False}
+                found[at]["prompt"] = len(prompt)
+                names[self._send(asked | {"tokens": prompt}, logprobs)] = at
                 if asked.get("abort_step"):
                     aborts[asked["abort_step"] + steps].append(at)
             if not names:
-                time.sleep(max(0.0, waiting[-1][1]["at_s"] - now))
+                clock.wait(waiting[-1][0] - now)
                 continue
             outputs = self._engine.step()
+            self._passes.stepped()
             steps += 1
             if steps == die_step:
                 os.kill(os.getpid(), signal.SIGKILL)
-            now = time.perf_counter() - began
+            now = clock.now() - began
             for output in outputs:
                 at = names.get(output.request_id, -1)
                 if at >= 0:
@@ -161,11 +186,18 @@ class Served:
                         self._engine.abort_request([output.request_id])
                         found[at]["aborted"] = True
                     if output.finished or found[at]["aborted"]:
+                        admitted = self._passes.admitted.get(output.request_id)
+                        found[at]["admitted_s"] = None if admitted is None else admitted - began
                         del names[output.request_id]
+                        for later, one in enumerate(requests):
+                            if one.get("after", -1) == at:
+                                waiting.append((now + one.get("at_s", 0.0), later))
+                        waiting.sort(reverse=True)
             for name in [name for name, at in names.items() if at in aborts[steps]]:
                 self._engine.abort_request([name])
                 found[names.pop(name)]["aborted"] = True
-        return {"answers": found, "steps": steps, "wall_s": time.perf_counter() - began}
+        answer = {"answers": found, "steps": steps, "wall_s": clock.now() - began}
+        return answer | ({"passes": self._passes.take()} if passes else {})
 
     def _send(self, asked: dict[str, Any], logprobs: int | None) -> str:
         self._number += 1
@@ -188,6 +220,7 @@ class Served:
         steps = 0
         while self._scheduler.has_requests():
             self._engine.step()
+            self._passes.stepped()
             steps += 1
         return {"steps": steps}
 
@@ -227,6 +260,20 @@ class Served:
         """End the engine."""
         self._engine.engine_core.shutdown()
         return {}
+
+
+def _shape(config: Any) -> dict[str, Any]:
+    """What a description of the model must have."""
+    model, ranks = config.model_config, config.parallel_config
+    return {
+        "layers": model.get_num_layers(ranks),
+        "kv_heads": model.get_total_num_kv_heads(),
+        "heads": model.get_num_attention_heads(ranks),
+        "head_elements": model.get_head_size(),
+        "hidden": model.get_hidden_size(),
+        "vocabulary": model.get_vocab_size(),
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
 
 
 def _note(found: dict[str, Any], output: Any, now: float) -> None:

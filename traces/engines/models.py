@@ -42,6 +42,19 @@ FAMILIES = {
         _FLOAT,
         "full attention",
     ),
+    "llama_wide": Family(
+        ("LlamaConfig", "LlamaForCausalLM"),
+        _COMMON
+        | {
+            "hidden_size": 512,
+            "intermediate_size": 1408,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "num_hidden_layers": 4,
+        },
+        _FLOAT,
+        "full attention, so wide that its kernels take longer than the host",
+    ),
     "gemma3": Family(
         ("Gemma3TextConfig", "Gemma3ForCausalLM"),
         _COMMON | {"num_hidden_layers": 6, "head_dim": 32, "sliding_window": 64},

@@ -14,6 +14,7 @@ from traces.terminal.asked import Answer, Asked
 from .models import FAMILIES
 
 RELEASE = "0.32.0"  # that `make engines` installs
+MODELS = Path(__file__).resolve().parents[2] / ".engines" / "models"
 OPEN_S = 300.0
 STEP_S = 600.0  # for the answer to one question
 END_S = 120.0
@@ -41,7 +42,7 @@ class Vllm(Asked):
     def __init__(
         self,
         python: str,
-        family: str,
+        family: str | None,
         *,
         folder: str,
         seed: int = 0,
@@ -51,20 +52,25 @@ class Vllm(Asked):
         kv_gib: int = 1,
         pinned: bool = True,
         plant: str = "",
+        clock: str = "wall",
     ) -> None:
-        """python: from `python_of`. family: of `FAMILIES`. folder: where models are made. engine:
-        more arguments of vLLM's `LLM`. connector: settings of this project's connector; None:
-        without it. threads: of the kernels; 0: as many as vLLM takes. pinned: to cores. kv_gib:
-        memory that vLLM may take for its cache. plant: a mistake of `planted`."""
+        """python: from `python_of`. family: of `FAMILIES`; None for the model in `folder`. folder:
+        where models are made. engine: more arguments of vLLM's `LLM`. connector: settings of this
+        project's connector; None: without it. threads: of the kernels; 0: as many as vLLM takes.
+        pinned: to cores. kv_gib: memory that vLLM may take for its cache. plant: a mistake of
+        `planted`. clock: of `passes.CLOCKS`."""
         super().__init__()
         self._python, self._threads, self._kv_gib = python, threads, kv_gib
         self._pinned = pinned
-        known = FAMILIES[family]
-        settings = known.engine | {"max_model_len": 2048, "enable_prefix_caching": True}
+        known = None if family is None else FAMILIES[family]
+        settings: Answer = {"enable_prefix_caching": True}
+        if known is not None:
+            settings |= known.engine | {"max_model_len": 2048, "enforce_eager": True}
         self._opening: Answer = {
             "do": "open",
-            "folder": str(Path(folder) / f"{family}-{seed}"),
-            "family": known._asdict(),
+            "folder": folder if known is None else str(Path(folder) / f"{family}-{seed}"),
+            "family": None if known is None else known._asdict(),
+            "clock": clock,
             "seed": seed,
             "engine": settings | dict(engine or {}),
             "connector": None if connector is None else dict(connector),
@@ -87,10 +93,9 @@ class Vllm(Asked):
             "VLLM_LOGGING_LEVEL": "ERROR",
             "VLLM_NO_USAGE_STATS": "1",
         }
-        if self._threads and self._pinned:
-            found |= {"VLLM_CPU_OMP_THREADS_BIND": f"0-{self._threads - 1}"}
-        elif self._threads:
-            found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": f"{self._threads}"}
+        if self._threads:
+            cores = f"0-{self._threads - 1}" if self._pinned else "nobind"
+            found |= {"VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": f"{self._threads}"}
         return found
 
     def opening(self) -> tuple[Answer, float]:
@@ -119,8 +124,13 @@ class Vllm(Asked):
         return code
 
     def generate(
-        self, requests: list[Answer], logprobs: int | None = 1, seconds: float = STEP_S
+        self,
+        requests: list[Answer],
+        logprobs: int | None = 1,
+        seconds: float = STEP_S,
+        at_once: int = 0,
+        passes: bool = False,
     ) -> Answer:
         """See `child.Served.generate`."""
-        asked = {"do": "generate", "requests": requests, "logprobs": logprobs}
-        return self.ask(asked, seconds)
+        asked: Answer = {"do": "generate", "requests": requests, "logprobs": logprobs}
+        return self.ask(asked | {"at_once": at_once, "passes": passes}, seconds)

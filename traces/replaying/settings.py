@@ -255,12 +255,11 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     _check_page_size(model, page_size)
     paged = trace.paged(page_size)
     profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
-    engine = _engine(options, model)
+    engine = _engine(options, model, profile)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         # raises if the ranks cannot hold the weights
-        chosen = options.times or times.DEFAULT
-        times.make(chosen, model, profile, options.parallelism, engine.profile)
+        times.make(_times(options, profile), model, profile, options.parallelism, engine.profile)
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options, trace)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
@@ -283,7 +282,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         model=model,
         hardware=profile,
         parallelism=options.parallelism,
-        times=options.times or times.DEFAULT,
+        times=_times(options, profile),
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
         spread=bool(options.spread or (isinstance(trace, LoadedTrace) and trace.spaced)),
@@ -340,13 +339,23 @@ def _core(
     )
 
 
-def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
-    """The settings of the engine: what was given, and the engine's own defaults."""
+def _times(options: ReplayOptions, profile: HardwareProfile) -> str:
+    """The time model: the one that was given, or that of a profile with passes of an engine."""
+    return options.times or (times.DEFAULT if profile.served is None else times.MEASURED)
+
+
+def _engine(
+    options: ReplayOptions, model: ModelDescription, hardware_profile: HardwareProfile
+) -> EngineOptions:
+    """The settings of the engine: what was given, and the engine's own defaults. Without a name,
+    the engine that was measured with the hardware."""
     ranks = options.parallelism
     times.check_experts(model, ranks)
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
-    if not engine_profiles.is_path(named):  # a user's own says what it means
+    if options.engine is None and hardware_profile.served is not None:
+        profile = hardware_profile.served.engine
+    elif not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}

@@ -1,0 +1,1 @@
+"""The times of a real engine: fitted, played and compared."""
