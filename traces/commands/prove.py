@@ -163,7 +163,7 @@ def _run_engine(options: Options, command: str) -> int:
     plant = options.plant or ""
     if plant and plant not in PLANTS:
         raise CallerError(f"--plant: expected one of {', '.join(PLANTS)}, found {plant[:40]!a}")
-    chosen = options.family or tuple(FAMILIES)
+    chosen = options.family or tuple(name for name, one in FAMILIES.items() if not one.timed)
     requests = options.requests or (0 if options.seconds else REQUESTS)
     work = judging.Work(
         python_of(options.python or ""),

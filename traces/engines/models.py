@@ -14,13 +14,14 @@ VOCABULARY = 1000
 class Family(NamedTuple):
     """classes: of the library `transformers`, the configuration and the model. config: its fields.
     engine: arguments of vLLM that the family needs. window: tokens of a sliding window; 0: none.
-    what: in words."""
+    what: in words. timed: for times; it is too slow for many answers."""
 
     classes: tuple[str, str]
     config: dict[str, Any]
     engine: dict[str, Any]
     what: str
     window: int = 0
+    timed: bool = False
 
 
 _COMMON = {
@@ -54,6 +55,7 @@ FAMILIES = {
         },
         _FLOAT,
         "full attention, so wide that its kernels take longer than the host",
+        timed=True,
     ),
     "gemma3": Family(
         ("Gemma3TextConfig", "Gemma3ForCausalLM"),
