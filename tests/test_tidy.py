@@ -41,6 +41,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "hicache.storage",
     ),
     "hicache.clock": (),
+    "hicache.sglang": ("hicache.clock", "hicache.core", "hicache.models", "hicache.storage"),
     "hicache.vllm": (
         *("hicache.clock", "hicache.core", "hicache.devices", "hicache.files", "hicache.memory"),
         *("hicache.models", "hicache.registry", "hicache.runtime", "hicache.storage"),

@@ -33,6 +33,7 @@ from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
+from hicache.storage.weights import digest_of_files
 
 from .deciding import Decider
 from .describing import context_of
@@ -41,7 +42,6 @@ from .moving import Ended, Mover
 from .orders import Answer, Message
 from .settings import Settings
 from .stats import PromMetrics, Stats, newer
-from .weights import digest_of_files
 
 KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])

@@ -13,6 +13,7 @@ import os
 import threading
 from array import array
 from collections.abc import Sequence
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +67,7 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
     layout, can_use_write_back_jit, shared_allocation_domain = "layer_first", False, None
     layer_num = size_per_token = 1
     storage_format_tag = None
+    real: Any = None  # the store that takes and gives its bytes, if one does
 
     def __init__(self, name: str, pages: int, page: int) -> None:
         self.name, self.pages, self.page_size, self.size = name, pages, page, pages * page
@@ -149,13 +151,21 @@ class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
         self.changes += 1
         return len(pages) * self.page_size
 
-    def get_dummy_flat_data_page(self) -> Any: ...
+    def get_dummy_flat_data_page(self) -> Any:
+        return torch.zeros(self.page_size, dtype=torch.int64)
 
     def set_from_flat_data_page(self, index: int, data_page: Any) -> None:
-        data_page(self, np.arange(index, index + self.page_size))
+        slots = np.arange(index, index + self.page_size)
+        if self.real is None:
+            data_page(self, slots)
+        else:
+            self.content[slots] = data_page.numpy()
+            self.real.filled(self, slots)
 
     def get_data_page(self, index: int, flat: bool = True) -> Any:
-        return np.arange(index, index + self.page_size)
+        if self.real is None:
+            return np.arange(index, index + self.page_size)
+        return torch.from_numpy(self.content[int(index) : int(index) + self.page_size])
 
     def alloc_group_begin(self, *_: Any) -> None: ...
 
@@ -313,6 +323,14 @@ class Evicts:
             _evict_swa_for_device_alloc(self.cache, slots)
 
 
+def storage_of(config: dict[str, Any]) -> Any:
+    """The store below a cache. That of this project is imported only where it is played, since it
+    knows fewer releases."""
+    if config["storage"] in ("hicache", "hicache_pages"):
+        return import_module("invariants.peers.engines._sglang_hicache").Folder
+    return Storage
+
+
 class World:
     """An opened cache. pools: by name. cache: SGLang's. core: what says what is cached."""
 
@@ -367,7 +385,7 @@ class World:
         if self.config["host"]:
             self._attach(parts)
         if self.config.get("storage", "none") != "none":
-            self.storage = Storage(self)
+            self.storage = storage_of(self.config)(self)
             self.storage.attach()
 
     def busy(self) -> bool:

@@ -33,7 +33,7 @@ TAKES: dict[str, tuple[Any, ...]] = {
     "events": (True, False),
     "bigram": (True, False),
     "extra": (True, False),
-    "storage": STORES,
+    "storage": (*STORES, "hicache", "hicache_pages"),  # these two are not drawn
     "prefetch": PREFETCHES,
     "prefetch_from": (),
     "prefix_keys": (True, False),

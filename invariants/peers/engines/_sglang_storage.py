@@ -316,23 +316,32 @@ class Storage:
 
     # -- SGLang's calls
 
+    def backend(self) -> tuple[type[Any], dict[str, Any]]:
+        """The class of the backend, and its own options."""
+        return Shelf, {}
+
+    def close(self) -> None:
+        """Remove what is on a disk."""
+
     def attach(self) -> None:
         """As the server's admin call does. The backend is loaded by its module and class."""
         config = self.world.config
         if self.cache._storage_attachment is None:
             self.cache._storage_attachment = StorageAttachment(self.cache)
+        kind, more = self.backend()
         module = ModuleType(MODULE)  # a script of these calls is no module that can be imported
-        vars(module)[Shelf.__name__] = Shelf
+        vars(module)[kind.__name__] = kind
         sys.modules[MODULE] = module
         options = {
             "backend_name": "shelf",
             "module_path": MODULE,
-            "class_name": Shelf.__name__,
-            "interface_v1": int(config["storage"] == "zero_copy"),
+            "class_name": kind.__name__,
+            "interface_v1": int(config["storage"] in ("zero_copy", "hicache")),
             "prefetch_threshold": config["prefetch_from"],
             "prefetch_timeout_base": -1,  # has passed when the scheduler looks again
             "prefetch_timeout_per_ki_token": 0,
             "hicache_storage_pass_prefix_keys": config["prefix_keys"],
+            **more,
         }
         done, said = self.cache.attach_storage_backend(
             "dynamic",

@@ -569,6 +569,10 @@ class SGLang(Peer):
         if self.mirror is not None:
             self.mirror.judge(self.world)
 
+    def close(self) -> None:
+        if self.storing:
+            raw(self.world.storage).close()
+
     def self_check(self) -> None:
         cache = self.plain.cache
         if not cache.ongoing_load_back or self.config["policy"] == "write_back":

@@ -1,0 +1,253 @@
+"""`HicacheStorage`: SGLang's interface of a storage backend, over pools in a verified store.
+
+SGLang makes one in each process of its scheduler, then registers the host pools, and asks it from
+the threads of its prefetches and backups. This file turns SGLang's types into ours; nothing here
+decides what is stored or fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sglang.srt import runtime_context
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
+from sglang.version import __version__ as release
+
+from hicache.clock import Clock
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_store, parse
+from hicache.storage.base import StorageOptions
+
+from .describing import context_of, weights_of
+from .hits import Wanted, restorable
+from .settings import Settings
+from .storing import Moved, Rank, Shelves
+
+KNOWN = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+_KV = "kv"
+_METRICS = "sglang.srt.observability.metrics_collector"
+_log = logging.getLogger("sglang.hicache")  # SGLang shows what is logged under its own name
+
+
+class HicacheStorage(HiCacheStorage):
+    """Raises CallerError, one line, for settings, releases and pools that it cannot carry."""
+
+    def __init__(self, storage_config: Any, options: Any = None) -> None:
+        """storage_config: SGLang's `HiCacheStorageConfig`. options: of the factory, none known."""
+        settings = Settings.of(storage_config.extra_config or {})
+        _check(storage_config)
+        config = storage_config
+        self._version = _weight_version()
+        args = _server_arguments()
+        weights = weights_of(args, settings.weights, _downloaded)
+        weights["weight_version"] = self._version
+        self._stopped = False
+        self._metrics = (
+            import_module(_METRICS).StorageMetrics if config.enable_storage_metrics else None
+        )
+        model = config.model_name or str(getattr(args, "model_path", "") or "")
+        address, clock = parse(settings.storage), Clock()
+        store = open_store(
+            address, StorageOptions(size_bytes=settings.storage_size), clock.now_s, _log.warning
+        )
+        rank = Rank(
+            config.tp_rank, config.tp_size, config.pp_rank, config.pp_size, config.is_mla_model
+        )
+        context = partial(context_of, model, weights, ranks=config.tp_size)
+        self.shelves = Shelves(store, rank, context, clock.now_s)
+
+    # -- host pools
+
+    def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        super().register_mem_pool_host(mem_pool_host)
+        self._register(_KV, mem_pool_host)
+
+    def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
+        super().register_mem_host_pool_v2(host_pool, host_pool_name)
+        self._register(_text(host_pool_name), host_pool)
+
+    def _register(self, name: str, pool: Any) -> None:
+        try:
+            self.shelves.register(name, pool)
+        except CallerError:
+            self.close()
+            raise
+
+    # -- what is there
+
+    def exists(self, key: str) -> bool:
+        return self.batch_exists([key]) == 1
+
+    def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
+        return self.shelves.prefix(_KV, keys) if self._goes_on() else 0
+
+    def batch_exists_v2(
+        self, keys: Sequence[str], pool_transfers: Any = None, extra_info: Any = None
+    ) -> Any:
+        full = self.batch_exists(keys)
+        wanted = [_wanted(one, self.shelves.knows) for one in pool_transfers or ()]
+        there = [[] if one.unknown else self.shelves.there(one.name, keys[:full]) for one in wanted]
+        found = restorable(_KV, full, wanted, there)
+        names = {_KV: _KV} | {_text(one.name): one.name for one in pool_transfers or ()}
+        longest = {names[name]: pages for name, pages in found.longest.items()}
+        return PoolTransferResult(found.pages, longest, found.every)
+
+    # -- pages in host pools
+
+    def batch_get_v1(
+        self, keys: Sequence[str], host_indices: Any, extra_info: Any = None
+    ) -> list[bool]:
+        return self._get(_KV, keys, host_indices)
+
+    def batch_set_v1(
+        self, keys: Sequence[str], host_indices: Any, extra_info: Any = None
+    ) -> list[bool]:
+        return self._set(_KV, keys, host_indices)
+
+    def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
+        return {
+            one.name: self._get(_text(one.name), one.keys or (), one.host_indices)
+            for one in transfers
+        }
+
+    def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
+        return {
+            one.name: self._set(_text(one.name), one.keys or (), one.host_indices)
+            for one in transfers
+        }
+
+    def _get(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
+        known = self._goes_on() and self.shelves.knows(name)
+        return self.shelves.get(name, keys, slots) if known else [False] * len(keys)
+
+    def _set(self, name: str, keys: Sequence[str], slots: Any) -> list[bool]:
+        known = self._goes_on() and self.shelves.knows(name)
+        return self.shelves.set(name, keys, slots) if known else [False] * len(keys)
+
+    # -- pages in flat tensors, without interface_v1
+
+    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
+        return self.batch_get([key], [target_location])[0]
+
+    def batch_get(
+        self, keys: Sequence[str], target_locations: Any = None, target_sizes: Any = None
+    ) -> list[Any]:
+        if not self._goes_on():
+            return [None] * len(keys)
+        found = self.shelves.get_flat(_KV, keys, target_locations)
+        return [page if ok else None for page, ok in zip(target_locations, found, strict=True)]
+
+    def set(
+        self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
+    ) -> bool:
+        return self.batch_set([key], [value])
+
+    def batch_set(
+        self,
+        keys: Sequence[str],
+        values: Any = None,
+        target_locations: Any = None,
+        target_sizes: Any = None,
+    ) -> bool:
+        return self._goes_on() and all(self.shelves.set_flat(_KV, keys, values))
+
+    # -- the store
+
+    def _goes_on(self) -> bool:
+        """Whether pages may be asked for: the weights are those of the keys."""
+        if not self._stopped and _weight_version() != self._version:
+            self._stopped = True
+            _log.warning(
+                "hicache: the weights have another version now, so storage is not used until it "
+                "is attached again"
+            )
+        return not self._stopped
+
+    def clear(self) -> None:
+        """Raises OSError if the store cannot be asked; SGLang then says that it was not cleared."""
+        _log.info("hicache: %s pages are deleted", self.shelves.clear())
+
+    def get_stats(self) -> Any:
+        """SGLang's metrics of storage: pages and GB/s of each call since it last asked."""
+        if self._metrics is None:
+            return None
+        reads, writes = self.shelves.take_recent()
+        return self._metrics(
+            prefetch_pgs=[one.pages for one in reads],
+            backup_pgs=[one.pages for one in writes],
+            prefetch_bandwidth=[_gb_per_s(one) for one in reads],
+            backup_bandwidth=[_gb_per_s(one) for one in writes],
+        )
+
+    @property
+    def figures(self) -> dict[str, int | float]:
+        """Figures since the store was opened."""
+        return self.shelves.figures
+
+    def close(self) -> None:
+        """Idempotent."""
+        if not self.shelves.closed:
+            self.shelves.close()
+            told = ", ".join(f"{name} {number:,}" for name, number in self.figures.items())
+            _log.info("hicache: storage is closed: %s", told)
+
+
+def _check(config: Any) -> None:
+    """Raises CallerError for releases and settings of SGLang that this backend does not know."""
+    if release not in KNOWN:
+        raise CallerError(
+            f"sglang: expected a release of {', '.join(KNOWN)}, found {release}; install one, or "
+            "another hicache"
+        )
+    for name, expected in (("attn_cp_size", 1), ("dcp_size", 1), ("tp_lcm_size", None)):
+        found = getattr(config, name, expected)
+        if found != expected and found:
+            raise CallerError(
+                f"{name}: expected {'none' if expected is None else expected} with hicache, found "
+                f"{found}; leave it out, or use another storage backend"
+            )
+
+
+def _server_arguments() -> Any:
+    try:
+        return runtime_context.get_server_args()
+    except ValueError:  # there are none
+        return None
+
+
+def _weight_version() -> str:
+    """What SGLang calls the weights that it has now; an update of weights may change it."""
+    try:
+        return str(getattr(runtime_context.get_serving(), "weight_version", ""))
+    except (KeyError, ValueError):  # there are no arguments
+        return ""
+
+
+def _downloaded(model: str, revision: str | None) -> str | None:
+    """The folder of a model of Hugging Face on this machine, if it is there."""
+    try:
+        hub = import_module("huggingface_hub")
+        config = hub.try_to_load_from_cache(model, "config.json", revision=revision)
+    except (ImportError, ValueError):
+        return None
+    return str(Path(config).parent) if isinstance(config, str) else None
+
+
+def _text(name: Any) -> str:
+    return str(getattr(name, "value", name))
+
+
+def _wanted(transfer: Any, knows: Callable[[str], bool]) -> Wanted:
+    name, policy = _text(transfer.name), _text(transfer.hit_policy)
+    known = knows(name) and policy in ("all_pages", "trailing_pages")
+    last = max(1, len(transfer.keys or ())) if policy == "trailing_pages" else 0
+    return Wanted(name, last, not known)
+
+
+def _gb_per_s(moved: Moved) -> float:
+    return moved.bytes / 1e9 / max(moved.seconds, 1e-9)

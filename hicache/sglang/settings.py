@@ -1,0 +1,57 @@
+"""The backend's settings, from SGLang's `--hicache-storage-backend-extra-config`.
+
+storage        address of a store: "file:/data/kv" (docs/storage_backends.md)
+storage_size   the most bytes that it may use: "1TB"; no limit by default
+weights        what the weights are called in the keys of a store, in place of a digest of their
+               files
+
+Other names there are SGLang's own: those of the dynamic backend, and those of its prefetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import bytes_of, parse
+
+_WHERE = "hicache-storage-backend-extra-config"
+_OF_SGLANG = (
+    *("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold"),
+    *("prefetch_timeout_base", "prefetch_timeout_per_ki_token"),
+    *("hicache_storage_pass_prefix_keys", "tp_lcm_size"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """storage_size: bytes. See the file."""
+
+    storage: str
+    storage_size: int = 0
+    weights: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Raises CallerError for what is unknown, missing, or of another form."""
+        names = [one.name for one in fields(cls)]
+        found = {name: value for name, value in given.items() if name not in _OF_SGLANG}
+        for name in found:
+            if name not in names:
+                raise CallerError(
+                    f"{_WHERE}: expected {', '.join(names)} and SGLang's own, found {name[:40]!a}"
+                )
+        if "storage" not in found:
+            raise CallerError(
+                f'{_WHERE}: expected "storage", the address of a store such as "file:/data/kv", '
+                "found none"
+            )
+        for name in ("storage", "weights"):
+            if not isinstance(found.get(name, ""), str):
+                raise CallerError(f"{name}: expected a text, found {found[name]!r:.40}")
+        if "storage_size" in found:
+            found["storage_size"] = bytes_of(found["storage_size"], "storage_size")
+        parse(found["storage"])
+        return cls(**found)
