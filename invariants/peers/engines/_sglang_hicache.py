@@ -19,7 +19,7 @@ from sglang.srt.mem_cache.hicache_storage import PoolName
 
 from hicache.sglang.backend import HicacheStorage
 from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Status, StorageOptions
+from hicache.storage.base import Status, StorageOptions, listening
 from hicache.storage.verified import HEADER_BYTES
 
 from ..base import need
@@ -50,7 +50,9 @@ class Kept(HicacheStorage):
         host, pages = Kept.folder.pages_of(name, keys, slots)
         for own in pages:
             Kept.folder.judge(Kept.folder.lent, host, own, "write to the store")
-        found = super()._set(name, keys, slots)
+        with listening() as heard:
+            found = super()._set(name, keys, slots)
+        Kept.folder.told_why = heard
         for key, ok, own in zip(keys, found, pages, strict=True):
             Kept.folder.judge(Kept.folder.written, name, key, ok, host.content[own].copy())
         return found
@@ -67,7 +69,9 @@ class Kept(HicacheStorage):
         self, keys: Any, values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
         Kept.folder.damage(self, "kv", keys)
-        done = super().batch_set(keys, values)
+        with listening() as heard:
+            done = super().batch_set(keys, values)
+        Kept.folder.told_why = heard
         for key, page in zip(keys, values, strict=True):
             Kept.folder.judge(Kept.folder.written, "kv", key, done, page.numpy().copy())
         return done
@@ -81,6 +85,7 @@ class Folder(Storage):
         self.place = TemporaryDirectory(prefix="hicache-peers-")
         self.hurt = set[Any]()
         self.faults = 0
+        self.told_why: list[str] = []  # a write failed
         Kept.folder = self
         for host, _ in world.sides.values():
             host.real = self
@@ -167,5 +172,6 @@ class Folder(Storage):
 
     def written(self, name: str, key: str, done: bool, content: Any) -> None:
         self._named(PoolName(name), key, content)
-        need(done, "MATCH", f"{name}: the store does not take a page", f"store refuses {name}")
+        text = f"{name}: the store does not take a page: {', '.join(self.told_why) or 'no reason'}"
+        need(done, "MATCH", text, f"store refuses {name}")
         self.pages[PoolName(name), key] = content

@@ -1,0 +1,325 @@
+"""The backend as SGLang's controllers call it, over a real folder of values."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hicache.core.errors import CallerError
+from hicache.storage.address import open_storage, parse
+from hicache.storage.base import Status, StorageOptions
+from hicache.storage.verified import HEADER_BYTES
+
+from . import interface
+from .interface import (
+    Config,
+    MambaPoolHost,
+    MHATokenToKVPoolHost,
+    MLATokenToKVPoolHost,
+    PoolHitPolicy,
+    PoolName,
+    PoolTransfer,
+)
+
+KEYS = [sha256(bytes([at])).hexdigest() for at in range(6)]
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens a backend over the folder of the test. pool: its keys and values. config: what differs
+    from the usual. extra: further settings."""
+    module = interface.backend(monkeypatch)
+    made = []
+
+    def open_one(pool: Any = None, extra: Any = None, **config: Any) -> Any:
+        settings = {"storage": f"file:{tmp_path / 'kv'}", "weights": "w", **(extra or {})}
+        one = module.HicacheStorage(Config(extra_config=settings, **config), {})
+        made.append(one)
+        one.register_mem_pool_host(pool or MHATokenToKVPoolHost("page_first"))
+        return one
+
+    yield open_one
+    for one in made:
+        one.close()
+
+
+def slots(*pages: int, size: int = 4) -> torch.Tensor:
+    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
+
+
+def emptied(pool: Any) -> Any:
+    pool.kv_buffer.zero_()
+    return pool
+
+
+@pytest.mark.parametrize("layout", ["layer_first", "page_first"])
+def test_pages_come_back_after_a_restart_into_other_slots(opened: Open, layout: str) -> None:
+    pool = MHATokenToKVPoolHost(layout)
+    one = opened(pool)
+    assert one.batch_exists(KEYS) == 0
+    assert one.batch_set_v1(KEYS[:3], slots(1, 2, 3)) == [True] * 3
+    assert one.batch_exists(KEYS) == 3
+    one.close()
+    again = emptied(MHATokenToKVPoolHost(layout))
+    two = opened(again)
+    assert two.batch_exists(KEYS) == 3
+    assert two.batch_exists([KEYS[5], *KEYS]) == 0  # from the first page on
+    assert two.batch_get_v1(KEYS[:4], slots(6, 5, 4, 0)) == [True] * 3 + [False]
+    for before, after in ((1, 6), (2, 5), (3, 4)):
+        assert torch.equal(pool.get_data_page(before * 4), again.get_data_page(after * 4))
+    assert not again.get_data_page(4).any()
+
+
+def test_flat_tensors_have_the_same_values(opened: Open) -> None:
+    pool = MHATokenToKVPoolHost("page_first")
+    one = opened(pool)
+    assert one.batch_set(KEYS[:2], [pool.get_data_page(4), pool.get_data_page(8)])
+    found = one.batch_get(KEYS[:3], [pool.get_dummy_flat_data_page() for _ in range(3)])
+    assert torch.equal(found[0], pool.get_data_page(4))
+    assert torch.equal(found[1], pool.get_data_page(8))
+    assert found[2] is None
+    assert one.batch_get_v1(KEYS[:1], slots(5)) == [True]
+    assert torch.equal(pool.get_data_page(20), pool.get_data_page(4))
+    assert one.exists(KEYS[1])
+    assert not one.exists(KEYS[2])
+    assert one.set(KEYS[2], pool.get_data_page(0))
+    assert torch.equal(one.get(KEYS[2], pool.get_dummy_flat_data_page()), pool.get_data_page(0))
+
+
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "model": {"model_name": "other"},
+    "weights": {"extra": {"weights": "v"}},
+    "rank": {"tp_rank": 1, "tp_size": 2},
+    "ranks": {"tp_size": 2},
+    "stage": {"pp_rank": 1, "pp_size": 2},
+    "dtype": {"pool": MHATokenToKVPoolHost("page_first", dtype=torch.float16)},
+    "page size": {"pool": MHATokenToKVPoolHost("page_first", page_size=8)},
+    "layout": {"pool": MHATokenToKVPoolHost("layer_first")},
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_another_cache_on_a_filled_store_never_hits(opened: Open, what: str) -> None:
+    one = opened()
+    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
+    other = opened(**DIFFERENT[what])
+    size = other.mem_pool_host.page_size
+    assert other.batch_exists(KEYS) == 0
+    assert other.batch_get_v1(KEYS[:1], slots(0, size=size)) == [False]
+    assert opened().batch_exists(KEYS) == 6
+
+
+def test_mla_is_shared_by_ranks_and_states_are_not(opened: Open) -> None:
+    def rank(number: int) -> Any:
+        one = opened(
+            MLATokenToKVPoolHost("page_first"), tp_rank=number, tp_size=2, is_mla_model=True
+        )
+        one.register_mem_host_pool_v2(MambaPoolHost(), PoolName.MAMBA)
+        one.register_mem_host_pool_v2(MHATokenToKVPoolHost("page_first"), PoolName.DRAFT)
+        return one
+
+    first, second = rank(0), rank(1)
+    assert all(first.batch_set_v1(KEYS[:2], slots(1, 2)))
+    for name, at in ((PoolName.MAMBA, torch.tensor([1, 2])), (PoolName.DRAFT, slots(1, 2))):
+        found = first.batch_set_v2([PoolTransfer(name, at, keys=KEYS[:2])])
+        assert found == {name: [True, True]}
+    assert second.batch_exists(KEYS) == 2
+    for name in (PoolName.MAMBA, PoolName.DRAFT):
+        asked = [PoolTransfer(name, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)]
+        assert first.batch_exists_v2(KEYS, asked).kv_hit_pages == 2
+        assert second.batch_exists_v2(KEYS, asked).kv_hit_pages == 0
+
+
+def test_hits_of_several_pools(opened: Open) -> None:
+    one = opened()
+    states = MambaPoolHost()
+    one.register_mem_host_pool_v2(states, PoolName.MAMBA)
+    assert all(one.batch_set_v1(KEYS[:5], slots(*range(5))))
+    stored = PoolTransfer(PoolName.MAMBA, torch.tensor([4, 5]), keys=[KEYS[1], KEYS[3]])
+    assert one.batch_set_v2([stored]) == {PoolName.MAMBA: [True, True]}
+    last = PoolTransfer(PoolName.MAMBA, keys=KEYS[:1], hit_policy=PoolHitPolicy.TRAILING_PAGES)
+    found = one.batch_exists_v2(KEYS, [last])
+    assert found.kv_hit_pages == 4
+    assert found.extra_pool_hit_pages == {"kv": 5, PoolName.MAMBA: 4}
+    assert found.restorable_prefix_pages == [2, 4]
+    whole = PoolTransfer(PoolName.MAMBA, keys=KEYS)
+    assert one.batch_exists_v2(KEYS, [whole]).kv_hit_pages == 0
+    unknown = PoolTransfer(PoolName.MAMBA, keys=KEYS, hit_policy=PoolHitPolicy.BLOCK_GROUPS)
+    assert one.batch_exists_v2(KEYS, [unknown]).kv_hit_pages == 0
+    read = PoolTransfer(PoolName.MAMBA, torch.tensor([0]), keys=[KEYS[3]])
+    assert one.batch_get_v2([read]) == {PoolName.MAMBA: [True]}
+    assert torch.equal(states.temporal[0], states.temporal[5])
+    nobody = PoolTransfer(PoolName.SWA, slots(0), keys=KEYS[:1])
+    assert one.batch_get_v2([nobody]) == {PoolName.SWA: [False]}
+    assert one.batch_exists_v2(KEYS, [nobody]).kv_hit_pages == 0
+
+
+def test_a_flipped_bit_is_a_miss_and_the_page_is_stored_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = MHATokenToKVPoolHost("page_first")
+    one = opened(pool)
+    assert all(one.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
+    place = one.shelves.place("kv")
+    store = open_storage(parse(f"file:{tmp_path / 'kv'}"), StorageOptions())
+    value = bytearray(HEADER_BYTES + place.pages.page_bytes)
+    key = place.keys(KEYS[1:2])
+    assert store.read(key, [(memoryview(value),)]) == [Status.DONE]
+    value[-1] ^= 4
+    assert store.write(key, [(memoryview(value),)]) == [Status.DONE]
+    store.close()
+    assert one.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True, False, True]
+    assert one.batch_exists(KEYS) == 1
+    assert one.figures["corrupt"] == 1
+    assert all(one.batch_set_v1(KEYS[:3], slots(1, 2, 3)))
+    assert one.batch_get_v1(KEYS[:3], slots(4, 5, 6)) == [True] * 3
+
+
+def test_a_full_store_says_so_once_and_what_it_has_is_read(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = opened()
+    assert all(one.batch_set_v1(KEYS[:2], slots(1, 2)))
+    store = one.shelves.store.store.store
+    store._write = lambda keys, *_: [Status.FULL] * len(keys)
+    with caplog.at_level(logging.WARNING, "sglang.hicache"):
+        for _ in range(50):
+            assert one.batch_set_v1(KEYS[2:4], slots(3, 4)) == [False, False]
+            assert one.batch_get_v1(KEYS[:2], slots(5, 6)) == [True, True]
+    assert len(caplog.records) <= 1
+
+
+def test_a_dead_store_is_asked_a_few_times_and_says_so_once(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = opened()
+    asked = []
+
+    def dead(keys: Any, *_: Any) -> list[None]:
+        asked.append(keys)
+        return [None] * len(keys)
+
+    one.shelves.store.store.store.lookup = dead
+    with caplog.at_level(logging.WARNING, "sglang.hicache"):
+        for _ in range(100):
+            assert one.batch_exists(KEYS) == 0
+    assert len(asked) < 10
+    assert sum("does not answer" in record.message for record in caplog.records) == 1
+    assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
+    assert one.figures["outages"] == 1
+
+
+def test_weights_of_another_version_stop_it(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = opened()
+    assert all(one.batch_set_v1(KEYS[:2], slots(1, 2)))
+    context = interface.sys.modules["sglang.srt.runtime_context"]
+    context.serving.weight_version = "trained again"  # type: ignore[attr-defined]
+    for _ in range(3):
+        assert one.batch_exists(KEYS) == 0
+        assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
+        assert one.batch_set_v1(KEYS[:1], slots(1)) == [False]
+        assert not one.batch_set(KEYS[:1], [one.mem_pool_host.get_data_page(0)])
+    assert sum("another version" in record.message for record in caplog.records) == 1
+    assert opened().batch_exists(KEYS) == 0  # attached again: keys of the new weights
+
+
+def test_clear_deletes_what_is_its_own(opened: Open) -> None:
+    one, other = opened(), opened(model_name="other")
+    for each in (one, other):
+        assert all(each.batch_set_v1(KEYS, slots(*range(6))))
+    one.clear()
+    assert one.batch_exists(KEYS) == 0
+    assert other.batch_exists(KEYS) == 6
+    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
+
+
+def test_metrics_are_what_moved_since_they_were_last_asked_for(opened: Open) -> None:
+    one = opened(enable_storage_metrics=True)
+    one.batch_set_v1(KEYS[:3], slots(1, 2, 3))
+    one.batch_get_v1(KEYS[:2], slots(1, 2))
+    found = one.get_stats()
+    assert (found.backup_pgs, found.prefetch_pgs) == ([3], [2])
+    assert len(found.backup_bandwidth) == len(found.prefetch_bandwidth) == 1
+    assert one.get_stats().prefetch_pgs == []
+    assert opened().get_stats() is None
+    page = one.shelves.place("kv").pages.page_bytes
+    assert (one.figures["written_bytes"], one.figures["read_bytes"]) == (3 * page, 2 * page)
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"attn_cp_size": 2}, "attn_cp_size: expected 1"),
+        ({"dcp_size": 2}, "dcp_size: expected 1"),
+        ({"tp_lcm_size": 8}, "tp_lcm_size: expected none"),
+    ],
+)
+def test_what_it_cannot_carry_is_one_line(opened: Open, config: dict[str, Any], text: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        opened(**config)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_release_that_is_not_known_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = interface.backend(monkeypatch, release="0.6.0")
+    settings = {"storage": f"file:{tmp_path}", "weights": "w"}
+    with pytest.raises(CallerError, match=r"expected a release of 0\.5\.19.*found 0\.6\.0"):
+        module.HicacheStorage(Config(extra_config=settings))
+
+
+def test_without_a_name_the_files_of_the_weights_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(bytes(range(256)) * 20)
+    arguments = SimpleNamespace(model_path=str(model), load_format="auto", lora_paths=None)
+    module = interface.backend(monkeypatch, arguments)
+
+    def key() -> list[str]:
+        settings = {"storage": f"file:{tmp_path / 'kv'}"}
+        one = module.HicacheStorage(Config(extra_config=settings))
+        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        one.close()
+        return one.shelves.place("kv").keys(KEYS[:1])
+
+    first = key()
+    assert key() == first
+    (model / "model.safetensors").write_bytes(bytes(range(1, 256)) * 20)
+    second = key()
+    (model / "config.json").write_text('{"rope_theta": 1}')
+    third = key()
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_model.safetensors").write_bytes(b"1" * 100)
+    arguments.lora_paths = [SimpleNamespace(lora_name="a", lora_path=str(adapter))]
+    fourth = key()
+    (adapter / "adapter_model.safetensors").write_bytes(b"2" * 100)
+    assert len({*first, *second, *third, *fourth, *key()}) == 5
+    arguments.model_path = "nobody/has-this"
+    with pytest.raises(CallerError, match="expected the files of 'nobody/has-this'"):
+        key()
+    arguments.model_path = None
+    with pytest.raises(CallerError, match="weights: expected the path of the model"):
+        key()
+
+
+def test_the_package_does_not_need_sglang_before_its_class_is_asked_for() -> None:
+    package = __import__("hicache.sglang", fromlist=["settings"])
+    assert package.__all__ == ["HicacheStorage"]
+    with pytest.raises(AttributeError):
+        _ = package.Nothing

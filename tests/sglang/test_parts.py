@@ -1,0 +1,125 @@
+"""The parts of SGLang's backend: settings, pages as buffers, and what a prefix needs of pools."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from hicache.core.errors import CallerError
+from hicache.sglang.hits import Wanted, ends, restorable
+from hicache.sglang.pages import HostPages, runs
+from hicache.sglang.settings import Settings
+
+from .interface import AsymmetricPoolHost, MambaPoolHost, MHATokenToKVPoolHost
+
+
+def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
+    given = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
+    assert Settings.of(given) == Settings("file:/data/kv")
+    found = Settings.of(given | {"storage_size": "1GB", "weights": "w1"})
+    assert (found.storage_size, found.weights) == (10**9, "w1")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, 'expected "storage"'),
+        ({"storage": "/data/kv"}, "for a folder write file:/data/kv"),
+        ({"storage": "file:/d", "storage_sise": "1G"}, "found 'storage_sise'"),
+        ({"storage": "file:/d", "storage_size": "much"}, "expected bytes such as 4096"),
+        ({"storage": "file:/d", "weights": 3}, "weights: expected a text, found 3"),
+        ({"storage": ["file:/d"]}, "storage: expected a text"),
+    ],
+)
+def test_wrong_settings_are_one_line(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        Settings.of(given)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", ["layer_first", "page_first"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float32])
+def test_a_page_is_the_pools_memory_in_the_order_of_its_flat_page(
+    layout: str, dtype: torch.dtype
+) -> None:
+    pool = MHATokenToKVPoolHost(layout, dtype=dtype)
+    pages = HostPages("kv", pool)
+    assert pages.in_place
+    for start in (0, 12):
+        flat = pool.get_data_page(start).view(torch.uint8).numpy().tobytes()
+        assert b"".join(map(bytes, pages.held(start))) == flat
+        assert len(flat) == pages.page_bytes
+    room = pages.room(4)
+    for part in room.value:
+        part[:] = bytes(part.nbytes)
+    pages.arrived(4, room)
+    assert not pool.get_data_page(4).to(torch.float32).any()
+    assert pool.get_data_page(8).to(torch.float32).any()
+
+
+def test_runs_are_as_few_as_the_layout_has() -> None:
+    assert len(HostPages("kv", MHATokenToKVPoolHost("layer_first")).held(4)) == 6
+    assert len(HostPages("kv", MHATokenToKVPoolHost("page_first")).held(4)) == 2
+    assert len(runs(torch.zeros(3, 5))) == 1
+
+
+def test_a_page_of_several_tensors_is_copied() -> None:
+    pool = MambaPoolHost()
+    pages = HostPages("mamba", pool)
+    assert not pages.in_place
+    assert pages.per_rank
+    before = bytes(pages.held(3)[0])
+    room = pages.room(5)
+    room.value[0][:] = before
+    assert bytes(pages.held(5)[0]) != before
+    pages.arrived(5, room)
+    assert bytes(pages.held(5)[0]) == before
+
+
+def test_a_pool_without_flat_pages_is_refused() -> None:
+    with pytest.raises(CallerError, match="host pool kv: expected one whose pages can be had"):
+        HostPages("kv", AsymmetricPoolHost("page_first"))
+
+
+def test_slots_of_another_number_are_no_pages() -> None:
+    pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
+    assert pages.starts(2, torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])) == [4, 0]
+    assert pages.starts(2, torch.arange(4)) is None
+    assert pages.starts(1, None) is None
+
+
+def test_what_a_prefix_needs_of_each_pool() -> None:
+    there = [True, False, True, True, True]
+    assert ends(Wanted("a"), there) == [1]
+    assert ends(Wanted("a", 1), there) == [1, 3, 4, 5]
+    assert ends(Wanted("a", 2), there) == [1, 4, 5]
+    assert ends(Wanted("a", unknown=True), there) == []
+    found = restorable("kv", 5, [Wanted("swa", 2), Wanted("mamba", 1)], [there, [False, True] * 2])
+    assert found == (4, {"kv": 5, "swa": 5, "mamba": 4}, [4])
+    assert restorable("kv", 0, [], []) == (0, {}, [])
+
+
+def test_drawn_chains_have_the_prefixes_that_sglangs_file_backend_finds() -> None:
+    """Against the rule as it is written there: every page, or the last ones, of each length."""
+    draws = random.Random(5)
+    for _ in range(2000):
+        full = draws.randrange(9)
+        wanted = [
+            Wanted(name, draws.randrange(4)) for name in ("swa", "mamba")[: draws.randrange(3)]
+        ]
+        there = [[draws.random() < 0.7 for _ in range(full)] for _ in wanted]
+        every = [
+            end
+            for end in range(1, full + 1)
+            if all(
+                all(pages[max(0, end - one.last) if one.last else 0 : end])
+                for one, pages in zip(wanted, there, strict=True)
+            )
+        ]
+        found = restorable("kv", full, wanted, there)
+        assert found.every == every
+        assert found.pages == max(every, default=0)
