@@ -7,7 +7,6 @@ moves bytes from and to that memory; otherwise there is a copy. Imports nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,8 @@ import torch
 from hicache.core.errors import CallerError
 from hicache.storage.base import Value
 
-_MOST_BYTES = 64 << 20  # of copies at a time
+# Of one call of a store: a call that takes too long counts as an outage, on a slow disk, too.
+_MOST_BYTES = 32 << 20
 
 
 class Room(NamedTuple):
@@ -66,10 +66,10 @@ class HostPages:
         kinds = {one.__name__ for one in type(pool).__mro__}
         self.per_rank = bool(kinds & _PER_RANK)
 
-    @property
-    def at_once(self) -> int:
-        """Pages of one call of a store."""
-        return 1 << 30 if self.in_place else max(1, _MOST_BYTES // self.page_bytes)
+    def parts(self, count: int) -> list[range]:
+        """The numbers of so many pages, in runs for one call of a store each."""
+        step = max(1, _MOST_BYTES // self.page_bytes)
+        return [range(start, min(count, start + step)) for start in range(0, count, step)]
 
     def starts(self, keys: int, slots: Any) -> list[int] | None:
         """The first slot of each page, or None where their number is not that of the keys."""
@@ -124,9 +124,3 @@ def _is_view(pool: Any, first: Any, again: Any) -> bool:
         return False
     bounds = first.untyped_storage().data_ptr(), again.untyped_storage().data_ptr()
     return bounds[0] == bounds[1] and bool(first.stride() and first.stride(-1) == 1)
-
-
-def parts(pages: HostPages, count: int) -> Sequence[range]:
-    """The numbers of so many pages, in the runs of a store's calls."""
-    step = pages.at_once
-    return [range(start, min(count, start + step)) for start in range(0, count, step)]

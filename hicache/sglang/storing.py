@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from hicache.storage.base import Status, Value
 from hicache.storage.keys import Context, context_key, page_keys, shard
 from hicache.storage.verified import Verified
 
-from .pages import HostPages, flat_value, parts
+from .pages import HostPages, Room, flat_value
 
 _DIGEST = 64  # hexadecimal digits
 _MOST_DELETES = 1024  # keys of one call
@@ -124,17 +123,7 @@ class Shelves:
         starts = place.pages.starts(len(names), slots)
         if starts is None:
             return [False] * len(names)
-        keys, found = place.keys(names), list[bool]()
-        for part in parts(place.pages, len(names)):
-            rooms = [place.pages.room(starts[at]) for at in part]
-            arrived = self._read([keys[at] for at in part], [room.value for room in rooms])
-            for at, room, ok in zip(part, rooms, arrived, strict=True):
-                if ok:
-                    place.pages.arrived(starts[at], room)
-            found += arrived
-            if not all(arrived):
-                break
-        return found + [False] * (len(names) - len(found))
+        return self._get(place, names, lambda at: place.pages.room(starts[at]), starts)
 
     def set(self, name: str, names: Sequence[str], slots: Any) -> list[bool]:
         """Write pages from the slots of a host pool. Whether each is there afterwards."""
@@ -142,24 +131,46 @@ class Shelves:
         starts = place.pages.starts(len(names), slots)
         if starts is None:
             return [False] * len(names)
-        keys, found = place.keys(names), list[bool]()
-        for part in parts(place.pages, len(names)):
-            own = starts[part.start : part.stop]
-            held = self._written([keys[at] for at in part], partial(_held, place.pages, own))
-            found += held
-            if not all(held):
-                break
-        return found + [False] * (len(names) - len(found))
+        return self._set(place, names, lambda at: place.pages.held(starts[at]))
 
     def get_flat(self, name: str, names: Sequence[str], pages: Sequence[Any]) -> list[bool]:
         """Read pages into flat tensors."""
-        return self._read(self._places[name].keys(names), [flat_value(page) for page in pages])
+        return self._get(self._places[name], names, lambda at: Room(flat_value(pages[at]), None))
 
     def set_flat(self, name: str, names: Sequence[str], pages: Sequence[Any]) -> list[bool]:
         """Write pages from flat tensors."""
-        return self._written(
-            self._places[name].keys(names), lambda number: flat_value(pages[number])
-        )
+        return self._set(self._places[name], names, lambda at: flat_value(pages[at]))
+
+    def _get(
+        self,
+        place: Place,
+        names: Sequence[str],
+        room_of: Callable[[int], Room],
+        starts: Sequence[int] = (),
+    ) -> list[bool]:
+        """Stops after a call that did not read everything: SGLang takes what is before a gap."""
+        keys, found = place.keys(names), list[bool]()
+        for part in place.pages.parts(len(names)):
+            rooms = [room_of(at) for at in part]
+            arrived = self._read([keys[at] for at in part], [room.value for room in rooms])
+            for at, room, ok in zip(part, rooms, arrived, strict=True):
+                if ok and starts:
+                    place.pages.arrived(starts[at], room)
+            found += arrived
+            if not all(arrived):
+                break
+        return found + [False] * (len(names) - len(found))
+
+    def _set(
+        self, place: Place, names: Sequence[str], value_of: Callable[[int], Value]
+    ) -> list[bool]:
+        """Stops after a call that did not write everything, as SGLang then does."""
+        keys, found = place.keys(names), list[bool]()
+        for part in place.pages.parts(len(names)):
+            found += self._written([keys[at] for at in part], part, value_of)
+            if not all(found):
+                break
+        return found + [False] * (len(names) - len(found))
 
     def _read(self, keys: Sequence[str], values: Sequence[Value]) -> list[bool]:
         began = self._now()
@@ -169,13 +180,15 @@ class Shelves:
         self._count(self.read, found, values, began)
         return found
 
-    def _written(self, keys: Sequence[str], value_of: Callable[[int], Value]) -> list[bool]:
+    def _written(
+        self, keys: Sequence[str], numbers: range, value_of: Callable[[int], Value]
+    ) -> list[bool]:
         """Write what is not there yet: a page never changes."""
         began = self._now()
         found = [one is True for one in self.store.lookup(keys)]
         new = [at for at, there in enumerate(found) if not there]
         if new:
-            values = [value_of(at) for at in new]
+            values = [value_of(numbers[at]) for at in new]
             done = self.store.write([keys[at] for at in new], values)
             for at, status in zip(new, done, strict=True):
                 found[at] = status is Status.DONE
@@ -234,10 +247,6 @@ class Shelves:
         if not self.closed:
             self.closed = True
             self.store.close()
-
-
-def _held(pages: HostPages, starts: Sequence[int], number: int) -> Value:
-    return pages.held(starts[number])
 
 
 def _digest(name: str) -> bytes:

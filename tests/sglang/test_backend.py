@@ -78,6 +78,26 @@ def test_pages_come_back_after_a_restart_into_other_slots(opened: Open, layout: 
     assert not again.get_data_page(4).any()
 
 
+def test_a_batch_of_several_calls_ends_at_the_first_that_fails(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = MHATokenToKVPoolHost("page_first")
+    one = opened(pool)
+    page = one.shelves.place("kv").pages.page_bytes
+    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 2 * page)
+    assert one.batch_set_v1(KEYS[:5], slots(0, 1, 2, 3, 4)) == [True] * 5
+    one.shelves.store.delete(one.shelves.place("kv").keys(KEYS[2:3]))
+    assert one.batch_get_v1(KEYS[:5], slots(5, 6, 7, 1, 2)) == [True, True, False, True, False]
+    before = MHATokenToKVPoolHost("page_first")
+    assert torch.equal(pool.get_data_page(24), before.get_data_page(4))
+    flat = [pool.get_dummy_flat_data_page() for _ in range(5)]
+    assert [page is not None for page in one.batch_get(KEYS[:5], flat)] == [
+        *(True, True, False, True, False)
+    ]
+    assert all(one.batch_set_v1(KEYS, slots(*range(6))))
+    assert one.batch_exists(KEYS) == 6
+
+
 def test_flat_tensors_have_the_same_values(opened: Open) -> None:
     pool = MHATokenToKVPoolHost("page_first")
     one = opened(pool)

@@ -85,6 +85,15 @@ def test_a_pool_without_flat_pages_is_refused() -> None:
         HostPages("kv", AsymmetricPoolHost("page_first"))
 
 
+def test_a_call_of_a_store_is_never_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
+    assert pages.parts(1000) == [range(1000)]
+    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 2 * pages.page_bytes + 1)
+    assert pages.parts(5) == [range(2), range(2, 4), range(4, 5)]
+    monkeypatch.setattr("hicache.sglang.pages._MOST_BYTES", 1)
+    assert pages.parts(2) == [range(1), range(1, 2)]
+
+
 def test_slots_of_another_number_are_no_pages() -> None:
     pages = HostPages("kv", MHATokenToKVPoolHost("page_first"))
     assert pages.starts(2, torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])) == [4, 0]
