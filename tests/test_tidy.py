@@ -68,6 +68,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.registry"),
     "traces.engines": ("hicache", "traces.terminal"),
+    "traces.engines.hits": (
+        *("hicache.core", "sim", "invariants"),
+        *("traces.engines", "traces.formats", "traces.replaying", "traces.terminal"),
+    ),
     "traces.engines.times": ("hicache", "sim", "traces.engines"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),

@@ -14,7 +14,7 @@ import pytest
 import traces.commands.shrink
 from hicache.storage import keys
 from traces.cli import main
-from traces.commands import calibrate, mutants
+from traces.commands import _engine_twin, calibrate, mutants
 from traces.commands._engine_times import document as calibrated
 from traces.engines.times.comparing import Times, apart
 from traces.engines.times.measuring import Judged
@@ -26,6 +26,7 @@ from traces.reporting.head import head
 from . import pages
 from . import test_fidelity as published
 from . import test_store as test_store_command
+from .engines.made_up import MadeUp
 from .rig import Capsys, Patch, mooncake, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -132,6 +133,7 @@ def test_replay(folder: Path) -> None:
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
+        written(folder, "replay", turns, "--mode", "hits", "--engine", "vllm", "--check", "every"),
         written(folder, "replay", turns, *stored),
         written(folder, "replay", turns, *wants),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
@@ -319,6 +321,15 @@ def test_twin(folder: Path, profile: Path) -> None:
     compare(
         "hicache twin", [written(folder, "twin", turns, "--profile", str(profile), "--limit", "4")]
     )
+
+
+def test_twin_with_an_engine(folder: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(_engine_twin, "Vllm", MadeUp)
+    monkeypatch.setattr(_engine_twin, "python_of", lambda given: "python")
+    monkeypatch.setattr(MadeUp, "off", 1)
+    blocks = str(folder / "blocks.jsonl")
+    given = ["twin", blocks, "--engine", "vllm", "--device-pages", "40"]
+    compare("hicache twin --engine", [written(folder, *given, code=1)])
 
 
 def test_check_device(folder: Path) -> None:

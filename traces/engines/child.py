@@ -36,6 +36,7 @@ from hicache.vllm.groups import groups_of
 from traces.engines import planted
 from traces.engines.passes import CLOCKS, Passes
 
+_SAID_EVERY = 32  # requests
 _answers = os.fdopen(os.dup(1), "wb")  # the engine prints on standard output
 
 
@@ -58,8 +59,12 @@ def main() -> None:
         except Exception as error:
             last = str(error).strip().splitlines() or [""]
             answer = {"refused": f"{type(error).__name__}: {last[-1]}"}
-        _answers.write(json.dumps(answer | {"done": True}).encode() + b"\n")
-        _answers.flush()
+        _say(answer | {"done": True})
+
+
+def _say(line: dict[str, Any]) -> None:
+    _answers.write(json.dumps(line).encode() + b"\n")
+    _answers.flush()
 
 
 class Served:
@@ -140,7 +145,8 @@ class Served:
         (steps). die_step: the process kills itself after so many steps. at_once: so many are under
         way, and the next is sent when one has ended; 0: no limit. Returns for each its tokens, log
         probabilities, cached tokens, prompt tokens, and times in seconds from the beginning: due,
-        sent, admitted, first and last token; with passes also those (see passes)."""
+        sent, admitted, first and last token; with passes also those (see passes). Says now and
+        then how many have ended."""
         clock = self._clock
         began = clock.now()
         self._passes.take()
@@ -150,7 +156,7 @@ class Served:
         found: list[dict[str, Any]] = [{} for _ in requests]
         prompts: dict[int, list[int]] = {}
         aborts: defaultdict[int, list[int]] = defaultdict(list)
-        steps = 0
+        steps = ended = 0
         while waiting or names:
             now = clock.now() - began
             while waiting and waiting[-1][0] <= now and len(names) < (at_once or math.inf):
@@ -193,6 +199,9 @@ class Served:
                             if one.get("after", -1) == at:
                                 waiting.append((now + one.get("at_s", 0.0), later))
                         waiting.sort(reverse=True)
+                        ended += 1
+                        if not ended % _SAID_EVERY:
+                            _say({"ended": ended})
             for name in [name for name, at in names.items() if at in aborts[steps]]:
                 self._engine.abort_request([name])
                 found[names.pop(name)]["aborted"] = True

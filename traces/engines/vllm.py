@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,9 @@ class Vllm(Asked):
         seconds: float = STEP_S,
         at_once: int = 0,
         passes: bool = False,
+        on: Callable[[Answer], None] | None = None,
     ) -> Answer:
-        """See `child.Served.generate`."""
+        """See `child.Served.generate`. seconds: for each line of the answer. on: gets those before
+        the last: how many requests have ended."""
         asked: Answer = {"do": "generate", "requests": requests, "logprobs": logprobs}
-        return self.ask(asked | {"at_once": at_once, "passes": passes}, seconds)
+        return self.ask(asked | {"at_once": at_once, "passes": passes}, seconds, on)

@@ -50,7 +50,10 @@ class HitsStorage:
 
 
 class HitsReplay:
-    """Runs one trace on one core. `run` may be interrupted between requests."""
+    """Runs one trace on one core. `run` may be interrupted between requests. preempted: no request
+    can be, one at a time."""
+
+    preempted = 0
 
     def __init__(
         self,
@@ -109,12 +112,12 @@ class HitsReplay:
         feed(Arrived(request, key, length, key.pages, job.priority))
         if self._store is not None:
             self._settle()  # its prefetch ends before it is admitted
-        prefill = self._admitted(job, self._granted(job, AdmitWanted(request, length)))
+        prefill = self.admitted(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
         while not prefill.completes_prompt:
             # a component that takes its pages chunk by chunk may have limited the pass
             more = self._granted(job, ContinueWanted(request, length - prefill.end_token))
-            prefill = _prefill_of(job, more)
+            prefill = prefill_of(job, more)
             feed(PrefillDone(prefill.flight))
         if trace.knows_output:
             length += job.output_length - 1  # the last generated token has no KV
@@ -133,9 +136,9 @@ class HitsReplay:
             self._granted(job, PagesWanted(job.index, wanted, length))
             length = wanted
 
-    def _admitted(self, job: Job, outcomes: list[Outcome]) -> Prefill:
+    def admitted(self, job: Job, outcomes: list[Outcome]) -> Prefill:
         """Records the hit in the account, and waits for a load. Returns the prefill."""
-        prefill = _prefill_of(job, outcomes)
+        prefill = prefill_of(job, outcomes)
         admitted = next((item for item in outcomes if isinstance(item, Admitted)), None)
         if admitted is None:
             raise StuckError(f"request {job.index}: expected to be admitted, found {outcomes[-2:]}")
@@ -155,14 +158,24 @@ class HitsReplay:
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:
         """Feeds the event until it is not refused. Only transfers can delay it."""
+        outcomes, refused = self._asked(job, event)
+        if refused is not None:
+            raise too_small(job, refused)
+        return outcomes
+
+    def _asked(self, job: Job, event: Event) -> tuple[list[Outcome], Refused | None]:
+        """Feeds the event until transfers do not delay it any more. Returns the outcomes, or the
+        refusal for lack of pages."""
         for _ in range(_MOST_ROUNDS):
             outcomes = self._driver.feed(event)
             refused = next((item for item in outcomes if isinstance(item, Refused)), None)
             if refused is None:
-                return outcomes
+                return outcomes, None
             alone = not self.core.view.flights
-            if refused.reason == "too_large" or (alone and refused.reason == "no_pages"):
+            if refused.reason == "too_large":
                 raise too_small(job, refused)
+            if alone and refused.reason == "no_pages":
+                return outcomes, refused
             if alone:
                 break
             self._executor.start()
@@ -179,7 +192,7 @@ class HitsReplay:
         raise StuckError(f"transfers begin transfers: {len(self.core.view.flights)} left")
 
 
-def _prefill_of(job: Job, outcomes: list[Outcome]) -> Prefill:
+def prefill_of(job: Job, outcomes: list[Outcome]) -> Prefill:
     prefill = outcomes[-1]
     if not isinstance(prefill, Prefill):
         raise StuckError(f"request {job.index}: expected a prefill, found {prefill}")

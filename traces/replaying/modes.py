@@ -47,7 +47,7 @@ def run(
     hopeless: stop when too many requests have missed their limits.
     """
     whole, paged = paged, without(paged, settings.skipped)
-    ceiling = ceiling_of(paged, whole_prompts=settings.mode != "timed")
+    ceiling = ceiling_of(paged, whole_prompts=settings.whole_prompts)
     account = Account(trace.jobs, paged.page_size, ceiling)
     turns, told_by = conversations(trace, whole)
     rounds_of = turns if told_by == "after" else np.zeros_like(turns)

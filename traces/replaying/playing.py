@@ -36,6 +36,7 @@ from .following.history import TOO_LARGE, Miss
 from .hits import HitsReplay, HitsStorage
 from .observing.ending import Served
 from .observing.team import Team
+from .passes import PassReplay
 from .run import NS_PER_S, Latency, Run
 from .settings import Settings
 from .storage_use import asked_of, use_of, with_lost
@@ -162,7 +163,8 @@ def _hits(played: Play, shown: Shown) -> Run:
     recorders = [
         Recorder(lambda: 0, KV_EVENTS) if routed else Recorder(lambda: 0) for _ in team.all
     ]
-    stores, replicas = [], []
+    stores: list[ImmediateStore] = []
+    replicas: list[HitsReplay] = []
     for place, recorder in enumerate(recorders):
         store = None
         if played.contents is not None:
@@ -172,19 +174,21 @@ def _hits(played: Play, shown: Shown) -> Run:
             if team.histories:
                 team.histories[place].asked = asked_of(executor)
         window: list[Observer] = [Window(desk, place)] if routed else []
-        replicas.append(
-            HitsReplay(
-                played.paged,
-                core,
-                played.account,
-                (recorder, *window, *team.all[place]),
-                store,
-                played.rounds,
-                uncached,
-                settings.wants,
-                played.ended,
-            )
+        held = (
+            played.paged,
+            core,
+            played.account,
+            (recorder, *window, *team.all[place]),
+            store,
+            played.rounds,
+            uncached,
+            settings.wants,
+            played.ended,
         )
+        if settings.passes:
+            replicas.append(PassReplay(settings.engine, settings.load.concurrency or 1, *held))
+        else:
+            replicas.append(HitsReplay(*held))
     interrupted = False
     with shown as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
@@ -204,6 +208,7 @@ def _hits(played: Play, shown: Shown) -> Run:
     run = replace(
         _run(played, views, interrupted, digest_of(digests)),
         storage=use_of(settings, team.counting.prefetches, stores),
+        preempted=sum(one.preempted for one in replicas),
     )
     if not routed:
         return run

@@ -44,7 +44,8 @@ from .fleet.settings import resolve as resolve_fleet
 from .load.options import LoadSettings, settings_of
 from .load.slo import Slo
 from .load.trace import LoadedTrace
-from .options import ReplayOptions
+from .options import ReplayOptions, in_passes
+from .passes import check_passes
 from .pools import Pools
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
@@ -58,7 +59,8 @@ class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
     skipped: the requests that were left out. uncached: those that are computed without the cache,
-    because the device cannot hold them. storage: None without one. flushed: the tiers that are
+    because the device cannot hold them. passes: hits are those that the engine would have, in its
+    passes and without a clock. storage: None without one. flushed: the tiers that are
     emptied between rounds. fleet: None for one replica without a router. given: what the head of a
     document has as it was given.
     """
@@ -86,7 +88,13 @@ class Settings:
     load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
+    passes: bool = False
     given: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether the last token of a prompt may hit. An engine computes it."""
+        return self.mode == "hits" and not self.passes
 
     @property
     def tp(self) -> int:
@@ -169,6 +177,7 @@ class Settings:
             "ep": self.parallelism.ep,
             "attention_dp": self.parallelism.attention_dp,
             "engine": engine.profile.label,
+            **({"hits_of": engine.profile.label} if self.passes else {}),
             "times": self.times,
             "page_size": core.page_size,
             "page_size_from": "option" if self.page_size_given else "model",
@@ -256,6 +265,8 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     paged = trace.paged(page_size)
     profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model, profile)
+    if in_passes(options):
+        check_passes(engine.profile, options.concurrency or 1)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         # raises if the ranks cannot hold the weights
@@ -302,6 +313,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         load=settings_of(options),
         fleet=resolve_fleet(options, sizes.components),
         wants=wants,
+        passes=in_passes(options),
         given=options.head,
     )
     return settings, paged

@@ -151,10 +151,10 @@ def judge(
     core, concurrency = settings.core, settings.load.concurrency
     for index in settings.uncached.requests:
         accounts.entries[index].finish_ns = 0  # it has no events
-    if concurrency:
+    if concurrency and run.latency is not None:
         arrive_in_turn(accounts.entries, paged.jobs, concurrency, settings.speed)
     timed = run.latency is not None
-    ceiling = figures.ceilings(paged, whole_prompts=not timed)
+    ceiling = figures.ceilings(paged, whole_prompts=settings.whole_prompts)
     expected = figures.shares(accounts, ceiling, core.page_size)
     expected |= figures.pages(accounts, core.components, settings.page_bytes)
     if settings.storage is not None:

@@ -132,12 +132,13 @@ class EngineOptions(TimesOptions):
         lambda: (
             f"{', '.join(engine_profiles.names())}, such as vllm@0.12.0, or a JSON file with "
             "an engine of your own: how passes are composed, and the time of the host (default: "
-            f"{engine_profiles.DEFAULT})"
+            f"{engine_profiles.DEFAULT}); in hits mode: count what this engine would hit (default: "
+            "none, a complete hit counts fully)"
         ),
         Names(_engine, engine_profiles.names),
         "NAME[@VERSION]",
         common=True,
-        needs=(Need.TIMED,),
+        needs=(Need.COUNTED,),
         file=lambda text: text if engine_profiles.is_path(text) else None,
         tried="sglang",
     )
@@ -160,7 +161,7 @@ class EngineOptions(TimesOptions):
         "tokens in one forward pass (default: the engine's)", *COUNT, needs=(Need.PASSES,)
     )
     max_running: int | None = option(
-        "requests running at once (default: the engine's)", *COUNT, needs=(Need.TIMED,)
+        "requests running at once (default: the engine's)", *COUNT, needs=(Need.ENGINE,)
     )
 
     @property

@@ -160,7 +160,9 @@ class Team:
                 self.watches.append(own)
                 seen.append(own)
             if (follow or stored) and place < fleet.replicas:
-                history = History(whole, settings.core.components, pages, not timed, stored)
+                history = History(
+                    whole, settings.core.components, pages, settings.whole_prompts, stored
+                )
                 self.histories.append(history)
                 seen.append(history)
             if one and follow and timed:

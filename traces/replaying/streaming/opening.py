@@ -23,7 +23,7 @@ from ...generators import base
 from ...terminal.options import UNBOUNDED, OptionRecord
 from ...terminal.rows import Parser, add_rows, flag, rows
 from ..declared.needs import Need
-from ..options import ReplayOptions, that_need
+from ..options import ReplayOptions, in_passes, that_need
 
 GENERATE = "generate:"
 _SAMPLE = 1000  # requests that sizes and options are checked with
@@ -66,6 +66,12 @@ def check_streamed(options: ReplayOptions) -> None:
                 f"({options.trace}); leave the option out, or write the trace to a file and "
                 "replay it without --stream"
             )
+    if in_passes(options):
+        raise CallerError(
+            f"--engine: expected a trace that is held in hits mode, found one that is read once "
+            f"({options.trace}); leave the option out, or write the trace to a file and replay it "
+            "without --stream"
+        )
     if options.device_pages == UNBOUNDED:
         raise CallerError(
             "--device-pages: expected a number for a trace that is read once, found unbounded; "

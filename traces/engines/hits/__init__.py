@@ -1,0 +1,1 @@
+"""The hits of a real engine beside those that the simulator predicts."""
