@@ -51,17 +51,18 @@ class Vllm(Asked):
         threads: int = 0,
         kv_gib: int = 1,
         pinned: bool = True,
+        quick: bool = False,
         plant: str = "",
         clock: str = "wall",
     ) -> None:
         """python: from `python_of`. family: of `FAMILIES`; None for the model in `folder`. folder:
         where models are made. engine: more arguments of vLLM's `LLM`. connector: settings of this
         project's connector; None: without it. threads: of the kernels; 0: as many as vLLM takes.
-        pinned: to cores. kv_gib: memory that vLLM may take for its cache. plant: a mistake of
-        `planted`. clock: of `passes.CLOCKS`."""
+        pinned: to cores. kv_gib: memory that vLLM may take for its cache. quick: nothing is
+        compiled, so it starts sooner. plant: a mistake of `planted`. clock: of `passes.CLOCKS`."""
         super().__init__()
         self._python, self._threads, self._kv_gib = python, threads, kv_gib
-        self._pinned = pinned
+        self._pinned, self._quick = pinned, quick
         known = None if family is None else FAMILIES[family]
         settings: Answer = {"enable_prefix_caching": True}
         if known is not None:
@@ -96,6 +97,8 @@ class Vllm(Asked):
         if self._threads:
             cores = f"0-{self._threads - 1}" if self._pinned else "nobind"
             found |= {"VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": f"{self._threads}"}
+        if self._quick:
+            found |= {"TORCHDYNAMO_DISABLE": "1"}
         return found
 
     def opening(self) -> tuple[Answer, float]:

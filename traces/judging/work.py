@@ -63,6 +63,7 @@ def run(work: Work, total: Total) -> None:
                     folder=f"{place}/models",
                     threads=_THREADS,
                     pinned=False,
+                    quick=True,
                 )
                 player = Player(
                     family,
