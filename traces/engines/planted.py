@@ -51,7 +51,7 @@ def _page_of_another() -> None:
 
 def _load_is_a_block_late() -> None:
     def change(mover: Mover, copy: Copy) -> Copy:
-        return copy._replace(source=np.roll(copy.source, 1))
+        return copy._replace(source=np.concatenate((copy.source[:1], copy.source[:-1])))
 
     _loads(change)
 

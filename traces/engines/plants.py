@@ -9,7 +9,7 @@ from __future__ import annotations
 PLANTS = {
     "page-of-another": "a load takes one of its host pages from another place",
     "layer-is-not-loaded": "the last layer of each group is not copied",
-    "load-is-a-block-late": "a load writes each page where the one before it belongs",
+    "load-is-a-block-late": "a load writes each page where the one after it belongs",
     "digests-are-not-checked": "what a store returns is taken as it is",
     "blocks-are-not-given-back": "a block that was loaded is held for ever",
     "vllm-hash-is-short": "vLLM's hash of a block leaves out its first two tokens",

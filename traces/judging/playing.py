@@ -137,7 +137,8 @@ class Player:
                 for life in lives(self._seed, scale, self._faults):
                     self._life(life, scale, cold)
                     stop = self._shown(self.found)
-                    if stop or len(self.found.failures) >= MOST_FAILURES:
+                    most = 1 if self._plant else MOST_FAILURES
+                    if stop or len(self.found.failures) >= most:
                         break
                 self._ends(cold)
         except (CallerError, Ended) as error:
