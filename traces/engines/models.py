@@ -64,6 +64,27 @@ FAMILIES = {
         "full attention and a sliding window",
         64,
     ),
+    "qwen3": Family(
+        ("Qwen3Config", "Qwen3ForCausalLM"),
+        _COMMON | {"num_hidden_layers": 2, "head_dim": 32},
+        _FLOAT,
+        "full attention with normalized queries and keys",
+    ),
+    "gpt_oss": Family(
+        ("GptOssConfig", "GptOssForCausalLM"),
+        _COMMON
+        | {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "sliding_window": 64,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+        },
+        _FLOAT,
+        "full attention and a sliding window in turn, sinks, a mixture of experts",
+        64,
+    ),
     "qwen3_next": Family(
         ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
         _COMMON

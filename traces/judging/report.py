@@ -101,8 +101,7 @@ def verdict(total: Total) -> list[str]:
             said.append(f"None of {count:,} answers {whose} was wrong; {equal:,} are bit-equal.")
     if any(one.kind == LEAK for each in judged for one in each.failures):
         said.append("Something was held though nothing was under way.")
-    elif judged:
-        sequences = sum(one.sequences for one in judged)
+    elif sequences := sum(one.sequences for one in judged):
         kills = sum(one.kills for one in judged)
         said.append(
             f"Nothing was held after {sequences:,} sequences; {kills:,} processes were killed, "
