@@ -16,8 +16,10 @@ from typing import NamedTuple
 from traces.engines.models import VOCABULARY
 
 ASK, DROP, FAULT = "ask", "drop", "fault"
-LIVE = ("flip", "cut", "delete", "noise", "dead")  # faults of a store in use, see `faults`
-BETWEEN = ("flip", "cut", "delete", "gone")  # of one that nobody has open
+# Faults of a store, see `faults`: in use, in use in one life of four, and while nobody has it open.
+# A store that is harmed too often never hits.
+LIVE, SELDOM = ("flip", "flip", "cut", "delete"), ("noise", "dead")
+BETWEEN = ("", "", "", "flip", "flip", "cut", "delete", "gone")
 SEQUENCES = 8  # of a life
 _MOST_DOCUMENTS = 12
 _SALTS = ("", "", "", "", "", "one", "two")
@@ -85,19 +87,21 @@ def lives(seed: int, scale: Scale, faults: bool) -> Iterator[Life]:
 def _life(
     rng: Random, number: int, scale: Scale, documents: list[tuple[int, ...]], faults: bool
 ) -> Life:
+    kinds = (*LIVE, *SELDOM) if rng.random() < 0.25 else LIVE
+    kinds = kinds if faults and rng.random() < 0.7 else ()
     return Life(
         number,
         rng.choice((1.05, 1.2, 2.0, 6.0)),
         rng.choice((12, 40, 200)),
         rng.choice((0, 30, -1, -1, -1)),
         rng.choice((0, 0, 2, 4)),
-        rng.choice(("", *BETWEEN)) if faults else "",
-        tuple(_sequence(rng, scale, documents, faults) for _ in range(SEQUENCES)),
+        rng.choice(BETWEEN) if faults else "",
+        tuple(_sequence(rng, scale, documents, kinds) for _ in range(SEQUENCES)),
     )
 
 
 def _sequence(
-    rng: Random, scale: Scale, documents: list[tuple[int, ...]], faults: bool
+    rng: Random, scale: Scale, documents: list[tuple[int, ...]], kinds: tuple[str, ...]
 ) -> Sequence:
     for _ in range(rng.randint(1, 2)):
         documents.append(_tokens(rng, _length(rng, scale)))
@@ -108,8 +112,8 @@ def _sequence(
         what = rng.random()
         if what < 0.15 and steps:
             steps.append(Step(DROP))
-        elif faults and what < 0.2 and steps:
-            steps.append(Step(FAULT, fault=rng.choice(LIVE)))
+        elif kinds and what < 0.18 and steps:
+            steps.append(Step(FAULT, fault=rng.choice(kinds)))
         else:
             several = rng.choice((1, 1, 2, 4, 6))
             chosen = tuple(_request(rng, scale, documents, asked, several) for _ in range(several))
