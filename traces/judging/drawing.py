@@ -87,7 +87,7 @@ def lives(seed: int, scale: Scale, faults: bool) -> Iterator[Life]:
 def _life(
     rng: Random, number: int, scale: Scale, documents: list[tuple[int, ...]], faults: bool
 ) -> Life:
-    kinds = (*LIVE, *SELDOM) if rng.random() < 0.25 else LIVE
+    kinds: tuple[str, ...] = (*LIVE, *SELDOM) if rng.random() < 0.25 else LIVE
     kinds = kinds if faults and rng.random() < 0.7 else ()
     return Life(
         number,
