@@ -312,7 +312,7 @@ def test_calibrate() -> None:
     error = apart(times, times)
     found = [Judged("open loop", "none", times, times, error, error)]
     of = {"profile": {"path": "server.json", "name": "cpu"}}
-    written = calibrated(calibrate.Options(engine="vllm"), found)
+    written = calibrated(calibrate.Options(engine="vllm"), found, {"before": 0.1, "after": 0.2})
     compare("hicache calibrate", [json.loads(json.dumps(head("", True) | of | written))])
 
 

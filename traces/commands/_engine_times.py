@@ -145,20 +145,30 @@ def hold(options: EngineTimesOptions, model: str, profile: str, command: str, ou
     """Judges a profile. Returns the exit code."""
     against = hardware.get(profile)
     server = _server(options, model)
-    found = judge(server, against, options.requests, options.seed, options.runs)
+    found, drift = judge(server, against, options.requests, options.seed, options.runs)
     with ignore_broken_pipe():
         _print(found, overall(found), out)
+        print(
+            f"the machine: passes as in the profile take {drift['before']:+.1%} before and "
+            f"{drift['after']:+.1%} after the workloads without a host tier",
+            file=out,
+        )
     if options.json:
         of = {"path": profile, "name": against.name}
-        write_json(options.json, head(command, True) | {"profile": of} | document(options, found))
+        write_json(
+            options.json, head(command, True) | {"profile": of} | document(options, found, drift)
+        )
     return 0
 
 
-def document(options: EngineTimesOptions, found: Sequence[Judged]) -> dict[str, Any]:
+def document(
+    options: EngineTimesOptions, found: Sequence[Judged], drift: dict[str, float]
+) -> dict[str, Any]:
     """The results, as they are written."""
     return {
         "clock": options.clock,
         "runs": options.runs,
+        "drift": drift,
         "workloads": [asdict(one) for one in found],
         "all": {name: asdict(one) for name, one in overall(found).items()},
     }

@@ -145,10 +145,10 @@ class Served:
         (steps). die_step: the process kills itself after so many steps. at_once: so many are under
         way, and the next is sent when one has ended; 0: no limit. Returns for each its tokens, log
         probabilities, cached tokens, prompt tokens, and times in seconds from the beginning: due,
-        sent, admitted, first and last token; with passes also those (see passes). Says now and
-        then how many have ended."""
+        sent, admitted, first and last token; the processor time of all threads; with passes also
+        those (see passes). Says now and then how many have ended."""
         clock = self._clock
-        began = clock.now()
+        began, busy = clock.now(), time.process_time()
         self._passes.take()
         free = [at for at, one in enumerate(requests) if one.get("after", -1) < 0]
         waiting = sorted(((requests[at].get("at_s", 0.0), at) for at in free), reverse=True)
@@ -205,7 +205,9 @@ class Served:
             for name in [name for name, at in names.items() if at in aborts[steps]]:
                 self._engine.abort_request([name])
                 found[names.pop(name)]["aborted"] = True
+        busy = time.process_time() - busy
         answer = {"answers": found, "steps": steps, "wall_s": clock.now() - began}
+        answer["processor_s"] = busy
         return answer | ({"passes": self._passes.take()} if passes else {})
 
     def _send(self, asked: dict[str, Any], logprobs: int | None) -> str:

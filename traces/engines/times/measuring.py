@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import CallerError
+from sim.engine.forward import HostTimes
 from sim.hardware.profile import HardwareProfile
 from sim.times.measured import Measured
 
@@ -26,6 +27,7 @@ from .workloads import Draw, Workload, host_tier, judged, measured
 _NS = 1e9
 _SECONDS = 1800.0  # for one workload
 _ROOM = 3  # prompts of the longest length that fit the device beside a host tier
+_DRIFT, _DRIFT_BATCH = ("prefill", "decode 4"), 4
 _SLACK = 64  # tokens of an answer, beside the longest prompt
 Said = Callable[[str], None]
 
@@ -128,9 +130,10 @@ class Judged:
 
 def judge(
     server: Server, profile: HardwareProfile, count: int, seed: int, repeats: int
-) -> list[Judged]:
-    """Every workload in both. count: requests of a workload. Raises CallerError for a profile
-    without passes."""
+) -> tuple[list[Judged], dict[str, float]]:
+    """Every workload in both, and how much longer passes took than the profile says before and
+    after: a few of those that were measured, again. count: requests of a workload. Raises
+    CallerError for a profile without passes."""
     served = profile.served
     if served is None:
         raise CallerError(
@@ -141,7 +144,9 @@ def judge(
     plain, tiered = list(judged(draw, count)), list(host_tier(draw, count))
     with server.start() as engine:
         pages = engine.open()["blocks"] - 1
+        drift = {"before": _drift(engine, server, profile)}
         found += [_both(engine, one, profile, (pages, 0), repeats, "none") for one in plain]
+        drift["after"] = _drift(engine, server, profile)
         engine.ask({"do": "close"}, 60.0)
     page = served.model.page_size
     pages = -(-_ROOM * (server.longest + _SLACK) // page)
@@ -151,19 +156,42 @@ def judge(
     with server.start(str(size), pages + 1) as engine:
         found += [_both(engine, one, profile, (pages, host), repeats, "host") for one in tiered]
         engine.ask({"do": "close"}, 60.0)
+    return found, drift
+
+
+def _drift(engine: Vllm, server: Server, profile: HardwareProfile) -> float:
+    """The median over passes, relative."""
+    served = profile.served
+    assert served is not None
+    passes: list[Pass] = []
+    for workload in measured(served.model.vocabulary, server.longest, _DRIFT_BATCH, 1):
+        if workload.name in _DRIFT:
+            answer = _served(engine, workload, passes=True)
+            passes += [Pass.of(one) for one in answer["passes"]]
+    said = pass_seconds(profile, passes)
+    return float(np.median([one.seconds / two for one, two in zip(passes, said, strict=True)]) - 1)
+
+
+def pass_seconds(profile: HardwareProfile, passes: Sequence[Pass]) -> list[float]:
+    """How long the simulator's engine says that these take."""
+    served = profile.served
+    assert served is not None
+    times, host = Measured(served.model.layers, served.passes), HostTimes(served.engine)
+    found = []
+    for one in passes:
+        added, least = host.of(one.decoding, len(one.chunks))
+        kernels = times.step_ns(one.chunks, one.decoding, one.context)
+        found.append(max(kernels + added, least) / _NS)
     return found
 
 
 def _service(profile: HardwareProfile) -> Callable[[int, int], float]:
-    """Seconds that a request takes of the engine, if four others decode beside it."""
-    served = profile.served
-    assert served is not None
-    times, host = Measured(served.model.layers, served.passes), served.engine
+    """Seconds that a request takes of the engine, if it decodes with three others."""
 
     def serve_s(prompt: int, answer: int) -> float:
-        first = times.step_ns([(0, prompt)], 0, 0) + host.step_host_ns + host.prefill_host_ns
-        step = times.step_ns((), 4, 4 * prompt) + host.step_host_ns + 4 * host.per_sequence_host_ns
-        return (first + answer * step / 4) / _NS
+        alone, beside = Pass(0, 0, ((0, prompt),), 0, 0), Pass(0, 0, (), 4, 4 * prompt)
+        first, step = pass_seconds(profile, (alone, beside))
+        return first + answer * step / 4
 
     return serve_s
 
