@@ -16,6 +16,7 @@ which other programs on the machine disturb less. Not a test: nothing here asser
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from hicache.core.errors import CallerError
 from traces.engines.models import VOCABULARY
 from traces.engines.vllm import MODELS, Vllm, python_of
 
 FAMILY = "llama_wide"
 HIT = 2000
-PROMPTS, ROUNDS = 5, 7
+PROMPTS, ROUNDS = 5, 5
 _REQUESTS, _LENGTH, _ANSWER, _AT_ONCE = 8, 500, 16, 4
 _HOST = "1GB"
 Draw = Callable[[int], list[int]]
@@ -124,7 +126,10 @@ def throughput(python: str, draw: Draw) -> None:
 
 
 def main() -> None:
-    python = python_of("")
+    try:
+        python = python_of("")
+    except CallerError as error:
+        sys.exit(str(error))
     rng = np.random.Generator(np.random.PCG64(1))
 
     def draw(count: int) -> list[int]:
