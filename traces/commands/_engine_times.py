@@ -150,12 +150,13 @@ def hold(options: EngineTimesOptions, model: str, profile: str, command: str, ou
         _print(found, overall(found), out)
         slower = _slower(drift)
         rest = overall(found, slower)
+        ttft, tpot = rest["ttft"], rest["tpot"]
         print(
             f"the machine: passes as in the profile take {drift['before']:+.1%} before and "
             f"{drift['after']:+.1%} after the workloads without a host tier; with times of the "
-            f"simulator that are {slower:.3f} times as long, TTFT is {rest['ttft'].median:.1%} off "
-            f"and TPOT {rest['tpot'].median:.1%}, nine of ten within {rest['ttft'].nine_of_ten:.1%} and "
-            f"{rest['tpot'].nine_of_ten:.1%}",
+            f"simulator that are {slower:.3f} times as long, TTFT is {ttft.median:.1%} off and "
+            f"TPOT {tpot.median:.1%}, nine of ten within {ttft.nine_of_ten:.1%} and "
+            f"{tpot.nine_of_ten:.1%}",
             file=out,
         )
     if options.json:
