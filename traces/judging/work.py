@@ -14,7 +14,7 @@ from hicache.core.errors import CallerError
 from traces.engines.vllm import Vllm
 
 from ..terminal.output import write_whole
-from ..terminal.progress import progress
+from ..terminal.progress import counting, progress
 from ..terminal.streams import print_error
 from .playing import CODES, OWN, WRONG_ANSWER, Failure, Judged, Player
 from .report import Total
@@ -46,8 +46,8 @@ def run(work: Work, total: Total) -> None:
     with tempfile.TemporaryDirectory(prefix="hicache-prove-") as place:
         for number, family in enumerate(total.families):
             until = begun + (number + 1) * share if work.seconds else 0.0
-            label, whole = f"prove {family}", work.requests or 1
-            with progress(label, whole) as line:
+            label = f"prove {family}"
+            with progress(label, work.requests) if work.requests else counting(label) as line:
 
                 def shown(found: Judged, until: float = until, line: object = line) -> bool:
                     total.families[found.family] = found
