@@ -24,6 +24,9 @@ SUMMARY = "pages of another engine's tensors, to host and back to other blocks"
 
 _BLOCKS, _LAYERS, _ROUNDS, _PAGES = 512, 8, 20, 64
 _BLOCK, _HEADS, _SIZE = 16, 8, 128
+_CYCLES = 20_000_000
+
+_sleep: Any = torch.cuda._sleep
 
 
 def run(settings: Settings) -> Outcome:
@@ -46,9 +49,15 @@ def run(settings: Settings) -> Outcome:
                 for size in (_BLOCKS, _BLOCKS, 2 * _PAGES)
             )
             kept = {}
-            for layer, one in tensors.items():
-                one.copy_(torch.randn(one.shape, device=one.device, dtype=one.dtype))
+            fresh = {
+                layer: torch.randn(one.shape, device=one.device, dtype=one.dtype)
+                for layer, one in tensors.items()
+            }
+            for layer, one in fresh.items():
                 kept[layer] = _by_block(form, one)[torch.from_numpy(source)].clone()
+            _sleep(_CYCLES)  # so that a copy which does not wait for the writes comes too early
+            for layer, one in tensors.items():
+                one.copy_(fresh[layer])
             flight += 2
             mover.save(Message(backups=(Backup(flight, (Copy(slot, source, host),)),)))
             _wait(mover, flight)
