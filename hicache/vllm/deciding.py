@@ -455,6 +455,11 @@ class Decider:
             self._outages = outages
             self._feed(StorageAttached())
 
+    def waits_for(self, flight: FlightId) -> str:
+        """vLLM's name of the request that waits for a load; empty if none does."""
+        loading = self._loading.get(flight)
+        return "" if loading is None else loading.name
+
     @property
     def busy(self) -> bool:
         """Whether a step is needed, though no request asks for one."""

@@ -9,6 +9,7 @@ under a copy gives a failed assertion at the next pass that reads it.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ import torch
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, Groups, groups_of
 from hicache.vllm.moving import Ended, Mover
+from hicache.vllm.orders import Answer
 
 ROW = 8  # bytes of a position, or of a state
 CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
@@ -33,13 +35,14 @@ def spec(kind: str, block: int, window: int) -> Any:
     return named(block_size=block, page_size_bytes=size, **more)
 
 
-def cache_config(kinds: Sequence[tuple[str, int]], blocks: int, window: int, layers: int) -> Any:
-    """A `KVCacheConfig` with a group for each pair of kind and tokens of a block."""
+def cache_config(kinds: Sequence[tuple[str, int]], blocks: int, window: int) -> Any:
+    """A `KVCacheConfig` with a group for each pair of kind and tokens of a block. Groups have one
+    or two layers, in turn."""
     return SimpleNamespace(
         num_blocks=blocks,
         kv_cache_groups=[
             SimpleNamespace(
-                layer_names=[f"{number}.{layer}" for layer in range(layers)],
+                layer_names=[f"{number}.{layer}" for layer in range(1 + number % 2)],
                 kv_cache_spec=spec(kind, block, window),
             )
             for number, (kind, block) in enumerate(kinds)
@@ -127,7 +130,10 @@ class Engine:
         *,
         chunk: int,
         window: int,
+        faults: float = 0.0,
     ) -> None:
+        """faults: the share of copies that fail on one rank."""
+        self.faults, self.draw = faults, random.Random(0)
         self.config, self.decider, self.movers, self.tensors = config, decider, movers, tensors
         self.groups: Groups = groups_of(config)
         self.pool = Pool(config.num_blocks)
@@ -190,6 +196,8 @@ class Engine:
         for mover in self.movers:
             mover.save(message)
         ended = [mover.poll() for mover in self.movers]
+        if self.faults:
+            self._break(ended)
         self._landed(ended)
         for name, tokens in work.items():
             self._advance(by_name[name], tokens)
@@ -333,7 +341,8 @@ class Engine:
             index = (end - 1) // group.block
             for layer in group.layers:
                 row = tensors[layer][mine[index].block_id]
-                found = bytes(row if group.component == STATE else row[(end - 1) % group.block])
+                row = row if group.component == STATE else row[(end - 1) % group.block]
+                found = bytes(row.flatten().tolist())
                 assert found == self.digest(request, end), (
                     f"{request.request_id}: {layer} of block {mine[index].block_id} has something "
                     f"else at token {end}"
@@ -355,10 +364,8 @@ class Engine:
             )
             for layer in group.layers:
                 block = tensors[layer][mine[index].block_id]
-                if group.component == STATE:
-                    block.copy_(row)
-                else:
-                    block[(place - 1) % group.block].copy_(row)
+                mine_row = block if group.component == STATE else block[(place - 1) % group.block]
+                mine_row.copy_(row.view(mine_row.shape))
 
     def _advance(self, request: Request, tokens: int) -> None:
         request.num_computed_tokens += tokens
@@ -379,6 +386,18 @@ class Engine:
             self.waiting.remove(request)
         if not request.loading:
             self._release(request)
+
+    def _break(self, ended: Sequence[Ended]) -> None:
+        """Copies fail on one rank: their replies say so."""
+        one = self.draw.choice(ended)
+        done = []
+        for flight, pages in one.answer.done:
+            fails = self.draw.random() < self.faults
+            done.append((flight, 0 if fails else pages))
+            name = self.decider.waits_for(flight)
+            if fails and name:
+                one.failed.add(name)
+        one.answer = Answer(tuple(done), one.answer.outages)
 
     def _landed(self, ended: Sequence[Ended]) -> None:
         for one in ended:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,6 +27,7 @@ KINDS = {
     "window": [(FULL, 4), (WINDOW, 4), (WINDOW, 4)],
     "uneven": [(FULL, 4), (WINDOW, 8)],
     "state": [(STATE, 8), (FULL, 8)],
+    "small_state": [(STATE, 4), (FULL, 8), (STATE, 4)],
     "all": [(WINDOW, 4), (STATE, 8), (FULL, 8)],
 }
 WORDS = 3  # different tokens of which shared beginnings are made
@@ -33,7 +35,8 @@ WORDS = 3  # different tokens of which shared beginnings are made
 
 @dataclass
 class Setting:
-    """One engine with its connector. store: a folder, or none."""
+    """One engine with its connector. store: a folder, or none. form: of vLLM's tensors (`formed`).
+    faults: the share of copies that fail on one rank."""
 
     kinds: str = "full"
     blocks: int = 60
@@ -42,14 +45,33 @@ class Setting:
     window: int = 9
     ranks: int = 1
     store: Path | None = None
-    device_pages: int = 0
+    form: str = "plain"
+    faults: float = 0.0
+
+
+def formed(form: str, blocks: int, component: str, block: int) -> tuple[Any, torch.Tensor]:
+    """A layer's memory, as vLLM registers it and as [block, position, bytes] (of a state without
+    position).
+
+    plain: blocks come first. split: kernels have blocks of half the size. planes: keys and values
+    apart. A state is two tensors of one block each, as those of a convolution and a recurrence.
+    """
+    if component == STATE:
+        whole = torch.zeros((blocks, 2, ROW // 2), dtype=torch.uint8)
+        return [whole[:, 0], whole[:, 1]], whole
+    if form == "planes":
+        planes = torch.zeros((2, blocks, block, ROW // 2), dtype=torch.uint8)
+        return planes, planes.permute(1, 2, 0, 3)
+    whole = torch.zeros((blocks, block, ROW), dtype=torch.uint8)
+    given = whole.view(2 * blocks, block // 2, ROW) if form == "split" else whole
+    return given, whole
 
 
 class Playing:
     """Opens it, plays requests, and closes it."""
 
     def __init__(self, setting: Setting) -> None:
-        config = cache_config(KINDS[setting.kinds], setting.blocks, setting.window, layers=2)
+        config = cache_config(KINDS[setting.kinds], setting.blocks, setting.window)
         groups = groups_of(config)
         host = dict.fromkeys(groups.components, setting.host_pages)
         core = groups.config(host, 200, setting.store is not None, {})
@@ -59,18 +81,14 @@ class Playing:
         )
         self.movers, tensors = [], []
         for rank in range(setting.ranks):
-            mine = {
-                layer: torch.zeros(
-                    (setting.blocks, ROW)
-                    if group.component == STATE
-                    else (setting.blocks, group.block, ROW),
-                    dtype=torch.uint8,
-                )
+            both = {
+                layer: formed(setting.form, setting.blocks, group.component, group.block)
                 for group in groups.groups
                 for layer in group.layers
             }
-            tensors.append(mine)
-            mover = Mover(groups, mine, setting.blocks, host)
+            tensors.append({layer: seen for layer, (_, seen) in both.items()})
+            given = {layer: one for layer, (one, _) in both.items()}
+            mover = Mover(groups, given, setting.blocks, host)
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
@@ -80,7 +98,13 @@ class Playing:
                 mover.use_store(store, pages, time.perf_counter, print)
             self.movers.append(mover)
         self.engine = Engine(
-            config, self.decider, self.movers, tensors, chunk=setting.chunk, window=setting.window
+            config,
+            self.decider,
+            self.movers,
+            tensors,
+            chunk=setting.chunk,
+            window=setting.window,
+            faults=setting.faults,
         )
         self.number = 0
 
