@@ -263,7 +263,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                         'give them a name with "weights"'
                     ) from None
             weights = digest_of_files(place, "weights")
-        return context_of(self._config, self._groups, tensors, weights)
+        return context_of(self._config, self._groups, tensors, self._blocks, weights)
 
     @_guarded(None)
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:

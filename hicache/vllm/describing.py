@@ -15,13 +15,16 @@ from hicache.models.base import PoolDescription
 from hicache.storage.keys import Context
 
 from .groups import Groups
+from .moving import block_axis
 
 _LEFT_OUT = ("_name_or_path", "transformers_version", "_attn_implementation", "torch_dtype")
 
 
-def context_of(config: Any, groups: Groups, tensors: Mapping[str, Any], weights: str) -> Context:
+def context_of(
+    config: Any, groups: Groups, tensors: Mapping[str, Any], blocks: int, weights: str
+) -> Context:
     """The context of one engine. config: vLLM's `VllmConfig`. tensors: those of its cache, by
-    layer. weights: what they are called."""
+    layer. blocks: of its pool, which do not matter. weights: what they are called."""
     model, cache = config.model_config, config.cache_config
     described = {
         name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
@@ -36,7 +39,7 @@ def context_of(config: Any, groups: Groups, tensors: Mapping[str, Any], weights:
         "groups": [tuple(one) for one in groups.groups],
         "tensors": {
             layer: [
-                (tuple(one.shape[1:]), str(one.dtype))
+                (_form(one, blocks), str(one.dtype))
                 for one in (given if isinstance(given, list | tuple) else [given])
             ]
             for layer, given in tensors.items()
@@ -63,3 +66,9 @@ def context_of(config: Any, groups: Groups, tensors: Mapping[str, Any], weights:
 
 
 _STATES = ("mamba_cache_dtype", "mamba_ssm_cache_dtype")
+
+
+def _form(tensor: Any, blocks: int) -> tuple[int, ...]:
+    """The shape of a tensor for one block."""
+    axis = block_axis(tensor, blocks)
+    return tuple(size // blocks if at == axis else size for at, size in enumerate(tensor.shape))

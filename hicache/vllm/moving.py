@@ -175,11 +175,16 @@ def slots_of(groups: Groups, tensors: Mapping[str, Any], blocks: int) -> list[Le
     return slots
 
 
+def block_axis(tensor: Any, blocks: int) -> int:
+    """The dimension of a tensor that counts the blocks, or parts of blocks; -1 if there is none."""
+    return next((at for at in (0, 1) if tensor.dim() > at and not tensor.shape[at] % blocks), -1)
+
+
 def _by_block(layer: str, tensor: torch.Tensor, blocks: int) -> torch.Tensor:
     """uint8[block, ...] of a tensor whose first or second dimension counts the blocks, or parts of
     blocks; dimensions that are contiguous in a block are put together."""
-    axis = next((at for at in (0, 1) if tensor.dim() > at and not tensor.shape[at] % blocks), None)
-    if axis is None:
+    axis = block_axis(tensor, blocks)
+    if axis < 0:
         raise CallerError(
             f"kv_caches: expected a dimension of {blocks} blocks in the tensor of {layer}, found "
             f"{tuple(tensor.shape)}"
