@@ -21,7 +21,7 @@ TEXTS = sorted(
     path
     for pattern in ("*.py", "*.md", "*.toml", "Makefile", ".ci/run", "docs/*", "constraints.txt")
     for path in (ROOT.rglob(pattern) if pattern == "*.py" else ROOT.glob(pattern))
-    if path.is_file() and not {".venv", "build"} & set(path.relative_to(ROOT).parts)
+    if path.is_file() and not {".venv", ".engines", "build"} & set(path.relative_to(ROOT).parts)
 )
 
 # For each place, the project's modules that it may import, beside its own folder.
