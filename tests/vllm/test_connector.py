@@ -65,26 +65,38 @@ def test_a_salt_shares_nothing(opened: Opened) -> None:
     assert playing.engine.hits[request.request_id] == (0, 0)
 
 
+def reached(opened: Opened, setting: Setting, what: Callable[[Playing], bool]) -> None:
+    """Play drawn sequences until one reaches what is asked. How copies and passes interleave is not
+    drawn but happens, so no single sequence has to reach it."""
+    for seed in range(8):
+        playing = opened(setting)
+        drawn(seed, playing, 40)
+        if what(playing):
+            return
+    pytest.fail("not reached in 8 sequences")
+
+
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("form", ["plain", "split", "planes"])
 @pytest.mark.parametrize("kinds", KINDS)
 def test_drawn_sequences(opened: Opened, kinds: str, form: str) -> None:
-    playing = opened(Setting(kinds, form=form))
-    drawn(1, playing, 40)
-    counts = playing.decider.counts
-    assert counts.host_tokens > 0
-    assert counts.saved_pages > 0
-    assert counts.failed_loads == 0
+    def loaded(playing: Playing) -> bool:
+        counts = playing.decider.counts
+        assert counts.failed_loads == 0
+        return counts.host_tokens > 0 and counts.saved_pages > 0
+
+    reached(opened, Setting(kinds, form=form), loaded)
 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_drawn_sequences_whose_copies_fail(opened: Opened, kinds: str, tmp_path: Path) -> None:
-    playing = opened(Setting(kinds, ranks=2, faults=0.1, store=tmp_path))
-    drawn(5, playing, 40)
-    counts = playing.decider.counts
-    assert counts.host_tokens > 0
-    assert 0 < playing.engine.failed <= counts.failed_loads
+    def failed(playing: Playing) -> bool:
+        counts = playing.decider.counts
+        assert playing.engine.failed <= counts.failed_loads
+        return playing.engine.failed > 0 and counts.host_tokens > 0
+
+    reached(opened, Setting(kinds, ranks=2, faults=0.1, store=tmp_path), failed)
 
 
 @pytest.mark.one_in(4)
@@ -92,14 +104,13 @@ def test_drawn_sequences_whose_copies_fail(opened: Opened, kinds: str, tmp_path:
 def test_drawn_sequences_with_storage_and_two_ranks(
     opened: Opened, kinds: str, tmp_path: Path
 ) -> None:
-    playing = opened(Setting(kinds, store=tmp_path, ranks=2, host_pages=20))
-    drawn(7, playing, 40)
-    assert playing.decider.counts.storage_tokens > 0
+    setting = Setting(kinds, store=tmp_path, ranks=2, host_pages=20)
+    reached(opened, setting, lambda one: one.decider.counts.storage_tokens > 0)
 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_short_of_blocks_requests_are_preempted(opened: Opened, kinds: str) -> None:
-    playing = opened(Setting(kinds, blocks=100 if kinds == "window" else 45, chunk=40))
-    drawn(3, playing, 40)
-    assert playing.decider.counts.host_tokens > 0
+    blocks = 100 if kinds == "window" else 45
+    setting = Setting(kinds, blocks=blocks, chunk=40)
+    reached(opened, setting, lambda one: one.decider.counts.host_tokens > 0)
