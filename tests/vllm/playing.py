@@ -28,7 +28,7 @@ KINDS = {
     "uneven": [(FULL, 4), (WINDOW, 8)],
     "state": [(STATE, 8), (FULL, 8)],
     "small_state": [(STATE, 4), (FULL, 8), (STATE, 4)],
-    "all": [(WINDOW, 4), (STATE, 8), (FULL, 8)],
+    "all": [(WINDOW, 8), (STATE, 8), (FULL, 8)],
 }
 WORDS = 3  # different tokens of which shared beginnings are made
 
@@ -42,7 +42,7 @@ class Setting:
     blocks: int = 60
     host_pages: int = 40
     chunk: int = 24
-    window: int = 9
+    window: int = 11
     ranks: int = 1
     store: Path | None = None
     form: str = "plain"
