@@ -29,6 +29,10 @@ _BLOCK = 32  # tokens; what the CPU's attention takes
 _CONTEXT = 32768  # tokens that the small models take
 _THREADS = 1  # hits do not depend on them, and waiting for another costs most of the time
 _SHOWN = 20
+_NOTHING = (
+    "No request hit anything, so nothing was compared: give more blocks with --device-pages, or a "
+    "trace whose prompts repeat."
+)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,8 @@ def _how(how: Cut) -> str:
 
 def said(document: dict[str, Any]) -> list[str]:
     """What it means, in sentences."""
+    if not any(document["hit_tokens"].values()):
+        return [_NOTHING]
     if not document["differences"]:
         return ["The simulator counts the hits of every request as the engine does."]
     return [

@@ -180,3 +180,13 @@ def test_options_of_an_engine_need_one(capsys: Capsys, tmp_path: Path) -> None:
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1], 32)))
     given = ["twin", trace, "--profile", "a.json", "--most-blocks", "3"]
     assert "--most-blocks: needs --engine" in fails(capsys, *given)
+
+
+def test_a_run_without_hits_is_no_agreement() -> None:
+    nothing_hit = {"hit_tokens": {"engine": 0, "simulator": 0}, "differences": []}
+    [sentence] = _engine_twin.said(nothing_hit)
+    assert "nothing was compared" in sentence
+    [sentence] = _engine_twin.said(
+        {"hit_tokens": {"engine": 32, "simulator": 32}, "differences": []}
+    )
+    assert "as the engine does" in sentence
