@@ -204,16 +204,19 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[bool, dict[str, Any] | None]:
         return self.request_finished_all_groups(request, (block_ids,))
 
-    @_guarded((False, None))
     def request_finished_all_groups(
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         """The blocks may go: those that are copied are held on their own."""
-        assert self._decider is not None
         self._requests.pop(request.request_id, None)
         self._sources.pop(request.request_id, None)
-        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks)
+        self._finish(request)
         return False, None
+
+    @_guarded(None)
+    def _finish(self, request: Any) -> None:
+        assert self._decider is not None
+        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks)
 
     @_guarded(False)
     def has_pending_push_work(self) -> bool:

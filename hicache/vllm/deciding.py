@@ -322,7 +322,8 @@ class Decider:
             return
         if not reply.ok:
             self.counts.failed_loads += 1
-            self._known.setdefault(loading.name, _Known()).failed = True
+            if loading.name in self._known:  # it was not aborted meanwhile
+                self._known[loading.name].failed = True
         if loading.number in self._view.requests:
             self._feed(Aborted(loading.number))
         if loading.prefill in self._view.flights:
@@ -459,6 +460,11 @@ class Decider:
         """vLLM's name of the request that waits for a load; empty if none does."""
         loading = self._loading.get(flight)
         return "" if loading is None else loading.name
+
+    @property
+    def remembered(self) -> int:
+        """Requests of vLLM of which something is noted; 0 when all have ended."""
+        return len(self._known) + len(self._asked) + len(self._loading)
 
     @property
     def busy(self) -> bool:

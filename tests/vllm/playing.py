@@ -127,6 +127,7 @@ class Playing:
         assert not view.requests
         assert not view.flights
         assert not self.decider.orders.held_blocks
+        assert not self.decider.remembered, "something is remembered of a request that has ended"
         assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
         self.decider.message()
         assert all(one.free == one.capacity for one in view.pools(0)), "a device page is left"
