@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from hicache.core.actions import Backup, Copy, Load
+from hicache.core.errors import CallerError
+from hicache.devices.cuda import unusable
 from hicache.vllm.groups import Groups, groups_of
 from hicache.vllm.moving import Mover
 from hicache.vllm.orders import Message
@@ -30,6 +32,8 @@ _sleep: Any = torch.cuda._sleep
 
 
 def run(settings: Settings) -> Outcome:
+    if missing := unusable():
+        raise CallerError(missing)
     draw = np.random.default_rng(settings.seed)
     faults: list[str] = []
     copied = 0
