@@ -149,8 +149,8 @@ class Engine:
 
     # -- what a position holds
 
-    def digest(self, request: Request, end: int) -> bytes:
-        text = f"{request.cache_salt}|{request.all_token_ids[:end]}"
+    def digest(self, request: Request, end: int, layer: str = "") -> bytes:
+        text = f"{layer}|{request.cache_salt}|{request.all_token_ids[:end]}"
         return hashlib.blake2b(text.encode(), digest_size=ROW).digest()
 
     def hash_of(self, group: Any, request: Request, index: int) -> Any:
@@ -343,7 +343,7 @@ class Engine:
                 row = tensors[layer][mine[index].block_id]
                 row = row if group.component == STATE else row[(end - 1) % group.block]
                 found = bytes(row.flatten().tolist())
-                assert found == self.digest(request, end), (
+                assert found == self.digest(request, end, layer), (
                     f"{request.request_id}: {layer} of block {mine[index].block_id} has something "
                     f"else at token {end}"
                 )
@@ -359,10 +359,9 @@ class Engine:
     ) -> None:
         for place in range(start + 1, end + 1):
             index = (place - 1) // group.block
-            row = torch.from_numpy(
-                np.frombuffer(self.digest(request, place), dtype=np.uint8).copy()
-            )
             for layer in group.layers:
+                digest = np.frombuffer(self.digest(request, place, layer), dtype=np.uint8)
+                row = torch.from_numpy(digest.copy())
                 block = tensors[layer][mine[index].block_id]
                 mine_row = block if group.component == STATE else block[(place - 1) % group.block]
                 mine_row.copy_(row.view(mine_row.shape))
