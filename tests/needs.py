@@ -13,3 +13,12 @@ def missing(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def vllm_python() -> str:
+    """The Python of $HICACHE_VLLM. Without it the test is left out, in CI as well: vLLM needs
+    gigabytes, and `make check` does not install it."""
+    python = os.environ.get("HICACHE_VLLM", "")
+    if not python:
+        pytest.skip("needs vLLM: set HICACHE_VLLM to its Python (make engines)")
+    return python

@@ -135,6 +135,9 @@ class CpuDevice(Streamed[_Line]):
             reached.wait()
         self._check_crashes()
 
+    def follow(self, stream: Stream) -> None:
+        """Does nothing: what the caller computed with this memory has ended before it calls."""
+
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
         return self.arena.digest(tier, component, page)

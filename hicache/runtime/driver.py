@@ -8,7 +8,7 @@ means.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from hicache.core.actions import (
     Abandoned,
@@ -51,6 +51,14 @@ REPLY_TO: dict[type, Callable[[FlightId, int], Any]] = {
     Delete: lambda flight, done: DeleteDone(flight, bool(done)),
 }
 _SUBMITTED = frozenset(REPLY_TO) - {Prefill}
+
+
+T = TypeVar("T")
+
+
+def first_of(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
+    """The first outcome of a kind, if there is one."""
+    return next((one for one in outcomes if isinstance(one, kind)), None)
 
 
 class Observer(Protocol):

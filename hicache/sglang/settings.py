@@ -11,11 +11,12 @@ Other names there are SGLang's own: those of the dynamic backend, and those of i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import bytes_of, parse
+from hicache.storage.address import parse
+from hicache.storage.settings import checked
 
 _WHERE = "hicache-storage-backend-extra-config"
 _OF_SGLANG = (
@@ -36,22 +37,12 @@ class Settings:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
-        names = [one.name for one in fields(cls)]
-        found = {name: value for name, value in given.items() if name not in _OF_SGLANG}
-        for name in found:
-            if name not in names:
-                raise CallerError(
-                    f"{_WHERE}: expected {', '.join(names)} and SGLang's own, found {name[:40]!a}"
-                )
+        own = {name: value for name, value in given.items() if name not in _OF_SGLANG}
+        found = checked(cls, own, _WHERE, ("storage_size",), " and SGLang's own")
         if "storage" not in found:
             raise CallerError(
                 f'{_WHERE}: expected "storage", the address of a store such as "file:/data/kv", '
                 "found none"
             )
-        for name in ("storage", "weights"):
-            if not isinstance(found.get(name, ""), str):
-                raise CallerError(f"{name}: expected a text, found {found[name]!r:.40}")
-        if "storage_size" in found:
-            found["storage_size"] = bytes_of(found["storage_size"], "storage_size")
         parse(found["storage"])
         return cls(**found)

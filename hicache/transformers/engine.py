@@ -10,7 +10,7 @@ Does not run the model, see `cache`, or take replies between calls, see `ongoing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,6 +40,7 @@ from hicache.core.events import (
 )
 from hicache.core.radix.node import FlightKind
 from hicache.core.types import Key, Tier
+from hicache.runtime.driver import first_of
 
 from .building import Parts
 from .describing import Described
@@ -49,7 +50,6 @@ from .live import LiveCache
 from .moving import PagedRows, RequestPages, fill, shape, taken, write, write_states
 from .ongoing import Ongoing
 
-T = TypeVar("T")
 _PATIENCE_S = 5.0  # for copies under way that free the pages of a request
 _AGAIN = ("writing_back", "arriving", "fetching")
 
@@ -118,11 +118,11 @@ class Engine:
         prompt = asked.tokens[: self._most_tokens]
         number = self._arrived(asked)
         outcomes = self._asked(AdmitWanted(number, len(prompt)), self._wait_s)
-        action = _only(Prefill, outcomes)
+        action = first_of(Prefill, outcomes)
         if action is None or not action.completes_prompt:
             self.sweep()
             return None
-        admitted = _only(Admitted, outcomes)
+        admitted = first_of(Admitted, outcomes)
         assert admitted is not None, "a request with a pass was admitted"
         pages = self._pages(action.tables, action.states)
         found = Admission(number, asked, action, pages, self._hits(admitted, action))
@@ -146,7 +146,7 @@ class Engine:
         limited = False
         while True:
             outcomes = self.ongoing.feed(event)
-            refused = _only(Refused, outcomes)
+            refused = first_of(Refused, outcomes)
             waited = self._clock.now_s() - began
             if refused is None or refused.reason not in _AGAIN or waited > wait_s + _PATIENCE_S:
                 return outcomes
@@ -234,7 +234,7 @@ class Engine:
         depth = end // self._interval * self._interval if self._interval else 0
         if depth > prompt and any(depth not in one.states for one in live):
             return False  # the core would take the state of this depth for one that is there
-        granted = _only(Granted, self._asked(PagesWanted(admission.number, end, prompt), 0.0))
+        granted = first_of(Granted, self._asked(PagesWanted(admission.number, end, prompt), 0.0))
         if granted is None:
             return False
         pages = self._pages(granted.tables, granted.states)
@@ -290,7 +290,7 @@ class Engine:
         deadline = self._clock.now_s() + self._wait_s
         while self._view.requests[number].prefetch and self._clock.now_s() < deadline:
             self.ongoing.poll()
-        matched = _only(Matched, self.ongoing.feed(MatchWanted(number)))
+        matched = first_of(Matched, self.ongoing.feed(MatchWanted(number)))
         assert matched is not None, "the core answers what would hit"
         return (matched.device_pages + matched.host_pages) * self._size
 
@@ -327,8 +327,3 @@ class Engine:
         """Wait until the model's own work has reached the pages."""
         if self._place.type == "cuda":
             torch.cuda.current_stream(self._place).synchronize()
-
-
-def _only(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
-    """The first outcome of a kind, if there is one."""
-    return next((one for one in outcomes if isinstance(one, kind)), None)

@@ -29,7 +29,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
-from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.runtime.storage.pages import Rank
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
@@ -112,12 +112,11 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         if role == KVConnectorRole.SCHEDULER:
             # A load that fails is computed; vLLM reads this after it has made the connector.
             vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
-            options = {"eviction_policy": self._settings.eviction}
             config = self._groups.config(
                 self._host_pages,
                 vllm_config.model_config.max_model_len,
                 bool(self._settings.storage),
-                options,
+                self._settings.eviction,
             )
             self._decider = Decider(
                 self._groups,
@@ -243,12 +242,9 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
             address = parse(self._settings.storage)
             options = StorageOptions(size_bytes=self._settings.storage_size)
             store = open_store(address, options, self._clock.now_s, _log.warning)
-            parallel = self._config.parallel_config
-            rank = Rank(parallel.rank, self._ranks)
-            pages = StoredPages(
-                self._context(kv_caches), {one: (b,) for one, b in mover.lent.buffers.items()}, rank
-            )
-            mover.use_store(store, pages, self._clock.now_s, _log.warning)
+            rank = Rank(self._config.parallel_config.rank, self._ranks)
+            context = self._context(kv_caches)
+            mover.use_store(store, context, rank, self._clock.now_s, _log.warning)
 
     def _context(self, tensors: dict[str, Any]) -> Context:
         model = self._config.model_config

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,13 +53,12 @@ from hicache.core.events import (
     StorageAttached,
 )
 from hicache.core.types import FlightId, Key, Tier
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver, Observer, first_of
 
 from .counts import Counts
 from .groups import FULL, STATE, Group, Groups
 from .orders import Message, Orders
 
-T = TypeVar("T")
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
 _SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer follows
@@ -175,18 +174,18 @@ class Decider:
         answer is worth waiting for."""
         if not self._prefetched(asked):
             return False
-        matched = _only(Matched, self._feed(MatchWanted(asked.number)))
+        matched = first_of(Matched, self._feed(MatchWanted(asked.number)))
         assert matched is not None, "the core answers what would hit"
         pages = matched.device_pages + matched.host_pages
         if pages * self._page <= computed:
             asked.waits = False
             return False
         outcomes = self._feed(AdmitWanted(asked.number, 1))
-        refused = _only(Refused, outcomes)
+        refused = first_of(Refused, outcomes)
         if refused is not None:
             asked.waits = refused.reason in _SOON
             return False
-        asked.prefill, asked.load = _only(Prefill, outcomes), _only(Load, outcomes)
+        asked.prefill, asked.load = first_of(Prefill, outcomes), first_of(Load, outcomes)
         assert asked.prefill is not None, "a request that was admitted has a pass"
         asked.pages = asked.prefill.start_token // self._page
         asked.sources = self._sources(asked.prefill, asked.load)
@@ -206,10 +205,9 @@ class Decider:
 
     def _sources(self, action: Prefill, load: Load | None) -> dict[tuple[str, int], int]:
         """The host page that a load copies, by component and place in the prompt."""
-        names = [one for one in self.groups.components if one != STATE]
         at: dict[str, dict[int, int]] = {
             name: {number: page for page, number in enumerate(table.tolist())}
-            for name, table in zip(names, action.tables, strict=True)
+            for name, table in zip(self.groups.positional, action.tables, strict=True)
         }
         last = action.start_token // self._page - 1
         at[STATE] = {states.source: last for states in action.states}
@@ -343,15 +341,15 @@ class Decider:
         if pages < least:
             return
         known.saved = pages
-        number, length = self._next(), pages * self._page
-        self._feed(Arrived(number, self._key(request, pages), length, 0))
-        action = _only(Prefill, self._feed(AdmitWanted(number, length)))
+        number, length, key = self._next(), pages * self._page, self._key(request, pages)
+        self._feed(Arrived(number, key, length, 0))
+        action = first_of(Prefill, self._feed(AdmitWanted(number, length)))
         whole = action is not None and action.end_token == length
         if action is not None and whole:
             self._note(action, blocks)
             self.counts.saved_pages += pages
             self._feed(PrefillDone(action.flight))
-            self._feed(Finished(number, self._key(request, pages), length))
+            self._feed(Finished(number, key, length))
         else:
             self.counts.unsaved_pages += pages
             self._end(_Asked(number, prefill=action))
@@ -380,8 +378,7 @@ class Decider:
 
     def _note(self, action: Prefill, blocks: Blocks) -> None:
         """Which blocks the device pages of a save stand for."""
-        names = [one for one in self.groups.components if one != STATE]
-        for name, table in zip(names, action.tables, strict=True):
+        for name, table in zip(self.groups.positional, action.tables, strict=True):
             for page, number in enumerate(table.tolist()):
                 self._place(name, number, page, blocks)
         for states in action.states:
@@ -456,11 +453,6 @@ class Decider:
             self._outages = outages
             self._feed(StorageAttached())
 
-    def waits_for(self, flight: FlightId) -> str:
-        """vLLM's name of the request that waits for a load; empty if none does."""
-        loading = self._loading.get(flight)
-        return "" if loading is None else loading.name
-
     @property
     def remembered(self) -> int:
         """Requests of vLLM of which something is noted; 0 when all have ended."""
@@ -477,7 +469,7 @@ class Decider:
         if self._view.attached:
             self._feed(DetachWanted())
         self._sweep()
-        return _only(Refused, self._feed(Flushed())) is None
+        return first_of(Refused, self._feed(Flushed())) is None
 
     def _poll(self) -> None:
         """Feed the core every reply, also those that follow from others."""
@@ -540,8 +532,3 @@ def _is_whole(block: Any, tokens: int) -> bool:
 
 def _copy(slot: str, sources: Sequence[int], targets: Sequence[int]) -> Copy:
     return Copy(slot, *(np.asarray(pages, dtype=np.int64) for pages in (sources, targets)))
-
-
-def _only(kind: type[T], outcomes: Sequence[Outcome]) -> T | None:
-    """The first outcome of a kind, if there is one."""
-    return next((one for one in outcomes if isinstance(one, kind)), None)

@@ -67,6 +67,11 @@ class Groups(NamedTuple):
         return tuple(one for one in (FULL, WINDOW, STATE) if one in known)
 
     @property
+    def positional(self) -> tuple[str, ...]:
+        """The components that have a page for each place of a prompt, in the same order."""
+        return tuple(one for one in self.components if one != STATE)
+
+    @property
     def page_bytes(self) -> dict[str, int]:
         """Bytes of a page by component, on one rank."""
         sizes = dict.fromkeys(self.components, 0)
@@ -89,10 +94,10 @@ class Groups(NamedTuple):
         return dict.fromkeys(self.components, host_bytes // each)
 
     def config(
-        self, host_pages: Mapping[str, int], longest: int, storage: bool, options: Mapping[str, Any]
+        self, host_pages: Mapping[str, int], longest: int, storage: bool, eviction: str = "lru"
     ) -> Config:
-        """The core's settings. longest: tokens of the longest request. Device pages are numbers
-        without memory: those of the pages whose copies are under way."""
+        """The core's settings. longest: tokens of the longest request. eviction: the policy's name.
+        Device pages are numbers without memory: those of the pages whose copies are under way."""
         names = self.components
         pages = _SPARE_PAGES * (-(-longest // self.page) + 4)
         return Config(
@@ -102,7 +107,7 @@ class Groups(NamedTuple):
             components=names,
             settings=settings_for(names, Shape(window_tokens=self.window)),
             storage=storage,
-            **options,
+            eviction_policy=eviction,
         )
 
 

@@ -31,9 +31,10 @@ from hicache.memory.lent import (
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.executors import TieredExecutor
 from hicache.runtime.storage.attachment import StorageExecutor
-from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
 from hicache.storage.base import Losses, Storage
+from hicache.storage.keys import Context
 
 from .groups import Groups
 from .orders import Answer, Message
@@ -83,12 +84,15 @@ class Mover:
     def use_store(
         self,
         store: Storage,
-        pages: StoredPages,
+        context: Context,
+        rank: Rank,
         now: Callable[[], float],
         notice: Callable[[str], None],
     ) -> None:
-        """Use an open store. See `Attachment`."""
+        """Use an open store. context: of the keys. now, notice: see `Attachment`."""
         self._store = store
+        pools = {name: (buffer,) for name, buffer in self.lent.buffers.items()}
+        pages = StoredPages(context, pools, rank)
         self._workers = Workers(store, pages, now, notice, WorkerOptions())
         self._storage.use(self._workers)
 
@@ -147,8 +151,7 @@ class Mover:
             self._moved[name] += sum(
                 self._sizes[one.component] * len(one.source) for one in action.copies
             )
-        if hasattr(self._device, "follow"):
-            self._device.follow(self._compute)
+        self._device.follow(self._compute)
         self._executor.start()
 
 

@@ -13,11 +13,12 @@ report         a file to which figures are written when the engine ends, as JSON
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import bytes_of, parse
+from hicache.storage.address import parse
+from hicache.storage.settings import checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +36,12 @@ class Settings:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Raises CallerError for what is unknown, missing, or of another form."""
-        names = [one.name for one in fields(cls)]
-        for name in given:
-            if name not in names:
-                raise CallerError(
-                    f"kv_connector_extra_config: expected {', '.join(names)}, found {name[:40]!a}"
-                )
-        if "host" not in given:
+        where = "kv_connector_extra_config"
+        found = checked(cls, given, where, ("host", "storage_size"))
+        if "host" not in found:
             raise CallerError(
-                'kv_connector_extra_config: expected "host", the bytes of host memory, such as '
-                '"64GB", found none'
+                f'{where}: expected "host", the bytes of host memory, such as "64GB", found none'
             )
-        found = dict(given)
-        for name in ("host", "storage_size"):
-            if name in found:
-                found[name] = bytes_of(found[name], name)
-        for name in ("storage", "eviction", "weights", "report"):
-            if not isinstance(found.get(name, ""), str):
-                raise CallerError(f"{name}: expected a text, found {found[name]!r:.40}")
         wait = found.get("wait_s", 0)
         if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < 1e6:
             raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")

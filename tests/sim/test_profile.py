@@ -93,22 +93,14 @@ def test_passes_of_an_engine_are_checked(tmp_path: Path) -> None:
     assert (found.model, found.engine.token_budget) == (TINY, 4096)
     assert found.passes == PassTimes(5e6, (1, 8), (0, 2e6), 1.5, 2, 0)
     for where, value in _WRONGLY_SERVED:
-        served: Any = deepcopy(_SERVED)
-        *parts, last = where.split(".")
-        inner = served
-        for part in parts:
-            inner = inner[part]
-        if value is ...:
-            del inner[last]
-        else:
-            inner[last] = value
-        text = written(served)
+        text = written(_changed(where, value, _SERVED))
         refused(lambda text=text: hardware.get(text), f"{path}: expected a whole profile, found a ")
 
 
-def _changed(path: str, value: Any) -> dict[str, Any]:
-    """The document with another value at a path of keys, or without it if the value is `...`."""
-    document: Any = deepcopy(_whole())
+def _changed(path: str, value: Any, whole: Any = None) -> dict[str, Any]:
+    """The document with another value at a path of keys, or without it if the value is `...`.
+    whole: another document."""
+    document: Any = deepcopy(_whole() if whole is None else whole)
     *parts, last = (int(part) if part.isdigit() else part for part in path.split("."))
     inner = document
     for part in parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import vllm_python
 from traces.cli import main
 from traces.engines import plants
 from traces.engines.models import VOCABULARY
@@ -335,9 +335,7 @@ def test_bad_input_is_one_line(options: tuple[str, ...], message: str, capsys: C
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize(("plant", "code"), [("", 0), ("page-of-another", 12)])
 def test_vllm_is_judged(plant: str, code: int, tmp_path: Path) -> None:
-    python = os.environ.get("HICACHE_VLLM", "")
-    if not python:
-        pytest.skip("needs vLLM: set HICACHE_VLLM to its Python (make engines)")
+    python = vllm_python()
     words = ["--family", "llama", "--requests", "60", "-o", str(tmp_path / "found")]
     words += ["--json", str(tmp_path / "out.json"), *(["--plant", plant] if plant else [])]
     assert main(["prove", "--engine", "vllm", "--python", python, *words]) == code

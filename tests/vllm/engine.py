@@ -146,6 +146,7 @@ class Engine:
         self.failed = 0
         self._ranks_left: dict[str, int] = {}
         self._failing: set[str] = set()
+        self._loads: dict[int, str] = {}  # by flight, the request that waits
 
     # -- what a position holds
 
@@ -189,6 +190,7 @@ class Engine:
                 all_of_it=before < request.num_prompt_tokens,
             )
         message = self.decider.message()
+        self._loads |= dict(message.waiting)
         for mover in self.movers:
             mover.load(message)
         for name, tokens in work.items():
@@ -393,7 +395,7 @@ class Engine:
         for flight, pages in one.answer.done:
             fails = self.draw.random() < self.faults
             done.append((flight, 0 if fails else pages))
-            name = self.decider.waits_for(flight)
+            name = self._loads.get(flight)
             if fails and name:
                 one.failed.add(name)
         one.answer = Answer(tuple(done), one.answer.outages)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hicache.runtime.storage.pages import Rank, StoredPages
+from hicache.runtime.storage.pages import Rank
 from hicache.storage.address import open_store, parse
 from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
@@ -74,7 +74,7 @@ class Playing:
         config = cache_config(KINDS[setting.kinds], setting.blocks, setting.window)
         groups = groups_of(config)
         host = dict.fromkeys(groups.components, setting.host_pages)
-        core = groups.config(host, 200, setting.store is not None, {})
+        core = groups.config(host, 200, setting.store is not None)
         self.watch = Watch(most_pages=64)
         self.decider = Decider(
             groups, core, setting.ranks, time.perf_counter, 5.0, lambda one: one, [self.watch]
@@ -93,9 +93,8 @@ class Playing:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
                 context = Context("stand-in", "1", groups.page, "tokens", ())
-                pools = {name: (one,) for name, one in mover.lent.buffers.items()}
-                pages = StoredPages(context, pools, Rank(rank, setting.ranks))
-                mover.use_store(store, pages, time.perf_counter, print)
+                mine = Rank(rank, setting.ranks)
+                mover.use_store(store, context, mine, time.perf_counter, print)
             self.movers.append(mover)
         self.engine = Engine(
             config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..engines.models import FAMILIES
 from ..terminal import options as read
@@ -10,6 +11,15 @@ from ..terminal.options import OptionRecord
 from ..terminal.rows import option
 
 ENGINES = ("vllm",)
+
+
+def of_family(default: str) -> Any:
+    """The row of an option --family."""
+    return option(
+        lambda: "; ".join(f"{name}: {one.what}" for name, one in FAMILIES.items()),
+        read.choice([*FAMILIES]),
+        default=default,
+    )
 
 
 @dataclass(frozen=True)
@@ -26,8 +36,4 @@ class RealEngineOptions(OptionRecord):
         read.name,
         "FILE",
     )
-    family: str = option(
-        lambda: "; ".join(f"{name}: {one.what}" for name, one in FAMILIES.items()),
-        read.choice([*FAMILIES]),
-        default="llama",
-    )
+    family: str = of_family("llama")

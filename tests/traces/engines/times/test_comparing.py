@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from sim.hardware import measured as sealing
 from sim.hardware import profile as hardware
 from sim.hardware.passes import PassTimes
 from sim.hardware.served import Served
-from tests.needs import missing
+from tests.needs import vllm_python
 from traces.cli import main
 from traces.engines.passes import Passes
 from traces.engines.times.comparing import Apart, Times, apart, median_of, of_answers
@@ -204,8 +203,7 @@ def test_a_replay_takes_engine_model_and_passes_from_the_file(
 
 
 def test_an_engine_is_measured_and_judged(tmp_path: Path, capsys: Capsys) -> None:
-    if not os.environ.get("HICACHE_VLLM"):
-        missing("HICACHE_VLLM names no Python with vLLM")
+    vllm_python()
     path, out = tmp_path / "server.json", tmp_path / "out.json"
     short = ["--longest", "640", "--runs", "2", "--threads", "1", "--clock", "processor"]
     given = ["calibrate", "--engine", "vllm", "--family", "llama", "--requests", "6", *short]
