@@ -99,7 +99,23 @@ class Served:
             self._scheduler._preempt_request,
             self._preempted,
         )
+        self._step_core, self._core.step_fn = self._core.step_fn, self._stepped_core
+        self._executed = False
         self._start_s = time.perf_counter() - began
+
+    def _step(self) -> list[Any]:
+        """One step. After one that computed nothing it waits 1 ms, as vLLM's serving process does
+        (EngineCoreProc), so that the threads that load get on."""
+        outputs: list[Any] = self._engine.step()
+        self._passes.stepped()
+        if not self._executed and self._scheduler.has_requests():
+            self._clock.yielded(0.001)
+        return outputs
+
+    def _stepped_core(self) -> Any:
+        answer = self._step_core()
+        self._executed = answer[1]
+        return answer
 
     def _preempted(self, *given: Any, **named: Any) -> Any:
         self._preemptions += 1
@@ -180,8 +196,7 @@ class Served:
             if not names:
                 clock.wait(waiting[-1][0] - now)
                 continue
-            outputs = self._engine.step()
-            self._passes.stepped()
+            outputs = self._step()
             steps += 1
             if steps == die_step:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -234,8 +249,7 @@ class Served:
         """Step until nothing is under way. Returns the steps."""
         steps = 0
         while self._scheduler.has_requests():
-            self._engine.step()
-            self._passes.stepped()
+            self._step()
             steps += 1
         return {"steps": steps}
 

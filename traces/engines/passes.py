@@ -19,6 +19,8 @@ class Wall:
         """Let so much time pass."""
         time.sleep(max(0.0, seconds))
 
+    yielded = wait
+
 
 class Processor:
     """The time that this thread has had a core, and that it has waited for a request. What other
@@ -34,6 +36,11 @@ class Processor:
     def wait(self, seconds: float) -> None:
         """Let so much time pass, at once."""
         self._waited += max(0.0, seconds)
+
+    def yielded(self, seconds: float) -> None:
+        """Wait so long for real, as other threads need the time."""
+        time.sleep(seconds)
+        self._waited += seconds
 
 
 CLOCKS: dict[str, Callable[[], Any]] = {"wall": Wall, "processor": Processor}
