@@ -84,8 +84,8 @@ class Session(Asked):
 
 
 def script_fails(session: Session, script: Path, seconds: float) -> str:
-    """Runs a script where the peer runs, and returns the last line that it prints if it fails;
-    empty if it does not fail."""
+    """Runs a script where the peer runs, and returns what it prints if it fails; empty if it does
+    not fail."""
     facts, release = session.environment.facts, session.environment.release
     run = (
         "import runpy, sys\n"
@@ -106,5 +106,4 @@ def script_fails(session: Session, script: Path, seconds: float) -> str:
         return f"no end in {seconds:.0f} s"
     if not done.returncode:
         return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"code {done.returncode}"
+    return done.stderr.decode(errors="replace").strip() or f"code {done.returncode}"

@@ -62,9 +62,10 @@ def told(failure: dict[str, Any]) -> list[str]:
     for file in failure["files"]:
         what = "script" if file.endswith(".py") else "tape"
         lines.append(f"  {what}: {file}")
-    if any(file.endswith(".py") for file in failure["files"]):
-        says = failure["script_says"]
-        lines.append(f"  the script, run by itself: {says or 'does not fail'}")
+    says, crash = failure["script_says"], failure["law"] == "CRASH"
+    error = failure["text"].partition(":")[0] if crash else f"Broken: {failure['law']}:"
+    if any(file.endswith(".py") for file in failure["files"]) and error not in says:
+        lines.append(f"  the script, run by itself, {says or 'does not fail'}: it is no proof")
     return lines
 
 

@@ -100,7 +100,13 @@ def write_script(session: Session, found: Found, path: Path) -> None:
     """Writes the engine's own calls, and runs them where the peer runs."""
     facts, release = session.environment.facts, session.environment.release
     failure, name = found.failure, f"{facts.name} {release}".strip()
-    head = f"{name}: {failure['text']}\n\n{failure['kind']}. Written by hicache peers fuzz."
+    played = f"hicache peers play {path.name} --peer {session.environment.name}"
+    if session.environment.source is not None:
+        played += f" --source {session.environment.source}"
+    head = (
+        f"{name}: {failure['text']}\n\n{failure['kind']}. Written by hicache peers fuzz. Run it "
+        f"with\n\n    {played}\n\nor, where the engine is installed, with python or pytest."
+    )
     try:
         said = session.ask({"do": "script", "tape": found.tape, "head": head}, EXPLAIN_S)
     except (Ended, CallerError):
@@ -109,7 +115,7 @@ def write_script(session: Session, found: Found, path: Path) -> None:
         return
     write_text(path, said["script"])
     found.files.append(str(path))
-    found.shown = script_fails(session, path, EXPLAIN_S)
+    found.shown = script_fails(session, path, EXPLAIN_S).rpartition("\n")[2]
 
 
 def _slug(kind: str) -> str:

@@ -52,6 +52,14 @@ _evict_swa_for_device_alloc = anywhere("_evict_swa_for_device_alloc", ASSEMBLER)
 HostPoolGroup, PoolEntry = anywhere("HostPoolGroup", *GROUP), anywhere("PoolEntry", *GROUP)
 ComponentType = anywhere("ComponentType", *COMPONENTS)
 UnifiedRadixCache = anywhere("UnifiedRadixCache", "mem_cache.unified_radix_cache")
+OF_TREES = ("mem_cache.unified_cache.unified_tree_core", "mem_cache.unified_radix_cache")
+UnifiedTreeNode: Any = anywhere("UnifiedTreeNode", *OF_TREES)
+WindowNode: Any = anywhere("TreeNode", "mem_cache.swa_radix_cache")
+next_component_uuid = anywhere(
+    "next_component_uuid",
+    *(f"mem_cache.unified_cache.components.{one}" for one in ("base", "tree_component")),
+    "mem_cache.unified_cache_components.tree_component",
+)
 
 ROWS, WIDTH = 12, 2048
 NAMES = {name: getattr(ComponentType, name.upper(), name) for name in ("full", "swa", "mamba")}
@@ -287,6 +295,14 @@ def row_tensors(rows: Any) -> None:
     rows._aux_cache = None
 
 
+def count_anew() -> None:
+    """What SGLang numbers by process begins anew with each cache: scripts name nodes and locks of
+    windows by their numbers, and run in a process of their own."""
+    UnifiedTreeNode.counter = 0
+    WindowNode.swa_uuid_counter = 1
+    getattr(next_component_uuid, "__globals__", {})["_COMPONENT_UUID_COUNTER"] = 1  # up to 0.5.21
+
+
 def publish(config: dict[str, Any]) -> None:
     """Settings that a server would publish for its process, and events of a device."""
     mamba = SimpleNamespace(
@@ -345,6 +361,7 @@ class World:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config, page = config, config["page"]
         parts = config["components"].split("+")
+        count_anew()
         self.publish()
         self.pools = {"full": self._pool("full", config["pages"], page)}
         if "swa" in parts:

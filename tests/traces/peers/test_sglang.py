@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
+from traces.peers._session import script_fails
 
 from .opening import Opened, fuzzed
 
 NEWEST = "0.5.23"
+CORPUS = Path(__file__).parents[2] / "corpus/peers/sglang"
 
 
 @pytest.mark.parametrize("core", ["rust", "python"])
@@ -50,9 +52,23 @@ def test_older_releases_have_a_store(opened: Opened, release: str) -> None:
     assert said["counts"]["fetch began"]
 
 
+@pytest.mark.parametrize("core", ["rust", "python"])
+def test_a_script_fails_in_a_process_of_its_own(opened: Opened, tmp_path: Path, core: str) -> None:
+    """Whatever the process that wrote it has run before."""
+    peer = opened(f"sglang=={NEWEST}")
+    fuzzed(peer, 2, {"core": core, "storage": "none"})
+    text = (CORPUS / "prefix-without-its-state.tape").read_text()
+    assert '"core":"python"' in text
+    text = text.replace('"core":"python"', f'"core":"{core}"')
+    said = peer.ask({"do": "script", "tape": text, "head": ""}, PATIENCE_S)
+    script = tmp_path / "script.py"
+    script.write_text(said["script"])
+    assert "Broken: BYTES: " in script_fails(peer, script, PATIENCE_S)
+
+
 def test_a_script_of_the_store_fails_as_its_tape(opened: Opened) -> None:
     """It has the calls that lead to the failure, and not only the opening of the cache."""
-    tape = Path(__file__).parents[2] / "corpus/peers/sglang/a-stale-state-is-copied.tape"
+    tape = CORPUS / "a-stale-state-is-copied.tape"
     request = {"do": "script", "tape": tape.read_text(), "head": ""}
     said = opened(f"sglang=={NEWEST}").ask(request, PATIENCE_S)
     assert "judge_state(" in said["script"].partition("def test()")[2]
