@@ -102,7 +102,7 @@ def facts_of(peer: str) -> Facts:
     """What the file of a peer says. Raises CallerError for an unknown peer."""
     files = facts.known()
     if peer not in files:
-        raise unknown("peer", peer, list(files))
+        raise unknown("PEER", peer, list(files))
     return facts.read(files[peer])
 
 

@@ -15,6 +15,7 @@ from hicache.files import TEXT, Maybe, Record, fit, parsed, text_of
 from invariants.peers import facts
 
 FOLDER = facts.ENGINES.parent / "known"
+NEW_FAILURE = 11  # exit code, where a failure is not known
 _MOST_BYTES = 1 << 20
 
 

@@ -25,6 +25,7 @@ from ..terminal.streams import ignore_broken_pipe
 from . import _shown as shown
 from ._folders import environment_of
 from ._given import FOLDER_HELP, SOURCE_HELP, configured, setting
+from ._known import NEW_FAILURE
 from ._session import Answer, Ended, Session
 from ._work import Found, work_up
 
@@ -33,7 +34,6 @@ SECONDS = 60
 BATCH = 8  # sequences for which the peer is asked at a time
 HANG_S = 60.0  # without a sequence that ends
 DRAW_S = 20.0  # to draw a sequence again that ends the process
-NEW_FAILURE = 11
 MOST_KINDS = 40
 MOST_ENDED = 20  # times that the process is started again
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from invariants.peers import facts
+from invariants.peers.facts import Facts
 
 from ..reporting.head import head
 from ..terminal import options as read
@@ -51,22 +52,22 @@ def run(options: Options, command: str) -> int:
 
 
 def listed(cache: Path) -> dict[str, Any]:
-    """Every environment with its state and its record, every peer with its releases, and what is
-    borrowed of this Python."""
+    """Every environment with its state, its record and the peers that run in it, every peer with
+    its releases, and what is borrowed of this Python."""
     peers = [facts.read(file) for file in facts.known().values()]
-    by_name = {one.name: one for one in peers}
     there = []
     for folder, made in folders.environments(cache):
-        wrong = "not whole"
+        wrong, runs = "not whole", list[Facts]()
         if made is not None:
-            peer = by_name.get(made.peer)
             wrong = "of a peer or release that is not known any more"
-            if peer is not None and made.release in peer.releases:
-                wrong = folders.why_unusable(folder, peer, made.release)
+            runs = [one for one in peers if one.home == made.peer and made.release in one.releases]
+            if runs:
+                wrong = folders.why_unusable(folder, runs[0], made.release)
         there.append(
             {
                 "folder": str(folder),
                 "wrong": wrong,
+                "peers": [one.name for one in runs],
                 "record": None if made is None else asdict(made),
             }
         )
@@ -115,7 +116,8 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     if one["record"] is None:
         return Path(one["folder"]).name, "?", "?", "?", f"{one['wrong']}; fetch it again"
     made = Made(**one["record"])
-    state = one["wrong"] or "ready"
+    others = "" if made.peer in one["peers"] else f" for {', '.join(one['peers'])}"
+    state = one["wrong"] or f"ready{others}"
     if made.source is not None:
         state += f", runs {made.source}"
     name = spelled(made.peer, made.release)

@@ -1,4 +1,5 @@
-"""`hicache peers play`: plays one tape on an engine, and explains how it fails."""
+"""`hicache peers play`: plays one tape on an engine, and explains how it fails; or runs a script
+that was written for one."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from ..terminal.tables import console
 from . import _shown as shown
 from ._folders import environment_of, spelled
 from ._given import FOLDER_HELP, SOURCE_HELP
-from ._session import Answer, Ended, Session
+from ._known import NEW_FAILURE
+from ._session import Answer, Ended, Session, script_fails
 from ._work import Found, explain, write_script
 
 SUMMARY = "play a tape on an engine, and explain how it fails"
 PLAY_S = 120.0
-FAILED = 11
 
 
 class CannotOpen(CallerError):
@@ -34,7 +35,11 @@ class CannotOpen(CallerError):
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
     tape: str = option(
-        "a tape that hicache peers fuzz wrote", given.name, "TAPE", positional=True, default=""
+        "a tape, or a script, that hicache peers fuzz wrote",
+        given.name,
+        "TAPE",
+        positional=True,
+        default="",
     )
     peer: str | None = option(
         "play it on this peer and release instead of its own, such as sglang==0.5.22",
@@ -57,7 +62,9 @@ class Options(OptionRecord):
 
 
 def run(options: Options, command: str) -> int:
-    """Returns 0 if the tape does not fail, else 11."""
+    """Returns 0 if the tape does not fail, or as is known; else 11, as `fuzz` does."""
+    if options.tape.endswith(".py"):
+        return _run(options)
     check_outputs(
         {"tape": options.tape}, json=options.json, script=options.script, record=options.record
     )
@@ -72,6 +79,7 @@ def run(options: Options, command: str) -> int:
             lines = session.ask({"do": "record", "tape": text}, PLAY_S)["lines"]
             write_whole(options.record, (f"{line}\n" for line in lines))
         failure = failure_of(session, text, len(tape.entries))
+        code = 0
         document: Answer = {"peer": environment.name, "tape": options.tape, "failure": None}
         out = console(stream, piped=100)
         with ignore_broken_pipe():
@@ -83,12 +91,34 @@ def run(options: Options, command: str) -> int:
             if options.script:
                 write_script(session, found, Path(options.script))
             document["failure"] = found.document()
+            code = NEW_FAILURE if found.known is None else 0
             with ignore_broken_pipe():
                 for line in shown.told(found.document()):
                     out.print(line, soft_wrap=True)
     if options.json:
         write_json(options.json, head(command, complete=True) | document)
-    return 0 if failure is None else FAILED
+    return code
+
+
+def _run(options: Options) -> int:
+    """Runs a script, and prints how it fails. Returns 0 if it does not, else 11."""
+    for name in ("script", "record", "json"):
+        if getattr(options, name) is not None:
+            raise CallerError(f"--{name}: expected a tape, found {options.tape}; play its tape")
+    if options.peer is None:
+        raise CallerError(
+            "--peer: expected the peer that the script was written for, such as sglang==0.5.23, "
+            "found none"
+        )
+    script = Path(options.tape)
+    if not script.is_file():
+        raise CallerError(f"TAPE: expected a script, found none in {script}; copy it anew")
+    environment = environment_of(options.peer, options.source, options.folder)
+    with Session(environment, options.folder) as session:
+        said = script_fails(session, script, PLAY_S)
+    with ignore_broken_pipe():
+        print(said or f"{environment.name}: {script} does not fail")
+    return NEW_FAILURE if said else 0
 
 
 def fitted(session: Session, tape: PeerTape) -> str:

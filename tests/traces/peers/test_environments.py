@@ -316,6 +316,20 @@ def test_the_commands(engines: Path, cache: Path, capsys: Capsys) -> None:
     assert "a release that its peer knows (1.0, 1.1), found '7'" in capsys.readouterr().err
 
 
+def test_an_environment_is_of_every_peer_that_runs_in_it(engines: Path, cache: Path) -> None:
+    fetch(cache, "made-up==1.0")
+    (engines / "older.py").write_text('LIKE = "made_up"\nRELEASES = ("1.0",)\n')
+
+    def there() -> list[tuple[str, list[str]]]:
+        return [(one["wrong"], one["peers"]) for one in listing.listed(cache)["environments"]]
+
+    assert there() == [("", ["made-up", "older"])]
+    (engines / "made_up.py").write_text(PEER.replace('"1.0", ', ""))
+    assert there() == [("", ["older"])]
+    (engines / "older.py").unlink()
+    assert there() == [("of a peer or release that is not known any more", [])]
+
+
 def test_without_torch_the_command_says_how_to_install_it(monkeypatch: Patch) -> None:
     monkeypatch.setattr(borrowed, "TORCH", "torch-that-is-not-there")
     with pytest.raises(CallerError, match=r"pip install 'hicache\[torch\]'$"):

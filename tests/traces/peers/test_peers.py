@@ -16,10 +16,10 @@ from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.peers import _known as known
 from traces.peers._folders import environment_of, facts_of
+from traces.peers._known import NEW_FAILURE, Report
 from traces.peers._session import Ended, Session
 from traces.peers.against import difference
 from traces.peers.bisect import changes, within
-from traces.peers.fuzz import NEW_FAILURE
 
 Capsys = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,9 @@ def test_every_law_holds_on_our_own_core(tmp_path: Path, capsys: Capsys) -> None
     assert not list((tmp_path / "found").glob("*"))
 
 
-def test_a_bug_is_found_shrunk_and_explained(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_bug_is_found_shrunk_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
     broken = copy(tmp_path / "broken", LEAK)
     more = ("--source", str(broken), "--sequences", "24", "--config", "host=8")
     code, said = fuzz(tmp_path, *more)
@@ -74,6 +76,10 @@ def test_a_bug_is_found_shrunk_and_explained(tmp_path: Path, capsys: Capsys) -> 
     printed = capsys.readouterr().out
     assert "Free and held pages sum to the pool." in printed
     assert tape in printed
+    assert "is no proof" not in printed
+    assert (
+        f"hicache peers play {Path(script).name} --peer hicache==here" in Path(script).read_text()
+    )
 
     again = ["peers", "play", tape, "--folder", str(tmp_path / "peers")]
     recording = tmp_path / "recording"
@@ -83,6 +89,15 @@ def test_a_bug_is_found_shrunk_and_explained(tmp_path: Path, capsys: Capsys) -> 
     assert "POOL-SUM host full lost" in capsys.readouterr().out
     assert main(again) == 0
     assert "does not fail" in capsys.readouterr().out
+    played = ["peers", "play", script, "--peer", "hicache", "--folder", str(tmp_path / "peers")]
+    assert main([*played, "--source", str(broken)]) == NEW_FAILURE
+    assert "Broken: POOL-SUM: host full" in capsys.readouterr().out
+    assert main(played) == 0
+    assert "does not fail" in capsys.readouterr().out
+    row = Report("#1", "POOL-SUM", "host full lost", (), "here", None, "A known one.")
+    monkeypatch.setattr("traces.peers._work.reports", lambda peer: [row])
+    assert main([*again, "--source", str(broken)]) == 0
+    assert "#1: A known one." in capsys.readouterr().out
     for place, fails in ((broken, True), (ROOT, False)):  # the script needs nothing of ours
         done = subprocess.run(
             [sys.executable, "-P", script],
@@ -195,7 +210,11 @@ def test_every_table_of_known_failures_can_be_read() -> None:
         (["fuzz", "hicache", "--config", "page=x"], "page: expected a whole number"),
         (["fuzz", "hicache", "--config", "page"], "expected KEY=VALUE"),
         (["fuzz", "hicache==2"], "expected a release that its peer knows (here)"),
+        (["fuzz", "nonsense"], "PEER: expected one of hicache, lmcache"),
         (["play", "no-such-tape"], "no-such-tape"),
+        (["play", "script.py"], "--peer: expected the peer that the script was written for"),
+        (["play", "script.py", "--peer", "hicache"], "TAPE: expected a script, found none"),
+        (["play", "script.py", "--json", "-"], "--json: expected a tape, found script.py"),
     ],
 )
 def test_bad_input_is_one_line(
