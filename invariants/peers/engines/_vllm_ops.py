@@ -68,12 +68,13 @@ def _forget(hand: Hand, args: Arguments) -> None:
 
 def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
     peer: Any = hand.peer
-    return None if hand.jobs or hand.pending or peer.emptied == peer.steps else {}
+    runs = (hand.jobs or hand.pending) and not hand.config.get("midway")
+    return None if runs or peer.emptied == peer.steps else {}
 
 
 def _empty(hand: Hand, args: Arguments) -> None:
-    """The host's cache is emptied, as after new weights. It is drawn only while nothing runs, and
-    once between two steps."""
+    """The host's cache is emptied, as after new weights. It is drawn once between two steps, and
+    only while nothing runs unless "midway" is fixed."""
     peer: Any = hand.peer
     peer.empty_host()
 

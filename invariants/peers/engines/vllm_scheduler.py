@@ -32,7 +32,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
@@ -65,10 +65,11 @@ from ._vllm_doubles import (
     make_request,
 )
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
-from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
+from ._vllm_models import groups_of, sizes_of
 from ._vllm_ops import OF_A_SCHEDULER
 from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
+from ._vllm_settings import OFFLOADS, TAKES, drawn, longest, simpler
 from ._vllm_shelf import shelf
 from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, audit_ended, audit_progress, sampled
@@ -77,11 +78,8 @@ LIKE = "vllm"
 PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote")
 DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
 
-LONGEST = 400  # tokens of a sequence
 IDLE_STEPS = 30
 MOST_COPIES = 20  # one behind the other, from the device to the last tier
-OFFLOADS = ("cpu", "files", "shelf")
-CONNECTORS = ("", *OFFLOADS, "remote")
 
 logging.disable(logging.CRITICAL)
 for module in ("async_lookup", "fs.thread_pool"):
@@ -92,16 +90,7 @@ for module in ("async_lookup", "fs.thread_pool"):
 class VllmSchedulerPeer(Peer):
     OPERATIONS = OF_A_SCHEDULER
     can = Can(serves=True, host=True, fails=True, namespaces=True)
-    TAKES: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "model": tuple(MODELS),
-        **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
-        **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
-        **dict.fromkeys(("recompute", "entire"), (False, True)),
-        "connector": CONNECTORS,
-        "policy": ("fcfs", "priority"),
-        "order": ("lru", "arc"),
-        **dict.fromkeys(("host", "factor", "loses"), ()),
-    }
+    TAKES = TAKES
     REACHES = (
         *("preempted", "load began", "backup began", "fetch began", "ended", "aborted"),
         *("a chunk of a prompt", "emptied"),
@@ -115,7 +104,7 @@ class VllmSchedulerPeer(Peer):
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
         self.depth = 2 if config["ahead"] else 1
-        self.length = self._longest()
+        self.length = longest(config, self.groups, self.depth * self.budget)
         states = any(one.kind in ("align", "all") for one in self.groups)
         if config["connector"] == "remote" and (states or config["spec"]):
             raise Unfit("the connector of our own has no states, and no drafts")
@@ -224,73 +213,13 @@ class VllmSchedulerPeer(Peer):
             settings["block_size"] = self.factor * self.groups[0].block
         return settings
 
-    def _longest(self) -> int:
-        """The longest sequence that the pool can hold, beside the blocks of a step with drafts."""
-        flight = self.depth * self.budget
-        pages, spec = int(self.config["pages"]), int(self.config["spec"])
-        if spec:
-            pages -= sum(-(-(1 + 2 * spec) // one.block) for one in self.groups)
-        for length in range(LONGEST, 1, -1):
-            blocks = 0
-            for one in self.groups:
-                whole = -(-length // one.block)
-                if one.kind in ("window", "chunk"):
-                    whole = min(whole, -(-(one.reach + flight) // one.block) + 2)
-                elif one.kind == "align":
-                    whole = min(whole, 1) + 2
-                blocks += whole + one.spare
-            if blocks <= pages:
-                return length
-        return 0
-
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
-        drawn = draw_model(draws, fixed)
-        page = int(drawn["page"])
-        if page == 1 and "page" not in fixed:  # a prompt of one token is then loaded for ever
-            drawn["page"] = page = 2
-        models = str(drawn["model"])
-        drawn |= {
-            "pages": draws.between(4, 24) * len(MODELS[models]),
-            "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
-            "requests": draws.one((1, 2, 4, 6)),
-            "ahead": draws.chance(45),
-            "reserve": draws.chance(50),
-            "policy": draws.one(("fcfs", "fcfs", "priority")),
-            "connector": draws.one(("", "cpu", "cpu", "files", "shelf", "remote")),
-            "order": draws.one(("lru", "arc")),
-            "host": draws.one((4, 8, 16, 40, 100)),
-            "factor": draws.one((1, 1, 2)),
-            "prompts": draws.chance(30),
-            "loses": draws.one((0, 3, 5)),
-            "recompute": draws.chance(75),
-            "entire": draws.chance(50),
-        }
-        drawn |= fixed
-        if drawn["connector"] == "remote" and "spec" not in fixed:
-            drawn |= {"spec": 0, "eagle": False}
-        return drawn
+        return drawn(draws, fixed)
 
     @classmethod
     def simpler(cls, config: Config) -> Sequence[Config]:
-        plain = {
-            "ahead": False,
-            "reserve": False,
-            "policy": "fcfs",
-            "connector": "" if config["connector"] == "cpu" else "cpu",
-            "order": "lru",
-            "factor": 1,
-            "prompts": False,
-            "loses": 0,
-        }
-        if not config["connector"]:
-            del plain["connector"]
-        found = [config | {key: value} for key, value in plain.items() if config.get(key) != value]
-        for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
-            value = int(config[key])
-            found += [config | {key: new} for new in (least, value // 2) if least <= new < value]
-        found += simpler_models(config)
-        return [one for one in found if one["page"] > 1 or not one["connector"]]
+        return simpler(config)
 
     # -- requests
 

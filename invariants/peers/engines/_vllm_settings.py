@@ -1,0 +1,96 @@
+"""How vLLM's scheduler is set up: what a configuration may have, and how it is drawn and made
+simpler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from invariants.fuzz.draws import Draws
+
+from ..base import Config
+from ._vllm_doubles import Group
+from ._vllm_models import MODELS, draw_model, simpler_models
+
+LONGEST = 400  # tokens of a sequence
+OFFLOADS = ("cpu", "files", "shelf")
+TAKES: dict[str, tuple[Any, ...]] = {
+    "model": tuple(MODELS),
+    **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
+    **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
+    **dict.fromkeys(("recompute", "entire", "midway"), (False, True)),
+    "connector": ("", *OFFLOADS, "remote"),
+    "policy": ("fcfs", "priority"),
+    "order": ("lru", "arc"),
+    **dict.fromkeys(("host", "factor", "loses"), ()),
+}
+
+
+def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
+    """The longest sequence that the pool can hold, beside the blocks of a step with drafts. flight:
+    tokens of the steps under way."""
+    pages, spec = int(config["pages"]), int(config["spec"])
+    if spec:
+        pages -= sum(-(-(1 + 2 * spec) // one.block) for one in groups)
+    for length in range(LONGEST, 1, -1):
+        blocks = 0
+        for one in groups:
+            whole = -(-length // one.block)
+            if one.kind in ("window", "chunk"):
+                whole = min(whole, -(-(one.reach + flight) // one.block) + 2)
+            elif one.kind == "align":
+                whole = min(whole, 1) + 2
+            blocks += whole + one.spare
+        if blocks <= pages:
+            return length
+    return 0
+
+
+def drawn(draws: Draws, fixed: Config) -> Config:
+    """Draws a configuration."""
+    found = draw_model(draws, fixed)
+    page = int(found["page"])
+    if page == 1 and "page" not in fixed:  # a prompt of one token is then loaded for ever
+        found["page"] = page = 2
+    found |= {
+        "pages": draws.between(4, 24) * len(MODELS[str(found["model"])]),
+        "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
+        "requests": draws.one((1, 2, 4, 6)),
+        "ahead": draws.chance(45),
+        "reserve": draws.chance(50),
+        "policy": draws.one(("fcfs", "fcfs", "priority")),
+        "connector": draws.one(("", "cpu", "cpu", "files", "shelf", "remote")),
+        "order": draws.one(("lru", "arc")),
+        "host": draws.one((4, 8, 16, 40, 100)),
+        "factor": draws.one((1, 1, 2)),
+        "prompts": draws.chance(30),
+        "loses": draws.one((0, 3, 5)),
+        "recompute": draws.chance(75),
+        "entire": draws.chance(50),
+    }
+    found |= fixed
+    if found["connector"] == "remote" and "spec" not in fixed:
+        found |= {"spec": 0, "eagle": False}
+    return found
+
+
+def simpler(config: Config) -> Sequence[Config]:
+    """Configurations that are one step simpler."""
+    plain = {
+        "ahead": False,
+        "reserve": False,
+        "policy": "fcfs",
+        "connector": "" if config["connector"] == "cpu" else "cpu",
+        "order": "lru",
+        "factor": 1,
+        "prompts": False,
+        "loses": 0,
+    }
+    if not config["connector"]:
+        del plain["connector"]
+    found = [config | {key: value} for key, value in plain.items() if config.get(key) != value]
+    for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
+        value = int(config[key])
+        found += [config | {key: new} for new in (least, value // 2) if least <= new < value]
+    found += simpler_models(config)
+    return [one for one in found if one["page"] > 1 or not one["connector"]]
