@@ -178,7 +178,7 @@ def test_a_member_of_a_wheel_stays_inside() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("made_up", "peer: expected one of made-up, ours, found 'made_up'; did you mean made-up?"),
+        ("made_up", "PEER: expected one of made-up, ours, found 'made_up'; did you mean made-up?"),
         ("made-up==1.5", "made-up: expected a release that its peer knows (1.0, 1.1), found '1.5'"),
         ("ours==1", "ours: expected a release that its peer knows (here), found '1'"),
     ],
@@ -318,13 +318,13 @@ def test_the_commands(engines: Path, cache: Path, capsys: Capsys) -> None:
 
 def test_an_environment_is_of_every_peer_that_runs_in_it(engines: Path, cache: Path) -> None:
     fetch(cache, "made-up==1.0")
-    (engines / "older.py").write_text('LIKE = "made_up"\nRELEASES = ("1.0",)\n')
+    (engines / "older.py").write_text('LIKE = "made_up"\nRELEASES = ("1.0",)\nNEEDS = ()\n')
 
     def there() -> list[tuple[str, list[str]]]:
         return [(one["wrong"], one["peers"]) for one in listing.listed(cache)["environments"]]
 
     assert there() == [("", ["made-up", "older"])]
-    (engines / "made_up.py").write_text(PEER.replace('"1.0", ', ""))
+    (engines / "made_up.py").write_text(PEER.replace('("1.0", "1.1")', '("1.1",)'))
     assert there() == [("", ["older"])]
     (engines / "older.py").unlink()
     assert there() == [("of a peer or release that is not known any more", [])]
