@@ -15,7 +15,7 @@ from hicache.core.errors import CallerError
 from ..engines.hits import causes
 from ..engines.hits.causes import Difference, differences
 from ..engines.hits.cut import Cut, cut
-from ..engines.hits.runs import Limits, asked, blocks_for, longest, predicted
+from ..engines.hits.runs import Limits, asked, blocks_for, fewest_blocks, longest, predicted
 from ..engines.models import FAMILIES
 from ..engines.vllm import MODELS, Vllm, python_of
 from ..formats.base import Trace, need_identity
@@ -29,6 +29,8 @@ _BLOCK = 32  # tokens; what the CPU's attention takes
 _CONTEXT = 32768  # tokens that the small models take
 _THREADS = 1  # hits do not depend on them, and waiting for another costs most of the time
 _SHOWN = 20
+_KINDS = ("FullAttentionSpec", "SlidingWindowSpec")
+_KNOWN = "full attention and sliding windows"
 _NOTHING = (
     "No request hit anything, so nothing was compared: give more blocks with --device-pages, or a "
     "trace whose prompts repeat."
@@ -59,6 +61,9 @@ def twin(
     options: EngineTwinOptions, trace: Trace, blocks: int | None, command: str
 ) -> tuple[dict[str, Any], str]:
     """Runs both. Returns the results, and the text of the trace as it was cut."""
+    groups = FAMILIES[options.family].groups
+    if not groups:
+        raise CallerError(f"--family: expected {_KNOWN}, found {options.family}, which has states")
     python = python_of(options.python or "")
     need_identity(trace, "--engine")
     small, how, text = cut(trace, _BLOCK, options.most_blocks, options.most_output)
@@ -78,11 +83,12 @@ def twin(
             f"{trace.path}: expected requests of at most {_CONTEXT} tokens, found {most}; give "
             "--most-blocks, or a trace with shorter ones"
         )
-    wanted = blocks or blocks_for(paged)
-    need = -(-most // _BLOCK)
+    wanted, need = blocks or blocks_for(paged, groups), fewest_blocks(paged, groups)
     if wanted < need:
+        each = f", in {groups} groups of layers" if groups > 1 else ""
         raise CallerError(
-            f"--device-pages: expected at least {need} for the largest request, found {wanted}"
+            f"--device-pages: expected at least {need} for the largest request{each}, found "
+            f"{wanted}"
         )
     settings = {"num_gpu_blocks_override": wanted + 1, "max_model_len": max(most + 1, _BLOCK)}
     with Vllm(
@@ -139,12 +145,14 @@ def twin(
 
 
 def _check(facts: dict[str, Any], family: str) -> None:
-    """Raises CallerError for groups that the simulator does not have."""
-    if len(facts["groups"]) > 1 or facts["page"] != _BLOCK:
-        kinds = ", ".join(f"{one['kind']} of {one['block']}" for one in facts["groups"])
+    """Raises CallerError for groups that the simulator does not have: another release may group
+    the layers in another way."""
+    found = [(one["kind"], one["block"]) for one in facts["groups"]]
+    if len(found) != FAMILIES[family].groups or {*found} - {(kind, _BLOCK) for kind in _KINDS}:
+        kinds = ", ".join(f"{kind} of {block}" for kind, block in found)
         raise CallerError(
-            f"--family: expected full attention in blocks of {_BLOCK}, found {family} with "
-            f"{kinds}; vLLM keeps all groups in one pool, which the simulator does not have"
+            f"--family: expected {FAMILIES[family].groups} groups of {_KNOWN} in blocks of "
+            f"{_BLOCK} tokens, found {family} with {kinds}; name another family"
         )
 
 
@@ -167,10 +175,15 @@ def print_hits(document: dict[str, Any], out: TextIO) -> None:
     hit = document["hit_tokens"]
     print(row("hit tokens", f"{hit['engine']:,}", f"{hit['simulator']:,}"), file=out)
     share = document["equal"] / of["requests"]
+    checked = document["simulator"]["checked"]
+    how = (
+        f"every invariant checked after each of {checked:,} operations"
+        if checked
+        else f"{len(engine['groups'])} groups of layers in one pool of blocks"
+    )
     print(
         f"equal for {document['equal']:,} of {of['requests']:,} requests ({share:.2%}); "
-        f"{document['simulator']['preempted']:,} preempted in the simulator, every invariant "
-        f"checked after each of {document['simulator']['checked']:,} operations",
+        f"{document['simulator']['preempted']:,} preempted in the simulator, {how}",
         file=out,
     )
     for one in document["differences"][:_SHOWN]:

@@ -134,10 +134,12 @@ class Served:
                 {
                     "kind": type(group.kv_cache_spec).__name__,
                     "block": group.kv_cache_spec.block_size,
+                    "window": getattr(group.kv_cache_spec, "sliding_window", None) or 0,
                     "layers": len(group.layer_names),
                 }
                 for group in config.kv_cache_groups
             ],
+            "retention": config.prefix_cache_retention_interval,
             "release": vllm.__version__,
             "async_scheduling": bool(limits.async_scheduling),
             "max_num_seqs": limits.max_num_seqs,

@@ -14,13 +14,15 @@ VOCABULARY = 1000
 class Family(NamedTuple):
     """classes: of the library `transformers`, the configuration and the model. config: its fields.
     engine: arguments of vLLM that the family needs. window: tokens of a sliding window; 0: none.
-    what: in words. timed: for times; it is too slow for many answers."""
+    groups: of layers, each with blocks of its own; 0: some have states, which are no blocks of a
+    prompt. what: in words. timed: for times; it is too slow for many answers."""
 
     classes: tuple[str, str]
     config: dict[str, Any]
     engine: dict[str, Any]
     what: str
     window: int = 0
+    groups: int = 1
     timed: bool = False
 
 
@@ -63,6 +65,7 @@ FAMILIES = {
         _FLOAT,
         "full attention and a sliding window",
         64,
+        6,
     ),
     "qwen3": Family(
         ("Qwen3Config", "Qwen3ForCausalLM"),
@@ -84,6 +87,7 @@ FAMILIES = {
         _FLOAT,
         "full attention and a sliding window in turn, sinks, a mixture of experts",
         64,
+        2,
     ),
     "qwen3_next": Family(
         ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
@@ -102,5 +106,6 @@ FAMILIES = {
         },
         {"dtype": "bfloat16"},
         "full attention and a recurrence (GDN), a mixture of experts",
+        groups=0,
     ),
 }

@@ -1,4 +1,4 @@
-"""Hits as an engine counts them: passes over the real core, without a clock.
+"""Hits as an engine counts them: passes without a clock, over the real core.
 
 A prompt's last token is computed, and what a request generates has pages of its own, as in an
 engine that samples. So many requests are under way, and the next one of the trace comes when one
@@ -6,23 +6,26 @@ has ended. A pass is composed as vLLM composes it: running requests first, in th
 they were admitted, then the queue, one budget of tokens for all. What a pass computes can be hit by
 the next request of the same pass: vLLM files a block when it is scheduled. A pass ends at once.
 
+`Passes` composes them and leaves to others what is kept: `PassReplay` has the real core, and
+`OnePoolReplay` (see one_pool) one pool of blocks for several groups of layers.
+
 Does not simulate time (see sim/engine), and knows no passes that only compute prompts.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from hicache.core.actions import Outcome, Prefill
+from hicache.core.actions import Prefill
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     AdmitWanted,
     Arrived,
     ContinueWanted,
-    Event,
     Finished,
     PagesWanted,
     PrefillDone,
@@ -35,6 +38,7 @@ from sim.errors import StuckError
 from sim.options import EngineOptions
 from sim.workload import Job
 
+from ..formats.base import Paged
 from .hits import HitsReplay, prefill_of, too_small
 
 
@@ -47,7 +51,7 @@ def check_passes(profile: EngineProfile, at_once: int) -> None:
         )
 
 
-class _Request:
+class Request:
     """A request under way. length: tokens to compute before it samples; with generated ones after
     a preemption. held: tokens that are computed. generated: tokens that passes have sampled."""
 
@@ -61,31 +65,52 @@ class _Request:
         self.outputs = max(1, job.output_length)
 
 
-class PassReplay(HitsReplay):
-    """Runs one trace on one core in passes. preempted: how often a request was."""
+class Passes(ABC):
+    """Composes the passes of one trace. preempted: how often a request was."""
 
-    def __init__(self, engine: EngineOptions, at_once: int, *held: Any) -> None:
+    def __init__(self, engine: EngineOptions, at_once: int, trace: Paged) -> None:
         """engine: its limits, and whether a pass is composed while the one before it runs. at_once:
-        requests under way. held: see `HitsReplay`."""
-        super().__init__(*held)
+        requests under way."""
         self.preempted = 0
         self._engine = engine
         self._at_once = at_once
-        self._running: list[_Request] = []
-        self._waiting: deque[_Request] = deque()
+        self._jobs = trace
+        self._running: list[Request] = []
+        self._waiting: deque[Request] = deque()
         self._under_way = self._done = 0
-        self._left = (job for job in self._trace.jobs if job.after < 0)
+        self._left = (job for job in trace.jobs if job.after < 0)
         self._ahead = next(self._left, None)
         self._ready: list[tuple[int, Job]] = []  # those that follow one that has ended
         self._followers: dict[int, list[Job]] = {}
 
+    @abstractmethod
+    def _arrive(self, one: Request) -> bool:
+        """It comes. Returns whether it is served with a cache."""
+
+    @abstractmethod
+    def _admit(self, one: Request, most: int) -> int:
+        """Note what a waiting request hits, and compute its first chunk of at most so many tokens.
+        Returns how many; 0 if it has to wait. Raises CallerError if it would have to for ever."""
+
+    @abstractmethod
+    def _compute(self, one: Request, most: int) -> int:
+        """Compute the next chunk of a prompt, or sample a token. Returns the tokens; 0 if there is
+        no room."""
+
+    @abstractmethod
+    def _retract(self, one: Request) -> None:
+        """Give back what a request holds, which shall be admitted again."""
+
+    @abstractmethod
+    def _finish(self, one: Request) -> None:
+        """Give back what a request holds, which has ended."""
+
     def run(self, progress: Callable[[int], None]) -> None:
         """Serves all requests. progress: called with the number done so far."""
-        for job in self._trace.jobs:
+        for job in self._jobs.jobs:
             if job.after >= 0:
                 self._followers.setdefault(job.after, []).append(job)
-        self._wants.pin(self._trace)
-        flying: list[_Request] = []
+        flying: list[Request] = []
         while True:
             self._send()
             batch, computed = self._compose()
@@ -98,7 +123,7 @@ class PassReplay(HitsReplay):
                 break
         if self._under_way:
             raise StuckError(f"{self._under_way} requests are under way, and no pass is")
-        progress(len(self._trace.jobs))
+        progress(len(self._jobs.jobs))
 
     def _send(self) -> None:
         """Requests arrive until as many are under way as shall be, the first of the trace first."""
@@ -110,30 +135,18 @@ class PassReplay(HitsReplay):
                 job, self._ahead = ahead, next(self._left, None)
             else:
                 return
-            self._wants.until(job.arrival_ns)
-            if job.index in self._uncached:
-                self._account.admit(job.index, 0, 0)
+            one = Request(job, self._jobs.key(job, final_length(job)))
+            if not self._arrive(one):
                 self._leave(job)
                 continue
-            one = _Request(job, self._trace.key(job, final_length(job)))
-            key, reusable = self._prompt(one)
-            self._driver.feed(Arrived(job.index, key, one.length, reusable, job.priority))
-            if self._store is not None:
-                self._settle()  # its prefetch ends before it is admitted
             self._waiting.append(one)
             self._under_way += 1
 
-    def _prompt(self, one: _Request) -> tuple[Key, int]:
-        """The whole pages of what it computes before it samples, and how many of them it may hit:
-        an engine computes the last token."""
-        size = self._trace.page_size
-        return one.key.first(one.length // size), (one.length - 1) // size
-
-    def _compose(self) -> tuple[list[_Request], bool]:
+    def _compose(self) -> tuple[list[Request], bool]:
         """Compose and compute the next pass. Returns the requests that end with it, and whether it
         computes anything."""
         left, preempted, place = self._engine.token_budget, self.preempted, 0
-        ending: list[_Request] = []
+        ending: list[Request] = []
         while place < len(self._running) and left > 0:
             one = self._running[place]
             if one.generated < one.outputs:
@@ -149,84 +162,41 @@ class PassReplay(HitsReplay):
             and len(self._running) < self._engine.max_running
         ):
             one = self._waiting[0]
-            took = self._begin(one, left)
+            took = self._admit(one, left)
             if not took:
                 break
+            self._running.append(self._waiting.popleft())
             left -= took
             if one.generated == one.outputs:
                 ending.append(one)
         return ending, left < self._engine.token_budget
 
-    def _advance(self, one: _Request, most: int) -> int:
-        """Compute the next chunk of a prompt, or sample a token. Returns the tokens computed; 0 if
-        the request itself had to give its pages back."""
-        number = one.job.index
-        if one.held < one.length:
-            outcomes = self._with_room(one, ContinueWanted(number, most))
-            return self._computed(one, prefill_of(one.job, outcomes)) if outcomes else 0
-        size = self._trace.page_size
-        if one.held % size == 0 and not self._with_room(
-            one, PagesWanted(number, one.held + 1, one.held)
-        ):
-            return 0
-        one.held += 1
-        one.generated += 1
-        return 1
-
-    def _with_room(self, one: _Request, event: Event) -> list[Outcome]:
-        """Feed an event of a running request. While it is refused, the request that was admitted
-        last gives its pages back. Returns nothing if that was itself."""
-        while True:
-            outcomes, refused = self._asked(one.job, event)
-            if refused is None:
-                return outcomes
+    def _advance(self, one: Request, most: int) -> int:
+        """Compute more of a running request. While there is no room, the request that was admitted
+        last gives its pages back. Returns the tokens; 0 if that was itself."""
+        while not (took := self._compute(one, most)):
             last = self._running.pop()
             self._preempt(last)
             if last is one:
-                return []
+                return 0
+        return took
 
-    def _begin(self, one: _Request, most: int) -> int:
-        """Admit a waiting request and compute its first chunk. Returns the tokens computed; 0 if
-        it has to wait."""
-        outcomes, refused = self._asked(one.job, AdmitWanted(one.job.index, most))
-        if refused is not None:
-            if not self._running:
-                raise too_small(one.job, refused)
-            return 0
-        self._waiting.popleft()
-        self._running.append(one)
-        prefill = self.admitted(one.job, outcomes)
-        one.held = prefill.start_token
-        return self._computed(one, prefill)
-
-    def _computed(self, one: _Request, prefill: Prefill) -> int:
-        """A chunk is computed: from now on it can be hit."""
-        self._driver.feed(PrefillDone(prefill.flight))
-        one.held = prefill.end_token
-        if prefill.completes_prompt:
-            one.generated += 1
-        return max(1, prefill.end_token - prefill.start_token)
-
-    def _preempt(self, one: _Request) -> None:
+    def _preempt(self, one: Request) -> None:
         """Its pages go back, and it waits at the front of the queue. What it has generated is a
         part of what it computes."""
         self.preempted += 1
         if one.generated == one.outputs:
             return  # its last token is sampled: it ends with the pass that is under way
         one.length = one.job.input_length + one.generated
-        key, reusable = self._prompt(one)
-        self._driver.feed(Retracted(one.job.index, key, one.length, reusable, one.held))
+        self._retract(one)
         one.held = 0
         self._waiting.appendleft(one)
 
-    def _end(self, one: _Request) -> None:
+    def _end(self, one: Request) -> None:
         """Its last token is sampled."""
         if one in self._running:
             self._running.remove(one)
-        number, final = one.job.index, final_length(one.job)
-        self._driver.feed(Finished(number, one.key, final))
-        if self.core.view.flights:
-            self._settle()
+        self._finish(one)
         self._under_way -= 1
         self._leave(one.job)
 
@@ -234,5 +204,80 @@ class PassReplay(HitsReplay):
         self._done += 1
         for follower in self._followers.pop(job.index, ()):
             heappush(self._ready, (follower.index, follower))
+
+
+class PassReplay(Passes, HitsReplay):
+    """Runs one trace on one core in passes."""
+
+    def __init__(self, engine: EngineOptions, at_once: int, trace: Paged, *held: Any) -> None:
+        """engine, at_once: see `Passes`. trace, held: see `HitsReplay`."""
+        HitsReplay.__init__(self, trace, *held)
+        Passes.__init__(self, engine, at_once, trace)
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Serves all requests. progress: called with the number done so far."""
+        self._wants.pin(self._trace)
+        super().run(progress)
+
+    def _arrive(self, one: Request) -> bool:
+        job = one.job
+        self._wants.until(job.arrival_ns)
+        if job.index in self._uncached:
+            self._account.admit(job.index, 0, 0)
+            return False
+        key, reusable = self._prompt(one)
+        self._driver.feed(Arrived(job.index, key, one.length, reusable, job.priority))
+        if self._store is not None:
+            self._settle()  # its prefetch ends before it is admitted
+        return True
+
+    def _prompt(self, one: Request) -> tuple[Key, int]:
+        """The whole pages of what it computes before it samples, and how many of them it may hit:
+        an engine computes the last token."""
+        size = self._trace.page_size
+        return one.key.first(one.length // size), (one.length - 1) // size
+
+    def _admit(self, one: Request, most: int) -> int:
+        outcomes, refused = self._asked(one.job, AdmitWanted(one.job.index, most))
+        if refused is not None:
+            if not self._running:
+                raise too_small(one.job, refused)
+            return 0
+        prefill = self.admitted(one.job, outcomes)
+        one.held = prefill.start_token
+        return self._computed(one, prefill)
+
+    def _compute(self, one: Request, most: int) -> int:
+        number = one.job.index
+        if one.held < one.length:
+            outcomes, refused = self._asked(one.job, ContinueWanted(number, most))
+            return 0 if refused else self._computed(one, prefill_of(one.job, outcomes))
+        if one.held % self._trace.page_size == 0:
+            _, refused = self._asked(one.job, PagesWanted(number, one.held + 1, one.held))
+            if refused is not None:
+                return 0
+        one.held += 1
+        one.generated += 1
+        return 1
+
+    def _computed(self, one: Request, prefill: Prefill) -> int:
+        """A chunk is computed: from now on it can be hit."""
+        self._driver.feed(PrefillDone(prefill.flight))
+        one.held = prefill.end_token
+        if prefill.completes_prompt:
+            one.generated += 1
+        return max(1, prefill.end_token - prefill.start_token)
+
+    def _retract(self, one: Request) -> None:
+        key, reusable = self._prompt(one)
+        self._driver.feed(Retracted(one.job.index, key, one.length, reusable, one.held))
+
+    def _finish(self, one: Request) -> None:
+        self._driver.feed(Finished(one.job.index, one.key, final_length(one.job)))
+        if self.core.view.flights:
+            self._settle()
+
+    def _leave(self, job: Job) -> None:
+        super()._leave(job)
         if self._ended is not None:
             self._ended()

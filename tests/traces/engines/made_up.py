@@ -23,8 +23,14 @@ class MadeUp:
         return None
 
     def open(self) -> dict[str, Any]:
-        group = {"kind": "FullAttentionSpec", "block": SIZE, "layers": 2}
-        facts = {"release": "0.32.0", "blocks": self.blocks, "page": SIZE, "groups": [group]}
+        group = {"kind": "FullAttentionSpec", "block": SIZE, "window": 0, "layers": 2}
+        facts = {
+            "release": "0.32.0",
+            "blocks": self.blocks,
+            "page": SIZE,
+            "retention": 0,
+            "groups": [group],
+        }
         limits = {"max_num_batched_tokens": 4096, "max_num_seqs": 256, "async_scheduling": True}
         return facts | limits | {"start_s": 1.0}
 

@@ -105,13 +105,13 @@ def test_a_later_turn_repeats_what_the_engine_generated(tmp_path: Path) -> None:
 
 
 def test_each_cause_is_a_simulation_that_counts_the_same() -> None:
-    # a whole repeat, so that a block may be kept twice; 99 is beyond every simulation
+    # 99 is beyond every simulation
     paged = blocks((64, 1, [1, 2]), (64, 1, [1, 2]), (64, 1, [1, 3]), (64, 1, [1, 4]))
     limits = Limits(9, 4096, 256, True, 2)
 
     def again(other: Limits) -> Predicted:
-        fewer, order = other.blocks < 9, other.blocks == 9
-        return Predicted([0, 32, 8 if fewer else 32, 4 if order else 32], 0, "", 0)
+        twice = other.one_pool
+        return Predicted([0, 32, 8 if twice else 32, 32 if twice else 4], 0, "", 0)
 
     found = differences(paged, [1, 2, 3, 4], limits, [99, 32, 8, 4], [0, 32, 32, 32], again)
     assert [(one.request, one.cause) for one in found] == [

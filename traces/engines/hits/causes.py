@@ -14,7 +14,6 @@ from ...formats.base import Paged
 from .runs import Limits, Predicted
 
 UNEXPLAINED = "not explained"
-_MOST_TWICE = 8  # blocks
 Again = Callable[[Limits], Predicted]
 
 
@@ -42,7 +41,7 @@ def differences(
     the simulation with other limits."""
     apart = [place for place, pair in enumerate(zip(hits, said, strict=True)) if len({*pair}) > 1]
     causes = dict.fromkeys(apart, UNEXPLAINED)
-    for cause, other in _changes(paged, limits, said) if apart else ():
+    for cause, other in _changes(limits) if apart else ():
         left = [place for place in apart if causes[place] == UNEXPLAINED]
         if not left:
             break
@@ -57,15 +56,10 @@ def differences(
     ]
 
 
-def _changes(paged: Paged, limits: Limits, said: Sequence[int]) -> Iterator[tuple[str, Limits]]:
+def _changes(limits: Limits) -> Iterator[tuple[str, Limits]]:
     """The causes, and the limits of the simulation in which each is at work."""
-    size = paged.page_size
-    twice = sum(
-        job.input_length % size == 0 and hit == job.input_length - size
-        for job, hit in zip(paged.jobs, said, strict=True)
-    )
-    for fewer in range(1, min(twice, _MOST_TWICE) + 1):
-        yield TWICE, replace(limits, blocks=limits.blocks - fewer)
+    if not limits.one_pool:
+        yield TWICE, replace(limits, one_pool=True)
     if limits.at_once > 1:
         yield PASSES, replace(limits, ahead=not limits.ahead)
         for other in (limits.at_once - 1, limits.at_once + 1):

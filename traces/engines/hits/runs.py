@@ -1,7 +1,8 @@
 """The hits of an engine and those that the simulator predicts, request by request.
 
 Both get the same requests in the same order, the same blocks, and the same limits of the scheduler.
-The engine says how many tokens of each prompt it had; `PassReplay` says how many it would have.
+The engine says how many tokens of each prompt it had; a replay in passes says how many it would
+have: that of the core, or where layers have several groups of blocks that of one pool.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sim.recorder import Recorder
 
 from ...formats.base import Paged
 from ...replaying.account import Account
+from ...replaying.one_pool import OnePoolReplay
 from ...replaying.passes import PassReplay
 from ..models import VOCABULARY
 from ..vllm import Vllm
@@ -33,30 +35,40 @@ Done = Callable[[int], None]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What decides the order of passes, as the engine says it. blocks: that a request may have;
-    vLLM keeps one more that has nothing. ahead: a pass is composed while the one before it runs."""
+    vLLM keeps one more that has nothing. ahead: a pass is composed while the one before it runs.
+    windows: tokens of the window of each group of layers; 0: full attention. one_pool: predicted
+    with one pool of blocks, which keeps twice what is computed twice, instead of the core.
+    retention: tokens between the places where windows can be hit, see `one_pool`."""
 
     blocks: int
     token_budget: int
     max_running: int
     ahead: bool
     at_once: int
+    windows: tuple[int, ...] = (0,)
+    one_pool: bool = False
+    retention: int | None = 0
 
     @classmethod
     def of(cls, facts: dict[str, Any], at_once: int) -> Limits:
         """From the facts of an engine that was opened."""
+        windows = tuple(group["window"] for group in facts["groups"])
         return cls(
             facts["blocks"] - 1,
             facts["max_num_batched_tokens"],
             facts["max_num_seqs"],
             facts["async_scheduling"],
             at_once,
+            windows,
+            len(windows) > 1,
+            facts["retention"],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """hits: tokens of each request. preempted: how often one was. digest: of the core's decisions.
-    checked: operations after which the invariants were checked."""
+    """hits: tokens of each request. preempted: how often one was. digest: of the core's decisions,
+    or of what one pool evicted. checked: operations after which the invariants were checked."""
 
     hits: list[int]
     preempted: int
@@ -98,6 +110,17 @@ def predicted(paged: Paged, limits: Limits, command: str, done: Done) -> Predict
     """What the simulator says of the same requests."""
     profile = replace(engine_profiles.get("vllm"), lookahead=limits.ahead)
     options = EngineOptions(limits.token_budget, limits.max_running, profile=profile)
+    if limits.one_pool:
+        of_pool = limits.blocks, limits.windows, limits.retention
+        shared = OnePoolReplay(options, limits.at_once, paged, *of_pool)
+        shared.run(done)
+        shared.check()
+        return Predicted(
+            [shared.hits[job.index] for job in paged.jobs],
+            shared.preempted,
+            shared.pool.evicted,
+            0,
+        )
     account = Account(paged.jobs, paged.page_size, np.zeros(len(paged.jobs), dtype=np.int32))
     recorder, watch = Recorder(lambda: 0), Watch("every", command)
     config = Config(page_size=paged.page_size, device_pages=(limits.blocks,))
@@ -107,10 +130,16 @@ def predicted(paged: Paged, limits: Limits, command: str, done: Done) -> Predict
     return Predicted(hits, played.preempted, recorder.digest(), watch.operations)
 
 
-def blocks_for(paged: Paged) -> int:
+def blocks_for(paged: Paged, groups: int) -> int:
     """A pool that holds several requests and not all, where the user names none."""
     pages = [-(-final_length(job) // paged.page_size) for job in paged.jobs]
-    return max(max(pages) + 1, min(16 * max(pages), sum(pages) // 4))
+    return groups * max(max(pages) + 1, min(16 * max(pages), sum(pages) // 4))
+
+
+def fewest_blocks(paged: Paged, groups: int) -> int:
+    """The smallest pool with which vLLM starts: for the largest request, and in each group with a
+    window one more."""
+    return groups * -(-(longest(paged) + 1) // paged.page_size) + groups - 1
 
 
 def longest(paged: Paged) -> int:
