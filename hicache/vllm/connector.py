@@ -98,7 +98,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._config = vllm_config
         self._settings = Settings.of(self._kv_transfer_config.kv_connector_extra_config or {})
         _check(vllm_config)
-        self._groups = groups_of(kv_cache_config)
+        self._groups = groups_of(kv_cache_config, vllm_config.speculative_config)
         self._blocks = kv_cache_config.num_blocks
         self._ranks = vllm_config.parallel_config.world_size
         self._host_pages = self._groups.host_pages(self._settings.host // self._ranks)

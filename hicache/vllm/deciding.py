@@ -9,7 +9,8 @@ under way, and each copy is a short request of the core:
     save   pages of a prompt are computed; the core admits a request that reuses nothing and
            "computes" these pages; they enter the tree: `Backup`; the copies land
 
-Device pages of the core are numbers without memory. `_places` says which blocks they stand for. A
+Device pages of the core are numbers without memory. `_places` says which blocks they stand for, and
+None for a block that nobody reads. A
 block is read or written only while it has the hash that it had when it was noted, and a reference
 to it is held until the copy has ended.
 
@@ -19,7 +20,7 @@ attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -138,7 +139,7 @@ class Decider:
         self._asked: dict[str, _Asked] = {}
         self._known: dict[str, _Known] = {}
         self._loading: dict[FlightId, _Loading] = {}
-        self._places: dict[str, dict[int, tuple[_Place, ...]]] = {
+        self._places: dict[str, dict[int, tuple[_Place | None, ...]]] = {
             name: {} for name in groups.components
         }
 
@@ -286,7 +287,9 @@ class Decider:
                 for part, at in enumerate(group.blocks_of(page, self._page)):
                     block = mine[at] if at < len(mine) else None
                     if block is None or block.is_null:
-                        return False
+                        if self.groups.reads(group, at, asked.pages * self._page):
+                            return False
+                        continue
                     if block.block_hash is not None:
                         continue  # vLLM has it
                     if source is None:
@@ -373,8 +376,15 @@ class Decider:
         return all(
             at < len(blocks) and _is_whole(blocks[at], (at + 1) * group.block)
             for page in range(needed, pages)
-            for at in group.blocks_of(page, self._page)
+            for at in self._saved_blocks(group, page)
         )
+
+    def _saved_blocks(self, group: Group, page: int) -> Iterator[int]:
+        """The blocks of a page that its copy must have. Of a window smaller than a page these are
+        the last ones: nobody reads the others, and vLLM often has none there."""
+        for at in group.blocks_of(page, self._page):
+            if self.groups.reads(group, at, (page + 1) * self._page):
+                yield at
 
     def _note(self, action: Prefill, blocks: Blocks) -> None:
         """Which blocks the device pages of a save stand for."""
@@ -386,11 +396,14 @@ class Decider:
                 self._place(STATE, number, depth // self._page - 1, blocks)
 
     def _place(self, component: str, number: int, page: int, blocks: Blocks) -> None:
-        found = []
+        found: list[_Place | None] = []
         for group in self.groups.of(component):
             mine = blocks[group.number]
+            needed = set(self._saved_blocks(group, page))
             for at in group.blocks_of(page, self._page):
-                if at < len(mine) and _is_whole(mine[at], (at + 1) * group.block):
+                if at not in needed:
+                    found.append(None)
+                elif at < len(mine) and _is_whole(mine[at], (at + 1) * group.block):
                     found.append(_Place(mine[at], mine[at].block_hash))
                 else:
                     self._places[component].pop(number, None)
@@ -410,11 +423,13 @@ class Decider:
             places = self._places[copy.component]
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
                 found = places.get(source, ())
-                if not found or any(one.block.block_hash != one.hash for one in found):
+                if not found or any(one and one.block.block_hash != one.hash for one in found):
                     self.counts.failed_saves += 1
                     self.orders.refuse(action)
                     return
                 for slot, one in zip(slots, found, strict=True):
+                    if one is None:
+                        continue
                     sources, targets = copies.setdefault(slot, ([], []))
                     sources.append(one.block.block_id)
                     targets.append(target)

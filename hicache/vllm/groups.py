@@ -82,6 +82,11 @@ class Groups(NamedTuple):
     def of(self, component: str) -> tuple[Group, ...]:
         return tuple(one for one in self.groups if one.component == component)
 
+    def reads(self, group: Group, at: int, end: int) -> bool:
+        """Whether a request that goes on after `end` tokens reads the group's block number `at`. Of
+        the first page of a window that may be a part of the blocks alone."""
+        return group.component != WINDOW or (at + 1) * group.block > end - self.window
+
     def host_pages(self, host_bytes: int) -> dict[str, int]:
         """Pages for so many bytes, as many of each component. Raises CallerError if there is no
         room for one."""
@@ -111,8 +116,9 @@ class Groups(NamedTuple):
         )
 
 
-def groups_of(config: Any) -> Groups:
-    """The groups of vLLM's `KVCacheConfig`. Raises CallerError for what cannot be carried."""
+def groups_of(config: Any, speculative: Any = None) -> Groups:
+    """The groups of vLLM's `KVCacheConfig`. speculative: its `SpeculativeConfig`; of most draft
+    models no group says that it is one. Raises CallerError for what cannot be carried."""
     found: list[tuple[int, str, int, Any]] = []
     windows: set[int] = set()
     alike: dict[str, bool] = {}
@@ -153,6 +159,7 @@ def groups_of(config: Any) -> Groups:
     )
     shared = frozenset(kind for kind, same in alike.items() if same)
     drafts = any(getattr(one, "is_eagle_group", False) for one in config.kv_cache_groups)
+    drafts = drafts or bool(speculative and speculative.use_eagle_block_drop())
     return Groups(page, max(windows, default=0), groups, shared, drafts)
 
 

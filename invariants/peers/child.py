@@ -238,6 +238,7 @@ class Child:
 
     def led(self, tape: str) -> None:
         """The lines of the engine that led to the failure."""
+        self.known.replay(self._checked(tape))  # runs what runs once in a process
         found = led(self.known, self._checked(tape))
         self.say(done=True, lines=[list(one) for one in found])
 

@@ -310,13 +310,18 @@ class Engine:
 
     def _cache(self, request: Request, end: int) -> None:
         """Blocks get their hashes when they are scheduled to be full; a state's only where a pass
-        ends, as in mode `align`."""
+        ends, as in mode `align`, and that of a window only where a hit would read it
+        (reachable_block_mask)."""
         known = min(end, request.num_tokens)
         for group, mine in zip(self.groups.groups, request.blocks, strict=True):
             for index in range(known // group.block):
                 one = mine[index]
                 aligned = group.component != STATE or (index + 1) * group.block == known
-                if one.is_null or one.block_hash is not None or not aligned:
+                last = -(-(index + 1) * group.block // self.groups.page) * self.groups.page
+                unread = group.component == WINDOW and (
+                    (index + 1) * group.block <= last - self.window + 1
+                )
+                if one.is_null or one.block_hash is not None or not aligned or unread:
                     continue
                 one.block_hash = self.hash_of(group, request, index)
                 one.block_hash_num_tokens = (index + 1) * group.block

@@ -26,6 +26,7 @@ KINDS = {
     "full": [(FULL, 4)],
     "window": [(FULL, 4), (WINDOW, 4), (WINDOW, 4)],
     "uneven": [(FULL, 4), (WINDOW, 8)],
+    "small_window": [(FULL, 8), (WINDOW, 4)],
     "state": [(STATE, 8), (FULL, 8)],
     "small_state": [(STATE, 4), (FULL, 8), (STATE, 4)],
     "all": [(WINDOW, 8), (STATE, 8), (FULL, 8)],

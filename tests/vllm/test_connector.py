@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hicache.vllm.groups import groups_of
+
+from .engine import cache_config
 from .playing import KINDS, Playing, Setting, drawn
 
 
@@ -63,6 +67,24 @@ def test_a_salt_shares_nothing(opened: Opened) -> None:
     request = playing.request(PROMPT, salt="other")
     playing.settle()
     assert playing.engine.hits[request.request_id] == (0, 0)
+
+
+def test_a_window_smaller_than_a_page_needs_the_last_blocks_of_it_alone(opened: Opened) -> None:
+    """vLLM keeps no others, and gives none to a load."""
+    playing = opened(Setting("small_window", window=4))
+    hit(playing, PROMPT)
+    playing.engine.pool.forget()
+    assert hit(playing, PROMPT) == (0, 56)
+    assert not playing.decider.counts.failed_loads
+
+
+def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
+    """vLLM then drops the last block of every hit (kv_cache_coordinator.py), and so does this."""
+    config = cache_config(KINDS["full"], 8, 0)
+    for drops in (True, False):
+        speculative = SimpleNamespace(use_eagle_block_drop=lambda drops=drops: drops)
+        assert groups_of(config, speculative).drafts == drops
+    assert not groups_of(config).drafts
 
 
 def reached(opened: Opened, setting: Setting, what: Callable[[Playing], bool]) -> None:

@@ -71,12 +71,17 @@ class Group(NamedTuple):
     drafter: bool = False
 
 
-def cache_config(blocks: int, groups: Sequence[Group]) -> KVCacheConfig:
-    """The cache of a model with these groups of layers."""
+def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCacheConfig:
+    """The cache of a model with these groups. layers: of the second group and every other one
+    behind it; the others have one."""
     # This function is in a module that is a stub here, since the rest of that needs a GPU.
     kv_cache_interface.get_dtype_size = lambda dtype: dtype.itemsize
     made = [
-        KVCacheGroupSpec([f"layer {at}"], _spec(group), is_eagle_group=group.drafter)
+        KVCacheGroupSpec(
+            [f"layer {at}" + f" {one}" * (layers > 1) for one in range(layers if at % 2 else 1)],
+            _spec(group),
+            is_eagle_group=group.drafter,
+        )
         for at, group in enumerate(groups)
     ]
     tensors = []

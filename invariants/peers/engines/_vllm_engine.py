@@ -72,11 +72,13 @@ def engine_config(
     connector: str = "",
     more: dict[str, Any] | None = None,
     recompute: bool = True,
+    ranks: int = 1,
 ) -> Any:
     """Stands in for VllmConfig: what the scheduler and the offloading connector read of it. length:
     longest sequence. block: tokens of a block. budget: tokens of a step. ahead: asynchronous
     scheduling. mode: of Mamba layers. page: tokens of a block hash, if finer. more: settings of the
-    connector. recompute: what becomes of a request whose load fails; otherwise it ends.
+    connector. recompute: what becomes of a request whose load fails; otherwise it ends. ranks: of
+    tensor parallelism.
     """
     batches = 2 if ahead else 1
     speculative = None
@@ -148,6 +150,8 @@ def engine_config(
             model="model",
             dtype=torch.float16,
             get_total_num_kv_heads=lambda: 1,
+            hf_config=SimpleNamespace(to_dict=dict),
+            quantization=None,
         ),
         parallel_config=SimpleNamespace(
             data_parallel_index=0,
@@ -157,8 +161,8 @@ def engine_config(
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
             pipeline_parallel_size=1,
-            tensor_parallel_size=1,
-            world_size=1,
+            tensor_parallel_size=ranks,
+            world_size=ranks,
             rank=0,
             nnodes_within_dp=1,
             distributed_executor_backend="uni",

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from invariants.fuzz.draws import Draws
+from invariants.fuzz.ops.requests import pack
 from invariants.fuzz.tapes.schema import number
 
 from ..hand import Hand
-from ..ops import OF_A_CACHE, Arguments, Operation
+from ..ops import MOST_JOBS, OF_A_CACHE, OF_A_SERVER, WORDS, Arguments, Operation
 
 MOST_BLOCKS = 1 << 10
 
@@ -68,15 +69,36 @@ def _forget(hand: Hand, args: Arguments) -> None:
 
 def _draw_empty(hand: Hand, draws: Draws) -> Arguments | None:
     peer: Any = hand.peer
-    runs = (hand.jobs or hand.pending) and not hand.config.get("midway")
+    runs = (hand.jobs or hand.pending) and not (hand.config.get("midway") or peer.presses)
     return None if runs or peer.emptied == peer.steps else {}
 
 
 def _empty(hand: Hand, args: Arguments) -> None:
     """The host's cache is emptied, as after new weights. It is drawn once between two steps, and
-    only while nothing runs unless "midway" is fixed."""
+    only while nothing runs unless "midway" is fixed, or it is of what nothing uses."""
     peer: Any = hand.peer
     peer.empty_host()
+
+
+def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
+    peer: Any = hand.peer
+    if not peer.presses or not hand.past or len(hand.jobs) >= MOST_JOBS:
+        return None
+    tokens, space = draws.one(hand.past[-8:])
+    return {
+        "request": 1 + max(hand.used, default=-1),
+        "tokens": pack([*tokens, *[draws.between(1, WORDS)] * draws.between(1, hand.page + 1)]),
+        "space": space,
+        "more": draws.between(1, 2 * hand.page + 1),
+    }
+
+
+def _revisit(hand: Hand, args: Arguments) -> None:
+    """A request for an earlier prompt, of which the device has lost what it can lose."""
+    peer: Any = hand.peer
+    if peer.presses:
+        peer.press()
+    OF_A_SERVER["arrive"].play(hand, args)
 
 
 OPERATIONS = {
@@ -85,4 +107,7 @@ OPERATIONS = {
     "grow": OF_A_CACHE["grow"]._replace(play=_grow),
     "forget": Operation(1, {"block": number(1, MOST_BLOCKS)}, _draw_forget, _forget),
 }
-OF_A_SCHEDULER = {"empty": Operation(9, {}, _draw_empty, _empty)}
+OF_A_SCHEDULER = {
+    "empty": Operation(9, {}, _draw_empty, _empty),
+    "revisit": Operation(16, OF_A_SERVER["arrive"].args, _draw_revisit, _revisit),
+}

@@ -14,15 +14,23 @@ from ._vllm_models import MODELS, draw_model, simpler_models
 
 LONGEST = 400  # tokens of a sequence
 OFFLOADS = ("cpu", "files", "shelf")
+OURS = "hicache"  # this project's own connector
+FORMS = ("plain", "split", "planes")
+MODELS_OF_OURS = (
+    *("full", "full+window", "full2+window", "full+window2", "full+full", "full+all"),
+    *("full+align", "full+align+align", "full+window+align"),
+)
 TAKES: dict[str, tuple[Any, ...]] = {
     "model": tuple(MODELS),
     **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
     **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
     **dict.fromkeys(("recompute", "entire", "midway"), (False, True)),
-    "connector": ("", *OFFLOADS, "remote"),
+    "connector": ("", *OFFLOADS, "remote", OURS),
     "policy": ("fcfs", "priority"),
     "order": ("lru", "arc"),
-    **dict.fromkeys(("host", "factor", "loses"), ()),
+    **dict.fromkeys(("host", "factor", "loses", "ranks", "wait"), ()),
+    **dict.fromkeys(("store", "watch"), (False, True)),
+    "form": FORMS,
 }
 
 
@@ -48,7 +56,8 @@ def longest(config: Config, groups: Sequence[Group], flight: int) -> int:
 
 def drawn(draws: Draws, fixed: Config) -> Config:
     """Draws a configuration."""
-    found = draw_model(draws, fixed)
+    mine = fixed.get("connector") == OURS
+    found = draw_model(draws, fixed, MODELS_OF_OURS if mine else tuple(MODELS))
     page = int(found["page"])
     if page == 1 and "page" not in fixed:  # a prompt of one token is then loaded for ever
         found["page"] = page = 2
@@ -68,6 +77,14 @@ def drawn(draws: Draws, fixed: Config) -> Config:
         "recompute": draws.chance(75),
         "entire": draws.chance(50),
     }
+    if mine:
+        found |= {
+            "ranks": draws.one((1, 1, 2)),
+            "store": draws.chance(50),
+            "wait": draws.one((5, 20, 60)),
+            "form": draws.one(FORMS),
+            "watch": draws.chance(25),
+        }
     found |= fixed
     if found["connector"] == "remote" and "spec" not in fixed:
         found |= {"spec": 0, "eagle": False}
@@ -76,7 +93,7 @@ def drawn(draws: Draws, fixed: Config) -> Config:
 
 def simpler(config: Config) -> Sequence[Config]:
     """Configurations that are one step simpler."""
-    plain = {
+    plain: dict[str, Any] = {
         "ahead": False,
         "reserve": False,
         "policy": "fcfs",
@@ -88,6 +105,9 @@ def simpler(config: Config) -> Sequence[Config]:
     }
     if not config["connector"]:
         del plain["connector"]
+    if config["connector"] == OURS:
+        plain |= {"connector": OURS, "ranks": 1, "store": False, "wait": 5, "form": "plain"}
+        plain["watch"] = False
     found = [config | {key: value} for key, value in plain.items() if config.get(key) != value]
     for key, least in (("requests", 1), ("budget", 2), ("host", 1)):
         value = int(config[key])

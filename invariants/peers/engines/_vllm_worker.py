@@ -182,6 +182,8 @@ class Worker:
         return [WORDS + 1] if work.end >= len(one._all_token_ids) else []
 
     def _moved(self, step: Any) -> KVConnectorOutput:
+        if hasattr(self.half, "moved"):  # of several ranks
+            return self.half.moved(step.finished_req_ids)
         self.half.wait_for_save()
         sent, received = self.half.get_finished(step.finished_req_ids)
         told = self.half.build_connector_worker_meta()

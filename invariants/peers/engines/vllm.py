@@ -67,6 +67,7 @@ STUBS = (
     "aiohttp",
     "cloudpickle",
     "cpuinfo",
+    "huggingface_hub",
     "prometheus_client",
     "psutil",
     "pydantic",

@@ -2,7 +2,8 @@
 request that arrives to the last token, and a worker that answers late and in any order.
 
 Real are `Scheduler` and `AsyncScheduler`, the block manager below them, both halves of
-`OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier.
+`OffloadingConnector`, `CPUOffloadingManager` and `TieringOffloadingManager` with its file tier; or
+both halves of this project's own connector (_vllm_ours.py).
 Stand-ins are the model, the copies between device and host, and the configuration (_vllm_worker.py,
 _vllm_engine.py).
 
@@ -27,8 +28,8 @@ import logging
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,8 +39,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.request import RequestStatus
 
+from hicache.core.errors import CallerError
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.records import Job
+from invariants.watch import Watch
 
 from ..base import (
     Backup,
@@ -67,24 +70,40 @@ from ._vllm_doubles import (
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import groups_of, sizes_of
 from ._vllm_ops import OF_A_SCHEDULER
+from ._vllm_ours import Moves, Ranks, audit_emptied, audit_pages, audit_rest, kept_blocks, ours
 from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
-from ._vllm_settings import OFFLOADS, TAKES, drawn, longest, simpler
+from ._vllm_settings import OFFLOADS, OURS, TAKES, drawn, longest, simpler
 from ._vllm_shelf import shelf
 from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, host_chunks
 from ._vllm_worker import Host, MappedHost, Mover, Worker, audit_ended, audit_progress, sampled
 
 LIKE = "vllm"
-PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote")
+PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote", "ours")
 DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
 
 IDLE_STEPS = 30
-MOST_COPIES = 20  # one behind the other, from the device to the last tier
+MOST_COPIES = 40  # one behind the other, from the device to the last tier
+MOVES: dict[str, type[Transfer]] = {
+    "Load": Load,
+    "Backup": Backup,
+    "Lookup": Lookup,
+    "Fetch": Fetch,
+}
 
 logging.disable(logging.CRITICAL)
 for module in ("async_lookup", "fs.thread_pool"):
     if find_spec(f"vllm.v1.kv_offload.tiering.{module}") is not None:
         vars(import_module(f"vllm.v1.kv_offload.tiering.{module}"))["threading"] = IDLE
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Turns a refusal of the engine, or of the connector, into Unfit."""
+    try:
+        yield
+    except (AssertionError, ValueError, NotImplementedError, CallerError) as error:
+        raise Unfit(str(error)) from error
 
 
 class VllmSchedulerPeer(Peer):
@@ -100,6 +119,7 @@ class VllmSchedulerPeer(Peer):
         super().__init__(config, recorder)
         self.folder = ""
         self.steps, self.emptied = 0, -1  # planned, also when the host was emptied last
+        self.judged = -1  # changes of host pages after which they were judged last
         self.groups = groups_of(config)
         self.whole, self.page = sizes_of(self.groups, int(config["hash"]))
         self.budget = max(int(config["budget"]), (1 + int(config["spec"])) * self.slots)
@@ -111,7 +131,8 @@ class VllmSchedulerPeer(Peer):
         if self.length < 2 or (config["connector"] and config["model"] == "align"):
             raise Unfit("no sequence fits")
         blocks = int(config["pages"]) + 1
-        cache = recorder.make("cache", cache_config, blocks, self.groups)
+        mine = config["connector"] == OURS
+        cache = recorder.make("cache", cache_config, blocks, self.groups, 2 if mine else 1)
         modes = [one.kind for one in self.groups if one.kind in ("align", "all")]
         named: dict[str, Any] = {
             "length": self.length,
@@ -128,24 +149,29 @@ class VllmSchedulerPeer(Peer):
             "mode": modes[0] if modes else "none",
             "page": int(config["hash"]) and self.page,
         }
-        kind = {"": None, "remote": RemoteConnector}.get(config["connector"], OffloadingConnector)
+        kinds = {"": None, "remote": RemoteConnector, OURS: Ranks}
+        kind: Any = kinds.get(config["connector"], OffloadingConnector)
         if kind is RemoteConnector:
             entire = bool(config.get("entire", True))
             settings = recorder.make("settings", remote, self.whole, bool(config["ahead"]), entire)
             named |= {"connector": "Remote", "more": settings}
             named["recompute"] = bool(config.get("recompute", True))
+        elif mine:
+            ranks, store = int(config.get("ranks", 1)), bool(config.get("store"))
+            with fitting():
+                more = (int(config["host"]), ranks, store, int(config.get("wait", 5)))
+                settings = recorder.make("settings", ours, cache, *more)
+            named |= {"connector": "HicacheConnector", "more": settings, "ranks": ranks}
         elif kind is not None:
             named |= {"connector": "OffloadingConnector", "more": self._settings()}
         made = recorder.make("config", engine_config, **named)
-        try:
+        with fitting():
             self.scheduler = recorder.make(
                 "scheduler", make_scheduler, made, cache, self.whole, self.page
             )
             self.half: Any = None
             if kind is not None:
                 self.half = recorder.make("half", kind, made, KVConnectorRole.WORKER, raw(cache))
-        except (AssertionError, ValueError, NotImplementedError) as error:
-            raise Unfit(str(error)) from error
         check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
         self.mover: Any = None
@@ -155,6 +181,11 @@ class VllmSchedulerPeer(Peer):
                 "mover", Arrivals, self.worker.memory, int(config.get("loses", 0))
             )
             self.half.mover = self.mover
+        elif mine:
+            form = str(config.get("form", "plain"))
+            self.mover = recorder.make("mover", Moves, self.worker.memory, self.half, form)
+            if config.get("watch"):  # the core's own checks, and its specification
+                raw(self.scheduler).connector._decider.driver.observers = (Watch(most_pages=64),)
         elif self.half is not None:
             self.mover = recorder.make(
                 "mover", Mover, self.worker.memory, self._host(recorder), self.factor
@@ -347,6 +378,8 @@ class VllmSchedulerPeer(Peer):
 
     def reset(self) -> bool:
         self._drain()
+        if self.config["connector"] == OURS:  # its copies hold blocks
+            self._end_copies()
         done = bool(self.scheduler.reset_prefix_cache())
         need(done, "RESET", "nothing runs, and the cache cannot be emptied")
         return done
@@ -354,10 +387,29 @@ class VllmSchedulerPeer(Peer):
     def empty_host(self) -> None:
         """Empties the device's cache, unless a request has blocks, and that of the host. Tiers
         below keep what they have (tiering/manager.py, reset_cache)."""
-        if self.config["connector"] in OFFLOADS:
-            self.scheduler.reset_prefix_cache(reset_connector=True)
+        self.emptied = self.steps
+        if self.presses and self.steps % 16 != 15:
+            self.press()
+        elif self.config["connector"] in (*OFFLOADS, OURS):
+            done = self.scheduler.reset_prefix_cache(reset_connector=True)
             self.counts["host emptied"] += 1
-            self.emptied = self.steps
+            if done and self.config["connector"] == OURS:
+                self.recorder.check(audit_emptied, self.scheduler)
+
+    @property
+    def presses(self) -> bool:
+        """Whether caches can also be emptied of what nothing uses, at any time."""
+        return bool(self.config["connector"] == OURS)
+
+    def press(self) -> None:
+        """The device loses what no request has, as to other requests; and host, if there is a
+        store below it."""
+        pool = raw(self.scheduler).kv_cache_manager.block_pool
+        free = {one.block_id for one in pool.blocks if not one.ref_cnt and one.block_hash}
+        if free:
+            self.scheduler.kv_cache_manager.evict_blocks(free)
+        if self.config.get("store") and self.steps % 2:
+            self.mover.cool(self.scheduler)
 
     def _drain(self) -> None:
         """Steps until nothing is left to do."""
@@ -373,6 +425,8 @@ class VllmSchedulerPeer(Peer):
             return ()
         mover = raw(self.mover)
         began, mover.began = mover.began, []
+        if self.config["connector"] == OURS:
+            return [MOVES.get(kind, Store)(number) for number, kind in began]
         found: list[Transfer] = [(Backup if store else Load)(number) for number, store in began]
         if self.files is not None:
             kinds = {"fetch": Fetch, "store": Store, "lookup": Lookup}
@@ -380,7 +434,9 @@ class VllmSchedulerPeer(Peer):
         return found
 
     def answer(self, transfer: Transfer, fault: str) -> None:
-        if isinstance(transfer, Lookup):
+        if self.config["connector"] == OURS:
+            self.mover.end(transfer.what, bool(fault))
+        elif isinstance(transfer, Lookup):
             self.files.look_up()
         elif isinstance(transfer, Fetch | Store):
             lose = bool(fault) and isinstance(transfer, Fetch)
@@ -396,6 +452,8 @@ class VllmSchedulerPeer(Peer):
 
     def close(self) -> None:
         self.mover = self.files = None
+        if self.config["connector"] == OURS:
+            raw(self.half).shutdown()
         if self.config["connector"] in ("files", "shelf"):
             scheduler, self.worker = raw(self.scheduler), None
             self.half = None
@@ -412,14 +470,21 @@ class VllmSchedulerPeer(Peer):
     def pools(self) -> Sequence[PoolState]:
         if self.jobs or self.queue or self.scheduler.requests:
             return ()
+        if self._kept():
+            return ()
         pool = raw(self.scheduler).kv_cache_manager.block_pool
         return [PoolState("blocks", 1, len(pool.blocks) - 1, pool.get_num_free_blocks(), ())]
+
+    def _kept(self) -> Sequence[Any]:
+        """Blocks that our own connector holds for its copies."""
+        mine = self.config["connector"] == OURS
+        return kept_blocks(raw(self.scheduler)) if mine else ()
 
     def laws(self) -> None:
         check = self.recorder.check
         real = raw(self.scheduler)
         held = real.requests
-        loans = lent(real)
+        loans = lent(real, self._kept())
         check(audit, self.scheduler.kv_cache_manager, list(held), loans)
         memory = raw(self.worker).memory
         if not self.queue:
@@ -433,6 +498,9 @@ class VllmSchedulerPeer(Peer):
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
         if self.files is not None:
             check(audit_files, self.files)
+        if self.config["connector"] == OURS and raw(self.mover).changes != self.judged:
+            self.judged = raw(self.mover).changes
+            check(audit_pages, self.scheduler, self.mover)
 
     def let_go(self) -> None:
         self._drain()
@@ -440,6 +508,9 @@ class VllmSchedulerPeer(Peer):
             self._end_copies()
             manager = self.recorder.pure(host_chunks, self.scheduler)
             self.recorder.check(audit_released, manager)
+        if self.config["connector"] == OURS:
+            self._end_copies()
+            self.recorder.check(audit_rest, self.scheduler)
         self.scheduler.reset_prefix_cache()
 
     def _end_copies(self) -> None:
@@ -448,6 +519,8 @@ class VllmSchedulerPeer(Peer):
         for _ in range(MOST_COPIES):
             copies = sorted(raw(self.mover).jobs)
             busy = bool(copies) or (self.files is not None and self.files.busy())
+            if self.config["connector"] == OURS:
+                busy = busy or bool(self.queue) or raw(self.scheduler).has_requests()
             for number in copies:
                 self.mover.end(number)
             if self.files is not None:

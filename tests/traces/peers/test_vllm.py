@@ -53,6 +53,18 @@ def test_fetches_fail_in_part(opened: Opened) -> None:
     assert said["counts"]["a part of a fetch"]
 
 
+@pytest.mark.parametrize("model", ["full+full", "full2+window", "full+align"])
+def test_our_own_connector_holds_every_law(opened: Opened, model: str) -> None:
+    """Where whole prompts must fit, and requests run in their order: vLLM has known failures in
+    others."""
+    fixed = {"model": model, "connector": "hicache", "reserve": True, "page": 4, "store": True}
+    fixed |= {"pages": 16, "requests": 4, "policy": "fcfs"}
+    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 16, fixed)
+    assert failures == []
+    for reached in ("preempted", "aborted", "load began", "backup fails", "fetch began"):
+        assert said["counts"][reached], reached
+
+
 @pytest.mark.parametrize("name", ["loads-deadlock", "one-token-loaded-for-ever"])
 def test_the_script_of_what_never_ends_fails_by_itself(
     opened: Opened, tmp_path: Path, name: str
