@@ -1,7 +1,7 @@
 """What the connector costs and saves under vLLM: `HICACHE_VLLM=PYTHON python -m
 tests.bench.connector_times`.
 
-Two questions, of a model whose prefill takes longer than the host (`llama_wide`):
+Two questions, of a model whose prefill takes longer than the host (`llama-wide`):
 
     first token   of a prompt whose first 2,000 tokens are on host, or on disk after a restart, as a
                   share of a cold one; goal: at most 15 %
@@ -29,7 +29,7 @@ from hicache.core.errors import CallerError
 from traces.engines.models import VOCABULARY
 from traces.engines.vllm import MODELS, Vllm, python_of
 
-FAMILY = "llama_wide"
+FAMILY = "llama-wide"
 HIT = 2000
 PROMPTS, ROUNDS, WARM = 8, 12, 3
 _REQUESTS, _LENGTH, _ANSWER, _AT_ONCE = 8, 500, 16, 4

@@ -34,7 +34,7 @@ _LEAST_LONGEST = 640
 class EngineTimesOptions(RealEngineOptions):
     HEADING = "the passes of a real engine, beside the copies of the device"
 
-    family: str = of_family("llama_wide")
+    family: str = of_family("llama-wide")
     judge: bool = option(
         "then run other workloads in the engine and in the simulator, and compare their times",
         default=False,

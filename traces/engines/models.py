@@ -45,7 +45,7 @@ FAMILIES = {
         _FLOAT,
         "full attention",
     ),
-    "llama_wide": Family(
+    "llama-wide": Family(
         ("LlamaConfig", "LlamaForCausalLM"),
         _COMMON
         | {
@@ -73,7 +73,7 @@ FAMILIES = {
         _FLOAT,
         "full attention with normalized queries and keys",
     ),
-    "gpt_oss": Family(
+    "gpt-oss": Family(
         ("GptOssConfig", "GptOssForCausalLM"),
         _COMMON
         | {
@@ -89,7 +89,7 @@ FAMILIES = {
         64,
         2,
     ),
-    "qwen3_next": Family(
+    "qwen3-next": Family(
         ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
         _COMMON
         | {

@@ -90,8 +90,8 @@ def test_states_are_refused_before_vllm_starts(
 ) -> None:
     monkeypatch.setattr(_engine_twin, "python_of", lambda given: pytest.fail("looked for vLLM"))
     trace = str(write(tmp_path / "trace.jsonl", mooncake([1], 32)))
-    given = ["twin", trace, "--engine", "vllm", "--family", "qwen3_next"]
-    expected = "--family: expected full attention and sliding windows, found qwen3_next"
+    given = ["twin", trace, "--engine", "vllm", "--family", "qwen3-next"]
+    expected = "--family: expected full attention and sliding windows, found qwen3-next"
     assert expected in fails(capsys, *given)
 
 
