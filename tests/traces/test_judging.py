@@ -198,7 +198,8 @@ def played(
         folder,
         seed=1,
         faults=True,
-        shown=lambda found: found.requests >= requests,
+        requests=requests,
+        shown=lambda found: False,
     ).play()
 
 
@@ -209,6 +210,13 @@ def test_an_engine_that_is_right_is_found_right(tmp_path: Path) -> None:
     for side in found.sides.values():
         assert side.answers == {"same": found.requests}
     assert verdict(Total({"llama": found}))[0].startswith("None of 6")
+
+
+@pytest.mark.parametrize("requests", [1, 20, 33])
+def test_as_many_requests_are_judged_as_were_asked_for(requests: int, tmp_path: Path) -> None:
+    found = played(tmp_path, lambda *_: None, requests)
+    assert found.requests == requests
+    assert {side.answers.total() for side in found.sides.values()} == {requests}
 
 
 @pytest.mark.parametrize("side", [CONNECTOR, OWN])

@@ -109,12 +109,15 @@ class Player:
         seed: int,
         faults: bool,
         plant: str = "",
+        requests: int = 0,
         shown: Callable[[Judged], bool],
     ) -> None:
-        """shown: gets what was found so far, after each step; returns True to stop."""
+        """requests: the most that are judged; 0: no limit. shown: gets what was found so far, after
+        all that were sent together; returns True to stop."""
         self.found = Judged(family)
         self._start, self._store, self._shown = start, folder / f"store-{family}", shown
         self._seed, self._faults, self._plant = seed, faults, plant
+        self._requests = requests
         self._rng = Random(seed)
         self._page_bytes = 0
         self._groups: list[int] = []
@@ -136,14 +139,17 @@ class Player:
                 self.found.bound = cold.bound(prompts)
                 for life in lives(self._seed, scale, self._faults):
                     self._life(life, scale, cold)
-                    stop = self._shown(self.found)
                     most = 1 if self._plant else MOST_FAILURES
-                    if stop or len(self.found.failures) >= most:
+                    if self._enough() or len(self.found.failures) >= most:
                         break
                 self._ends(cold)
         except (CallerError, Ended) as error:
             self.found.error = _said(error)
         return self.found
+
+    def _enough(self) -> bool:
+        done = bool(self._requests) and self.found.requests >= self._requests
+        return self._shown(self.found) or done
 
     def _look(self) -> Scale:
         """Open an engine to see its pages."""
@@ -176,7 +182,7 @@ class Player:
                     self._at = (life.number, number)
                     self._sequence(sequence, sides, cold, scale)
                     self.found.sequences += 1
-                    if self._shown(self.found):
+                    if self._enough():
                         break
                 else:
                     self._kill(sides[CONNECTOR], life, scale)
@@ -217,13 +223,16 @@ class Player:
             if step.do == ASK:
                 begins = len(prompts)
                 batch = []
-                for request in step.requests:
+                left = self._requests - self.found.requests if self._requests else None
+                for request in step.requests[:left]:
                     prompt = _prompt(request, prompts, cold, scale)
                     batch.append((request, prompt))
                 prompts += [prompt for _, prompt in batch]
                 for name, side in sides.items():
                     self._ask(name, side, batch, cold, begins)
                 self.found.requests += len(batch)
+                if self._enough():
+                    break
             elif step.do == DROP:
                 self._guarded(CONNECTOR, sides[CONNECTOR].drop)
                 self._played[CONNECTOR].append("drop")

@@ -53,8 +53,7 @@ def run(work: Work, total: Total) -> None:
                     total.families[found.family] = found
                     total.seconds = time.monotonic() - begun
                     line(found.requests)  # type: ignore[operator]
-                    late = bool(until) and time.monotonic() >= until
-                    return late or (bool(work.requests) and found.requests >= work.requests)
+                    return bool(until) and time.monotonic() >= until
 
                 start = partial(
                     Vllm,
@@ -72,6 +71,7 @@ def run(work: Work, total: Total) -> None:
                     seed=work.seed,
                     faults=work.faults,
                     plant=work.plant,
+                    requests=work.requests,
                     shown=shown,
                 )
                 total.families[family] = player.found
