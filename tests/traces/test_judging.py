@@ -55,6 +55,7 @@ def test_lives_have_all_that_is_to_be_judged() -> None:
     assert len(set(whole)) < len(whole), "no prompt is repeated"
     assert any(prompt and len(prompt) % SCALE.page == 0 for prompt in whole)
     assert {life.store_pages for life in drawn} > {-1}
+    assert {life.drafts for life in drawn} == {0, 3}
     assert not any(
         step.do == FAULT
         for life in islice(lives(1, SCALE, False), 6)
@@ -145,6 +146,7 @@ class Engine:
     """Stands for `Vllm`. spoils: changes an answer, by what the engine was opened with."""
 
     stores: list[Path] = []  # noqa: RUF012 - of one test
+    drafts: list[tuple[str, int]] = []  # noqa: RUF012 - of one test
 
     def __init__(self, spoils: Callable[[str, dict[str, Any]], None], **given: Any) -> None:
         self._spoils = spoils
@@ -152,6 +154,8 @@ class Engine:
         cold = "enable_prefix_caching" in given.get("engine", {})
         self._name = CONNECTOR if connector else "cold" if cold else OWN
         self.blocks = 100
+        if drafts := given.get("engine", {}).get("speculative_config"):
+            self.drafts.append((self._name, drafts["num_speculative_tokens"]))
         if connector and "storage" in connector:
             store = Path(connector["storage"].removeprefix("file:"))
             store.mkdir(exist_ok=True)
@@ -204,7 +208,9 @@ def played(
 
 
 def test_an_engine_that_is_right_is_found_right(tmp_path: Path) -> None:
+    Engine.drafts.clear()
     found = played(tmp_path, lambda *_: None, 600)
+    assert {*Engine.drafts} == {(CONNECTOR, 3), (OWN, 3)}, "the truth has no drafts"
     assert (found.error, found.failures) == ("", [])
     assert found.kills == found.lives - 1 >= 1
     for side in found.sides.values():

@@ -1,8 +1,8 @@
 """Draws what a vLLM is asked: lives of its process, and in each a few sequences of steps.
 
-A life has settings (blocks of vLLM, host pages, a store and its size, tokens of a step) and ends
-with `kill -9`. Its sequences ask for prompts that share their beginnings with earlier ones, also
-with those of lives before, whose pages only the store has. Everything follows from the seed.
+A life has settings (blocks of vLLM, host pages, a store and its size, tokens of a step, drafts) and
+ends with `kill -9`. Its sequences ask for prompts that share their beginnings with earlier ones,
+also with those of lives before, whose pages only the store has. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LIVE, SELDOM = ("flip", "flip", "cut", "delete"), ("noise", "dead")
 BETWEEN = ("", "", "", "flip", "flip", "cut", "delete", "gone")
 SEQUENCES = 8  # of a life
 _MOST_DOCUMENTS = 12
+_DRAFTS = 3
 _SALTS = ("", "", "", "", "", "one", "two")
 
 
@@ -53,7 +54,8 @@ Sequence = tuple[Step, ...]
 class Life:
     """roomy: how much larger vLLM's pool is than the longest request. host_pages, store_pages: 0
     for no store, -1 for one without a limit. chunk: pages that a step computes at most; 0: as vLLM
-    does. fault: of the store before it is opened."""
+    does. fault: of the store before it is opened. drafts: tokens that vLLM guesses at a time from
+    the prompt and checks in one step (speculative decoding); 0: none."""
 
     number: int
     roomy: float
@@ -61,6 +63,7 @@ class Life:
     store_pages: int
     chunk: int
     fault: str
+    drafts: int
     sequences: tuple[Sequence, ...]
 
 
@@ -81,11 +84,17 @@ def lives(seed: int, scale: Scale, faults: bool) -> Iterator[Life]:
     """Lives without end. faults: of the store."""
     documents: list[tuple[int, ...]] = []
     for number in count():
-        yield _life(Random(f"{seed} {number}"), number, scale, documents, faults)
+        drafts = Random(f"{seed} {number} drafts").choice((0, 0, _DRAFTS))
+        yield _life(Random(f"{seed} {number}"), number, scale, documents, faults, drafts)
 
 
 def _life(
-    rng: Random, number: int, scale: Scale, documents: list[tuple[int, ...]], faults: bool
+    rng: Random,
+    number: int,
+    scale: Scale,
+    documents: list[tuple[int, ...]],
+    faults: bool,
+    drafts: int,
 ) -> Life:
     kinds: tuple[str, ...] = (*LIVE, *SELDOM) if rng.random() < 0.25 else LIVE
     kinds = kinds if faults and rng.random() < 0.7 else ()
@@ -96,6 +105,7 @@ def _life(
         rng.choice((0, 30, -1, -1, -1)),
         rng.choice((0, 0, 2, 4)),
         rng.choice(BETWEEN) if faults else "",
+        drafts,
         tuple(_sequence(rng, scale, documents, kinds) for _ in range(SEQUENCES)),
     )
 

@@ -30,6 +30,7 @@ MOST_FAILURES = 3  # of a family, which ends then
 MOST_JUMPED = 2  # percent of the answers of a side
 FEW_JUMPED = 5
 _BOUND_PROMPTS = 4
+_LOOKUP = 3  # the most tokens at the end whose like is looked for before
 _SUMMED = ("host_tokens", "storage_tokens", "failed_loads", "failed_saves")
 Prompts = list[tuple[int, ...]]
 
@@ -197,11 +198,18 @@ class Player:
     def _arguments(self, life: Life, scale: Scale) -> tuple[dict[str, Any], dict[str, Any]]:
         """Those of the engine, and the settings of the connector."""
         longest = sum(-(-scale.longest // block) for block in self._groups)
-        engine = {
+        engine: dict[str, Any] = {
             "num_gpu_blocks_override": int(life.roomy * longest) + 2,
             "max_model_len": scale.longest,
             "max_num_seqs": 8,
         }
+        if life.drafts:
+            engine["speculative_config"] = {
+                "method": "ngram",
+                "num_speculative_tokens": life.drafts,
+                "prompt_lookup_max": _LOOKUP,
+                "prompt_lookup_min": 1,
+            }
         connector: dict[str, Any] = {"host": life.host_pages * self._page_bytes}
         if life.store_pages:
             connector["storage"] = f"file:{self._store}"
