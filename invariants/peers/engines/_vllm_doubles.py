@@ -135,8 +135,11 @@ class Work(NamedTuple):
 
 class Memory:
     """The blocks of a worker. Every row of a block has a digest of the whole prefix that it was
-    computed from: a model that reads another one gives a wrong answer.
+    computed from: a model that reads another one gives a wrong answer. judged: whether what is read
+    is judged.
     """
+
+    judged = True
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups
@@ -275,6 +278,8 @@ class Memory:
             place = stop
 
     def _wrong(self, at: int, one: Work, place: int, block: int) -> None:
+        if not self.judged:
+            return
         held = "the null block" if not block else f"block {block}, which holds another prefix"
         if block and self.owner.get(block) is None:
             held = f"block {block}, which nobody wrote"

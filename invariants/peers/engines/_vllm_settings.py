@@ -24,7 +24,7 @@ TAKES: dict[str, tuple[Any, ...]] = {
     "model": tuple(MODELS),
     **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
     **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
-    **dict.fromkeys(("recompute", "entire", "midway"), (False, True)),
+    **dict.fromkeys(("recompute", "entire", "midway", "follow"), (False, True)),
     "connector": ("", *OFFLOADS, "remote", OURS),
     "policy": ("fcfs", "priority"),
     "order": ("lru", "arc"),

@@ -174,6 +174,9 @@ class VllmSchedulerPeer(Peer):
                 self.half = recorder.make("half", kind, made, KVConnectorRole.WORKER, raw(cache))
         check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
+        self.follows = bool(config.get("follow", True))
+        if not self.follows:
+            self.worker.memory.judged = False
         self.mover: Any = None
         self.files: Any = None
         if kind is RemoteConnector:
@@ -487,13 +490,13 @@ class VllmSchedulerPeer(Peer):
         loans = lent(real, self._kept())
         check(audit, self.scheduler.kv_cache_manager, list(held), loans)
         memory = raw(self.worker).memory
-        if not self.queue:
+        if not self.queue and self.follows:
             check(audit_index, self.scheduler.kv_cache_manager, self.worker.memory)
             if self.config["events"]:
                 check(audit_events, self.scheduler.kv_cache_manager, self.mirror)
             if self.config["connector"] == "remote":
                 check(audit_failed, self.scheduler.kv_cache_manager, self.worker.memory)
-        if self.config["connector"] in OFFLOADS:
+        if self.config["connector"] in OFFLOADS and self.follows:
             manager = self.recorder.pure(host_chunks, self.scheduler)
             check(audit_host, manager, raw(self.mover).host, memory, self.factor)
         if self.files is not None:
