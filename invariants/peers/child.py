@@ -29,7 +29,7 @@ from invariants.fuzz.shrink import Search
 from invariants.fuzz.tapes.tape import Act, Entry
 
 from . import base, laws
-from .led import led
+from .led import led, ran
 from .minimal import shorten
 from .ops import check
 from .play import Failure, Outcome, Player
@@ -60,6 +60,7 @@ class Child:
             "record": self.record,
             "script": self.script,
             "led": self.led,
+            "ran": self.ran,
         }
 
     def say(self, **answer: Any) -> None:
@@ -241,6 +242,10 @@ class Child:
         self.known.replay(self._checked(tape))  # runs what runs once in a process
         found = led(self.known, self._checked(tape))
         self.say(done=True, lines=[list(one) for one in found])
+
+    def ran(self, tape: str) -> None:
+        """The functions of the engine that run in it."""
+        self.say(done=True, functions=ran(self.known, self._checked(tape)))
 
     def _checked(self, text: str) -> PeerTape:
         tape = loads(text)

@@ -108,6 +108,14 @@ def led(player: Player, tape: PeerTape) -> list[Line]:
     return found
 
 
+def ran(player: Player, tape: PeerTape) -> list[tuple[str, str]]:
+    """The functions of the engine that run in a tape: their files and names."""
+    trace = _Trace(player)
+    with trace.on():
+        player.replay(tape)
+    return sorted({(trace.line(at).file, at[0].co_name) for at in trace.ran})
+
+
 def _others(player: Player, tape: PeerTape) -> Iterator[tuple[_Trace, str | None]]:
     """Other sequences: what ran, and how they fail."""
     for at in range(max(0, len(tape.entries) - MOST_VARIANTS), len(tape.entries)):

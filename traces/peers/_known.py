@@ -1,8 +1,8 @@
-"""Failures that were reported already: data, matched by law and by the lines of the engine.
+"""Failures that were reported already: data, matched by law and by what ran of the engine.
 
 `invariants/peers/known/PEER.json` has a row for each report. A failure matches a row if its law is
-the row's, its release is among the row's, and each function that the row names is among the lines
-that led to the failure.
+the row's, its release is among the row's, and each function that the row names runs in the shrunk
+sequence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MOST_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Report:
     """report: where it was reported, or what it is. law: of the harness. kind: what the failure's
-    kind begins with, behind the law; empty and without functions it is the law alone. functions: in
-    the lines that led to it, as file:function, where a file may be its end. first, last: the
+    kind begins with, behind the law; empty and without functions it is the law alone. functions:
+    that run in it, as file:function, where a file may be its end. first, last: the
     releases that have it; last is None while it is not mended. text: one sentence."""
 
     report: str
@@ -52,10 +52,9 @@ def match(
     releases: Sequence[str],
     release: str,
     failure: dict[str, Any],
-    lines: Sequence[Sequence[Any]],
+    where: Sequence[Sequence[str]],
 ) -> Report | None:
-    """The report that a failure is, or None. lines: those of the failure, and suspected ones."""
-    where = [(str(one[0]), str(one[2])) for one in lines]
+    """The report that a failure is, or None. where: file and name of each function that ran."""
     for one in reports:
         if one.law != failure["code"] or not _within(one, releases, release):
             continue
@@ -76,6 +75,6 @@ def _within(one: Report, releases: Sequence[str], release: str) -> bool:
     return first <= at <= last
 
 
-def _ran(name: str, where: Sequence[tuple[str, str]]) -> bool:
+def _ran(name: str, where: Sequence[Sequence[str]]) -> bool:
     file, _, function = name.rpartition(":")
     return any(path.endswith(file) and ran == function for path, ran in where)

@@ -38,7 +38,7 @@ def show(session: Session, document: dict[str, Any], stream: TextIO) -> None:
 def told(failure: dict[str, Any]) -> list[str]:
     """The lines that tell a failure."""
     known = failure["known"]
-    how = "by law and lines" if known and known["functions"] else "by its law and kind alone"
+    how = "by law and functions" if known and known["functions"] else "by its law and kind alone"
     new = f"known {how}" if known else "not known"
     times = f"{failure['sequences']} sequence{'s' * (failure['sequences'] != 1)}"
     lines = [

@@ -89,11 +89,12 @@ def explain(session: Session, found: Found) -> None:
     """Finds the lines of the engine that led to a failure, unless it ends the process, and the
     report that it is."""
     facts, release = session.environment.facts, session.environment.release
-    if found.failure["code"] not in ENDS:
+    where = [[str(one[0]), str(one[2])] for one in found.failure["lines"]]
+    if found.failure["kind"] not in ENDS:
         with suppress(Ended):
+            where += session.ask({"do": "ran", "tape": found.tape}, EXPLAIN_S)["functions"]
             found.lines = session.ask({"do": "led", "tape": found.tape}, EXPLAIN_S)["lines"]
-    every = [*found.failure["lines"], *found.lines]
-    found.known = match(reports(facts.name), facts.releases, release, found.failure, every)
+    found.known = match(reports(facts.name), facts.releases, release, found.failure, where)
 
 
 def write_script(session: Session, found: Found, path: Path) -> None:

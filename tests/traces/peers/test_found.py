@@ -13,6 +13,8 @@ import pytest
 
 from invariants.peers.tape import read
 from tests.patience import PATIENCE_S
+from traces.peers._folders import facts_of
+from traces.peers._known import match, reports
 
 from .opening import Opened
 
@@ -21,9 +23,14 @@ TAPES = sorted((Path(__file__).parents[2] / "corpus/peers").glob("*/*.tape"))
 
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
-    """The notes of a tape say which law it breaks; an empty kind is none."""
+    """The notes of a tape say which law it breaks; an empty kind is none. A failure is known."""
     tape = read(path)
     session = opened(f"{tape.peer}=={tape.release}")
     said = session.ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
     found = said["failure"] or {"kind": ""}
     assert found["kind"] == tape.notes["kind"]
+    if found["kind"]:
+        ran = session.ask({"do": "ran", "tape": path.read_text()}, PATIENCE_S)["functions"]
+        where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
+        releases = facts_of(tape.peer).releases
+        assert match(reports(tape.peer), releases, tape.release, found, where) is not None

@@ -176,12 +176,12 @@ def test_neighbours_that_fail_differently() -> None:
 def test_a_known_failure_is_matched_by_law_release_and_lines() -> None:
     row = known.Report("#1", "MATCH", "device", ("cache.py:match",), "1.1", "1.2", "text")
     failure = {"code": "MATCH", "kind": "MATCH device short"}
-    lines = [["engine/cache.py", 3, "match", "return 1"]]
+    where = [("engine/cache.py", "match")]
     releases = ("1.0", "1.1", "1.2", "1.3")
 
     def found(release: str, **other: Any) -> bool:
-        given = failure | {key: one for key, one in other.items() if key != "lines"}
-        return known.match([row], releases, release, given, other.get("lines", lines)) is row
+        given = failure | {key: one for key, one in other.items() if key != "where"}
+        return known.match([row], releases, release, given, other.get("where", where)) is row
 
     assert found("1.1")
     assert found("1.2")
@@ -190,7 +190,7 @@ def test_a_known_failure_is_matched_by_law_release_and_lines() -> None:
     assert not found("1.3")
     assert not found("1.1", code="OWN")
     assert not found("1.1", kind="MATCH host")
-    assert not found("1.1", lines=[["engine/cache.py", 3, "insert", "return 1"]])
+    assert not found("1.1", where=[("engine/cache.py", "insert")])
 
 
 def test_every_table_of_known_failures_can_be_read() -> None:
