@@ -28,6 +28,7 @@ from .hits import Wanted, restorable
 from .settings import Settings
 from .storing import Moved, Rank, Shelves
 
+NAMELESS = ("0.5.19",)  # its digests of pages have tokens alone, no adapter and no salt
 KNOWN = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
 _KV = "kv"
 _METRICS = "sglang.srt.observability.metrics_collector"
@@ -44,6 +45,7 @@ class HicacheStorage(HiCacheStorage):
         config = storage_config
         self._version = _weight_version()
         args = _server_arguments()
+        _check_adapters(args)
         weights = weights_of(args, settings.weights, _downloaded)
         weights["weight_version"] = self._version
         self._stopped = False
@@ -211,6 +213,16 @@ def _check(config: Any) -> None:
                 f"{name}: expected {'none' if expected is None else expected} with hicache, found "
                 f"{found}; leave it out, or use another storage backend"
             )
+
+
+def _check_adapters(args: Any) -> None:
+    """Raises CallerError for adapters in a release whose names of pages do not have them."""
+    given = getattr(args, "enable_lora", None) or getattr(args, "lora_paths", None)
+    if release in NAMELESS and given:
+        raise CallerError(
+            "sglang: expected 0.5.20 or later with LoRA, whose names of stored pages have the "
+            f"adapter, found {release}; install a later one, or leave the adapters out"
+        )
 
 
 def _server_arguments() -> Any:

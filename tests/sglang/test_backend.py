@@ -300,6 +300,18 @@ def test_a_release_that_is_not_known_is_one_line(
         module.HicacheStorage(Config(extra_config=settings))
 
 
+@pytest.mark.parametrize("given", [{"enable_lora": True}, {"lora_paths": ["a=/a"]}])
+def test_adapters_are_refused_where_names_of_pages_do_not_have_them(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"storage": f"file:{tmp_path}", "weights": "w"}
+    module = interface.backend(monkeypatch, SimpleNamespace(**given), release="0.5.19")
+    with pytest.raises(CallerError, match=r"expected 0\.5\.20 or later with LoRA.*found 0\.5\.19"):
+        module.HicacheStorage(Config(extra_config=settings))
+    module = interface.backend(monkeypatch, SimpleNamespace(), release="0.5.19")
+    module.HicacheStorage(Config(extra_config=settings)).close()
+
+
 def test_without_a_name_the_files_of_the_weights_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
