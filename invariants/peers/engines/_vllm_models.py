@@ -28,12 +28,18 @@ MODELS: dict[str, tuple[tuple[str, int], ...]] = {
     "full+align+align": (("full", 1), ("align", 1), ("align", 1)),
     "full+window+align": (("full", 1), ("window", 1), ("align", 1)),
 }
+# Of these a connector has pages of several blocks, some of which others get before the rest.
+OTHERS: dict[str, tuple[tuple[str, int], ...]] = {
+    "full+full+full": (("full", 1), ("full", 1), ("full", 1)),
+    "full+window2+align": (("full", 1), ("window", 2), ("align", 1)),
+}
+ALL = MODELS | OTHERS
 
 
 def groups_of(config: Config) -> list[Group]:
     """The groups of a configuration's model. The second window is twice as long as the first."""
     page, reach, made = int(config["page"]), int(config["reach"]), []
-    for kind, times in MODELS[str(config["model"])]:
+    for kind, times in ALL[str(config["model"])]:
         block = page * times
         if kind == "chunk":
             reach = -(-reach // block) * block
@@ -83,7 +89,7 @@ def draw_model(draws: Draws, fixed: Config, names: Sequence[str] = tuple(MODELS)
 
 def simpler_models(config: Config) -> list[Config]:
     """Configurations with a simpler model, or with less of what is optional."""
-    groups = len(MODELS[str(config["model"])])
+    groups = len(ALL[str(config["model"])])
     names = [name for name, parts in MODELS.items() if len(parts) < groups]
     found = [config | {"model": name} for name in names]
     less = {"spec": 0, "hash": 0, "eagle": False, "events": False}

@@ -495,7 +495,9 @@ def _audit_page(
         if slot.host != component:
             continue
         group = rank.group[slot.name]
-        at = group.blocks_of(place, groups.page)[int(slot.name.rpartition(".")[2])]
+        at = place * groups.page // group.block + int(slot.name.rpartition(".")[2])
+        if component == STATE:  # it stands at the end of a page
+            at = (place + 1) * groups.page // group.block - 1
         end = (at + 1) * group.block
         if not groups.reads(group, at, (place + 1) * groups.page):
             continue

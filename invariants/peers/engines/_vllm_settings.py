@@ -10,7 +10,7 @@ from invariants.fuzz.draws import Draws
 
 from ..base import Config
 from ._vllm_doubles import Group
-from ._vllm_models import MODELS, draw_model, simpler_models
+from ._vllm_models import ALL, MODELS, draw_model, simpler_models
 
 LONGEST = 400  # tokens of a sequence
 OFFLOADS = ("cpu", "files", "shelf")
@@ -18,10 +18,11 @@ OURS = "hicache"  # this project's own connector
 FORMS = ("plain", "split", "planes")
 MODELS_OF_OURS = (
     *("full", "full+window", "full2+window", "full+window2", "full+full", "full+all"),
-    *("full+align", "full+align+align", "full+window+align"),
+    *("full+align", "full+align+align", "full+window+align", "full+full+full"),
+    *("full+full+full", "full+window2+align"),
 )
 TAKES: dict[str, tuple[Any, ...]] = {
-    "model": tuple(MODELS),
+    "model": tuple(ALL),
     **dict.fromkeys(("page", "pages", "reach", "spec", "hash", "budget", "requests"), ()),
     **dict.fromkeys(("eagle", "events", "reserve", "ahead", "prompts"), (False, True)),
     **dict.fromkeys(("recompute", "entire", "midway", "follow"), (False, True)),
@@ -62,7 +63,7 @@ def drawn(draws: Draws, fixed: Config) -> Config:
     if page == 1 and "page" not in fixed:  # a prompt of one token is then loaded for ever
         found["page"] = page = 2
     found |= {
-        "pages": draws.between(4, 24) * len(MODELS[str(found["model"])]),
+        "pages": draws.between(4, 24) * len(ALL[str(found["model"])]),
         "budget": draws.one((2 * page, 4 * page, 8 * page, 16 * page, LONGEST)),
         "requests": draws.one((1, 2, 4, 6)),
         "ahead": draws.chance(45),
