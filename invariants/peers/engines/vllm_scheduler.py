@@ -69,8 +69,9 @@ from ._vllm_doubles import (
 )
 from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import groups_of, sizes_of
+from ._vllm_moves import Moves
 from ._vllm_ops import OF_A_SCHEDULER
-from ._vllm_ours import Moves, Ranks, audit_emptied, audit_pages, audit_rest, kept_blocks, ours
+from ._vllm_ours import Ranks, audit_emptied, audit_pages, audit_rest, kept_blocks, ours
 from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
 from ._vllm_settings import OFFLOADS, OURS, TAKES, drawn, longest, simpler
@@ -79,7 +80,7 @@ from ._vllm_tiers import IDLE, Files, audit_files, audit_host, audit_released, h
 from ._vllm_worker import Host, MappedHost, Mover, Worker, audit_ended, audit_progress, sampled
 
 LIKE = "vllm"
-PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote", "ours")
+PARTS = ("doubles", "engine", "worker", "tiers", "shelf", "remote", "ours", "moves")
 DOUBLES = tuple(f"_vllm_{one}.py" for one in PARTS)
 
 IDLE_STEPS = 30
