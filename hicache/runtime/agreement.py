@@ -9,8 +9,9 @@ it likes: one slow store must not delay the replies to the others.
 
     first collective    number of replies of each kind, and for each action for storage whether it
                         has ended: the minimum over all ranks
-    second collective   if there are any, their verdicts or numbers of pages: the minimum over all
-                        ranks
+    second collective   if there are any, the verdicts or numbers of pages that each rank can
+                        stand for: the conjunction over all ranks, whose largest number is the
+                        reply (see `restorable`)
     decisions           if given, the first collective also carries a digest of all decisions of the
                         core, so cores that decided differently are an error at the next poll
 
@@ -28,13 +29,14 @@ from itertools import takewhile
 
 from hicache.core.actions import Action, Backup, Load, Prefill, StorageAction, Transfer
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
 from hicache.core.types import FlightId
 
 from .decisions import Decisions
 from .driver import REPLY_TO, Executor
 from .group import Diverged, Group, Turn, Values, alone
+from .restorable import LookedUp, most_of, packed, unpacked, upto
 
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Backup: BackupDone,
@@ -56,8 +58,9 @@ class Agreement:
         self._decisions = decisions
         # By kind; an action for storage has a lane of its own, under its flight.
         self._lanes: dict[type | FlightId, deque[FlightId]] = {kind: deque() for kind in REPLIES}
-        self._kinds: dict[FlightId, type] = {}
+        self._open: dict[FlightId, Action] = {}
         self._ended: dict[FlightId, int] = {}  # ended on this rank, and not yet agreed
+        self._boundaries: dict[FlightId, int] = {}  # of those, what lookups offer
         self._agreed: list[Reply] = []
 
     def submit(self, action: Transfer | StorageAction) -> None:
@@ -73,13 +76,20 @@ class Agreement:
     def begin(self, action: Action) -> None:
         """Note that an action was begun. The caller itself carries out forward passes."""
         kind = type(action)
-        self._kinds[action.flight] = kind
+        self._open[action.flight] = action
         lane = kind if kind in REPLIES else action.flight
         self._lanes.setdefault(lane, deque()).append(action.flight)
 
     def end(self, reply: Reply) -> None:
-        """Note that an action has ended on this rank, with or without success."""
-        self._ended[reply.flight] = int(reply[1])
+        """Note that an action has ended on this rank, with or without success. Raises CallerError
+        for a reply to nothing, or with more pages than were asked for."""
+        flight, found = reply.flight, int(reply[1])
+        most = most_of(self._open[flight]) if flight in self._open else -1
+        if not 0 <= found <= most:
+            raise CallerError(f"flight {flight}: expected 0 to {most} pages, found {found}")
+        self._ended[flight] = found
+        if isinstance(reply, LookedUp):
+            self._boundaries[flight] = reply.boundaries
 
     def poll(self) -> list[Reply]:
         """The replies that all ranks have. In a group that waits, every rank must call this equally
@@ -109,7 +119,8 @@ class Agreement:
             for flight, found in zip(flights, verdicts, strict=True):
                 del self._ended[flight]
                 self._lanes.pop(flight, None)
-                self._agreed.append(REPLY_TO[self._kinds.pop(flight)](flight, found))
+                self._boundaries.pop(flight, None)
+                self._agreed.append(REPLY_TO[type(self._open.pop(flight))](flight, found))
 
     def _counts(self) -> Turn[list[int]]:
         """How many replies every rank has, as in `leading`. Raises Diverged if cores decided
@@ -132,8 +143,25 @@ class Agreement:
         return counts
 
     def _verdicts(self, flights: Sequence[FlightId]) -> Turn[Values]:
-        own = [self._ended[flight] for flight in flights]
-        return (yield from self.group.minimum("verdicts of replies", own))
+        """By flight, the largest number that is right on every rank. Raises Diverged if the group
+        found one that is not right here."""
+        own = [self._offer(flight) for flight in flights]
+        sizes = [most_of(self._open[flight]) for flight in flights]
+        found = yield from self.group.conjunction("verdicts of replies", packed(own, sizes))
+        everywhere = unpacked(found, sizes)
+        for flight, offered, all_have in zip(flights, own, everywhere, strict=True):
+            if all_have & ~offered:
+                raise Diverged(
+                    "reduction",
+                    f"rank {self.group.rank} can stand for {_numbers(offered)} of flight {flight}, "
+                    f"and the conjunction is {_numbers(all_have)}",
+                    About("flight", flight),
+                )
+        return tuple(one.bit_length() for one in everywhere)
+
+    def _offer(self, flight: FlightId) -> int:
+        """The set of numbers that are right for this action on this rank."""
+        return self._boundaries.get(flight, upto(self._ended[flight]))
 
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
@@ -158,6 +186,12 @@ def agree_that(purpose: str, mine: bool, group: Group) -> Turn[bool]:
     messages."""
     [least] = yield from group.minimum(purpose, [int(mine)])
     return bool(least)
+
+
+def _numbers(one: int) -> str:
+    """The numbers of a set, for messages."""
+    found = [str(at) for at in range(1, one.bit_length() + 1) if one >> at - 1 & 1]
+    return ", ".join(found) or "none"
 
 
 def _number(config: Config, name: str) -> int:

@@ -26,7 +26,7 @@ from .group import Call, Turn, UnequalCollectives, Values, combined, differs
 
 _WIDTH, _HEAD, _WORDS = 64, 10, 6
 _ROOM = _WIDTH - _HEAD
-_OPS = ("minimum", "broadcast")
+_OPS = ("minimum", "broadcast", "conjunction")
 
 
 class GlooGroup:
@@ -50,6 +50,10 @@ class GlooGroup:
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         yield from ()
         return self._meet("minimum", purpose, values)
+
+    def conjunction(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+        yield from ()
+        return self._meet("conjunction", purpose, values)
 
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]:
         yield from ()

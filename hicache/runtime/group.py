@@ -1,4 +1,4 @@
-"""Ranks and their collectives: minimum and broadcast, each named by number and purpose.
+"""Ranks and their collectives: minimum, conjunction and broadcast, named by number and purpose.
 
 Ranks take the same decisions because each core is told the same events in the same order. They only
 have to agree on which transfers have ended, and whether these succeeded.
@@ -14,6 +14,8 @@ Does not start processes or wait, and does not know what ranks agree on; see `ag
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hicache.core.errors import About, CallerError, HicacheError
@@ -79,6 +81,9 @@ class Group(Protocol):
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]: ...
 
+    def conjunction(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+        """Of each value, the bits that it has on every rank. Values are 0 or more."""
+
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]: ...
 
 
@@ -95,6 +100,9 @@ class LocalGroup:
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         return (yield self._call("minimum", purpose, values))
+
+    def conjunction(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+        return (yield self._call("conjunction", purpose, values))
 
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]:
         return (yield self._call("broadcast", purpose, values, root))
@@ -144,7 +152,10 @@ def combined(calls: Sequence[Call]) -> Values:
     first = calls[0]
     if first.op == "broadcast":
         return calls[first.root].values
-    return tuple(min(column) for column in zip(*(call.values for call in calls), strict=True))
+    columns = zip(*(call.values for call in calls), strict=True)
+    if first.op == "conjunction":
+        return tuple(reduce(and_, column) for column in columns)
+    return tuple(map(min, columns))
 
 
 def differs(one: Call, other: Call) -> bool:

@@ -37,6 +37,7 @@ LEFT_OUT = {
     "hicache.runtime.agreement:Agreement.start": _NOT_PLAYED,
     "hicache.runtime.agreement:agree_on_settings": _NOT_PLAYED,
     "hicache.runtime.agreement:_number": _NOT_PLAYED,
+    "hicache.runtime.agreement:_numbers": _NOT_PLAYED,
 }
 RUNTIME = (
     "hicache.runtime.agreement",

@@ -125,6 +125,19 @@ class Shelf:
                 return pages
         return 0
 
+    def boundaries(self, action: Lookup) -> set[int]:
+        """All boundaries for which everything is there; `found` is the deepest."""
+        return {
+            end
+            for end in range(1, len(action.digests) + 1)
+            if all(
+                (index, digest) in self.values
+                for index, trailing in enumerate(action.trailing_pages)
+                for at, digest in enumerate(action.digests[:end])
+                if (at >= end - trailing if trailing else index or at >= action.known_pages)
+            )
+        }
+
     def _fetched(self, action: Fetch, content: Content | None) -> int:
         """Fills the host pages with what is there. Returns up to where everything has arrived."""
         arrived = action.pages

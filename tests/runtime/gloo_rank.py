@@ -27,6 +27,7 @@ def said(group: GlooGroup) -> dict[str, object]:
     found: dict[str, object] = {
         "minimum": alone(group.minimum("least", [rank, 5 - rank])),
         "minimum of many": alone(group.minimum("least", many))[-1],
+        "conjunction": alone(group.conjunction("both", [6 + rank, 3 << 60])),
         "broadcast": alone(group.broadcast("root's", many, root=1))[-1],
     }
     agreed = alone(agree_on_settings(Config(4, (8 + rank,), (30 - rank,)), group))

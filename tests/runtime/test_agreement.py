@@ -16,6 +16,7 @@ from hicache.core.actions import (
     Fetch,
     Load,
     Lookup,
+    Piece,
     Prefill,
     Released,
     Restarted,
@@ -47,6 +48,7 @@ from hicache.runtime.group import (
     local_groups,
     lockstep,
 )
+from hicache.runtime.restorable import WORD, LookedUp, packed, unpacked
 from tests.configs import configured
 
 ACTIONS: tuple[Action, ...] = (
@@ -97,10 +99,11 @@ def told(
     return found
 
 
+PIECES = (Piece("full", 0, (b"",) * 4, NO_PAGES),)
 STORAGE: tuple[Action, ...] = (
-    Store(1, ()),
+    Store(1, PIECES),
     Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
-    Store(3, ()),
+    Store(3, PIECES),
     Delete(4),
     Fetch(5, 0, 0, (), 9),
     Backup(6, ()),
@@ -126,6 +129,34 @@ def test_ranks_agree_on_the_least_number_of_pages() -> None:
     [found] = told(ranks, 1, STORAGE)
     assert found == expected
     assert [type(reply[1]) for reply in found] == [bool, int, int, bool, int]
+
+
+def test_a_lookup_finds_the_deepest_boundary_that_is_one_on_every_rank() -> None:
+    """The least of the deepest ones, 6, is no boundary of the first rank."""
+    ranks: list[list[list[Reply]]] = [
+        [[LookedUp(2, 0b10010100), StoreDone(1, 4)]],
+        [[LookedUp(2, 0b00110110), StoreDone(1, 3)]],
+    ]
+    assert told(ranks, 1, STORAGE[:2]) == [[StoreDone(1, 3), LookupDone(2, 5)]]
+    assert type(told(ranks, 1, STORAGE[:2])[0][1]) is LookupDone
+
+
+def test_the_offers_of_many_replies_take_one_bit_for_each_page() -> None:
+    sizes = [1, 9000, 0, 1, 61, 62, 63, 5]
+    sets = [1, (1 << 9000) - 5, 0, 0, (1 << 61) - 1, 1 << 61, 1 << 62, 0b10101]
+    words = packed(sets, sizes)
+    assert len(words) == -(-sum(sizes) // WORD)
+    assert all(0 <= one < 1 << 63 for one in words)
+    assert unpacked(words, sizes) == sets
+    assert packed([], []) == []
+
+
+def test_a_reply_of_more_pages_than_were_asked_for_is_refused() -> None:
+    agreement = Agreement(Scripted([]), local_groups(1)[0])
+    agreement.begin(STORAGE[0])
+    for reply in (StoreDone(1, 5), StoreDone(1, -1), StoreDone(7, 1)):
+        with pytest.raises(CallerError, match=f"flight {reply.flight}: expected 0 to"):
+            agreement.end(reply)
 
 
 def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> None:
@@ -188,14 +219,14 @@ def turn(group: LocalGroup, script: Sequence[tuple[str, str, list[int]]]) -> Tur
     return found
 
 
-def test_collectives_return_minimum_and_broadcast() -> None:
+def test_collectives_return_minimum_conjunction_and_broadcast() -> None:
     for order in permutations(range(3)):
-        script = [("minimum", "a"), ("broadcast", "b")]
+        script = [("minimum", "a"), ("broadcast", "b"), ("conjunction", "c")]
         turns = [
             turn(group, [(op, name, [order[at], 7]) for op, name in script])
             for at, group in enumerate(local_groups(3))
         ]
-        assert lockstep(turns) == [[(0, 7), (order[0], 7)]] * 3
+        assert lockstep(turns) == [[(0, 7), (order[0], 7), (0, 7)]] * 3
 
 
 SAME = ("minimum", "acks", [1])
@@ -276,13 +307,3 @@ def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
     for bad in range(3):
         polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
         assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
-
-
-STORAGE: tuple[Action, ...] = (
-    Store(1, ()),
-    Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
-    Store(3, ()),
-    Delete(4),
-    Fetch(5, 0, 0, (), 9),
-    Backup(6, ()),
-)

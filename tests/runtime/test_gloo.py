@@ -48,6 +48,7 @@ def test_both_ranks_get_the_same_results(ranks: list[dict[str, object]]) -> None
     for one in ranks:
         assert one["minimum"] == [0, 4]
         assert one["minimum of many"] == 129
+        assert one["conjunction"] == [6, 3 << 60]
         assert one["broadcast"] == 1129
         assert one["settings"] == [[8], [29]]
 

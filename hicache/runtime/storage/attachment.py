@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hicache.core.actions import Outcome, Refused, StorageAction, StorageDetached
 from hicache.core.errors import CallerError
@@ -24,6 +25,7 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.base import Losses, Storage, StorageOptions
 from hicache.storage.breaker import BreakerOptions
 
+from ..agreement import Agreement
 from ..driver import REPLY_TO, Driver
 from .pages import StoredPages
 from .workers import WorkerOptions, Workers
@@ -91,6 +93,8 @@ class Attachment:
         self._driver, self._executor, self._pages = driver, executor, pages
         self._now, self._notice = now, notice
         self._options = options or WorkerOptions()
+        if isinstance(driver.executor, Agreement) and driver.executor.group.size > 1:
+            self._options = replace(self._options, every_boundary=True)
         self._store: Storage | None = None
         self._workers: Workers | None = None
         self._closing: list[threading.Thread] = []

@@ -35,6 +35,7 @@ from hicache.storage.base import Status, Storage, Value
 from hicache.storage.keys import context_key
 
 from ..driver import REPLY_TO
+from ..restorable import LookedUp
 from .pages import Item, StoredPages
 
 T = TypeVar("T")
@@ -46,7 +47,9 @@ class WorkerOptions:
     """readers: threads for lookups and fetches. writers: threads for stores and deletes.
     batch_bytes: of the values of one call, if one page is not larger. batch_keys: of one lookup or
     delete. call_s: after that long a call of the store counts as hung. zero_copy: the store reads
-    and writes host pages in their place. Raises CallerError for values below 1, or for no time."""
+    and writes host pages in their place. every_boundary: lookups find all boundaries and not only
+    the deepest, for ranks that agree on one. Raises CallerError for values below 1, or for no
+    time."""
 
     readers: int = 4
     writers: int = 2
@@ -54,6 +57,7 @@ class WorkerOptions:
     batch_keys: int = 256
     call_s: float = 5.0
     zero_copy: bool = False
+    every_boundary: bool = False
 
     def __post_init__(self) -> None:
         for name in ("readers", "writers", "batch_bytes", "batch_keys"):
@@ -73,6 +77,7 @@ class _StoreRaised(Exception):
 
 class Task:
     """One action. progress: what it has done so far, the answer whenever it ends or is given up.
+    boundaries: of a lookup, all that were found, if they are asked for.
     called_s: when the call under way began. touching: its thread uses host pages, so it must not be
     answered. stop: nobody waits for it. staging: of its thread; None: the store uses the memory of
     the host pages themselves."""
@@ -90,6 +95,7 @@ class Task:
         self.store, self.pages, self.options = store, pages, options
         self.staging: memoryview | None = None
         self.progress = 0
+        self.boundaries = 0
         self.called_s: float | None = None
         self.touching = self.stop = self.answered = False
         self._changed, self._now = changed, now
@@ -98,6 +104,8 @@ class Task:
         action = self.action
         if action is None:
             return None
+        if self.boundaries:
+            return LookedUp(action.flight, self.boundaries)
         made: StorageReply = REPLY_TO[type(action)](action.flight, self.progress)
         return made
 
@@ -336,6 +344,9 @@ def look_up(task: Task, action: Lookup) -> None:
             while at < end and presence.has(at):
                 at += 1
             end = min(end, at)
+    if task.options.every_boundary:
+        task.boundaries = _boundaries(known, windows, end)
+        return
     while end:
         missing = max(
             (
@@ -350,6 +361,19 @@ def look_up(task: Task, action: Lookup) -> None:
             break
         end = missing
     task.progress = end
+
+
+def _boundaries(known: dict[str, _Presence], windows: dict[str, int], end: int) -> int:
+    """The set of boundaries up to `end` at which every window has its pages."""
+    found = 0
+    missing = dict.fromkeys((one for one, window in windows.items() if window), -1)
+    for pages in range(1, end + 1):
+        for component in missing:
+            if not known[component].has(pages - 1):
+                missing[component] = pages - 1
+        if all(at < max(0, pages - windows[one]) for one, at in missing.items()):
+            found |= 1 << pages - 1
+    return found
 
 
 class _Presence:

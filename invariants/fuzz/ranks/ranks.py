@@ -21,17 +21,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from hicache.core.actions import Action, Outcome, Prefill, StorageAction
+from hicache.core.actions import Action, Lookup, Outcome, Prefill, StorageAction
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About
-from hicache.core.events import Event, Reply
+from hicache.core.events import Event, LookupDone, Reply
 from hicache.core.types import FlightId, Tier
 from hicache.core.view import CoreView
 from hicache.runtime import agreement
 from hicache.runtime.agreement import REPLIES, Agreement
 from hicache.runtime.driver import Driver
 from hicache.runtime.group import Diverged, local_groups, lockstep
+from hicache.runtime.restorable import LookedUp
 
 from ..content import Arrives, Content
 from ..faults.base import LOST, Fault, Player, kind_of
@@ -83,6 +84,7 @@ class Local:
         self._fates = fates
         self._front = front
         self._open: dict[FlightId, Action] = {}
+        self.offers: dict[FlightId, set[int]] = {}  # by lookup, which replies are right here
 
     def submit(self, action: Action) -> None:
         self._open[action.flight] = action
@@ -107,7 +109,13 @@ class Local:
         if not isinstance(action, StorageAction):
             return REPLIES[type(action)](action.flight, self.fine(action))
         kind, front = self._fates[action.flight][self.rank].kind, self._front
-        return self.shelf.reply(action, kind, front.now, front.content_of(self.rank))
+        reply = self.shelf.reply(action, kind, front.now, front.content_of(self.rank))
+        if not isinstance(action, Lookup):
+            return reply
+        said = reply[1]
+        offers = {one for one in self.shelf.boundaries(action) if one < said} | {said} - {0}
+        self.offers[action.flight] = offers
+        return LookedUp(action.flight, sum(1 << one - 1 for one in offers))
 
     def fine(self, action: Action) -> bool:
         """Whether the action succeeded on this rank; a pass needs its loads."""
@@ -229,6 +237,7 @@ class Ranks:
                     *(About("flight", one.flight) for one in replies[0]),
                 )
         self._check_order(replies[0])
+        self._check_prefixes(replies[0])
         self.agreed.extend(replies[0])
 
     def _check_order(self, replies: Sequence[Reply]) -> None:
@@ -241,6 +250,21 @@ class Ranks:
                     f"the ranks agree on {kind.__name__} of flights {flights}, expected them in "
                     "the order of submission",
                     *(About("flight", flight) for flight in flights),
+                )
+
+    def _check_prefixes(self, replies: Sequence[Reply]) -> None:
+        """A lookup must find the longest prefix that every rank has offered."""
+        for reply in replies:
+            if not isinstance(reply, LookupDone):
+                continue
+            offers = [one.offers.pop(reply.flight) for one in self.locals]
+            longest = max(set.intersection(*offers), default=0)
+            if reply.pages != longest:
+                raise Diverged(
+                    "prefix",
+                    f"the ranks agree on {reply.pages} pages for flight {reply.flight}, expected "
+                    f"{longest}: by rank, they can restore {[sorted(one) for one in offers]}",
+                    About("flight", reply.flight),
                 )
 
     def _deliver_next(self, front: Front) -> None:

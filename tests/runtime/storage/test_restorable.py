@@ -1,0 +1,130 @@
+"""Hybrids over ranks: what is agreed is the longest prefix that every rank can restore."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.actions import Lookup
+from hicache.core.events import LookupDone, Reply
+from hicache.runtime.agreement import Agreement
+from hicache.runtime.group import local_groups, lockstep
+from hicache.runtime.storage.pages import Rank
+from hicache.runtime.storage.workers import Task, WorkerOptions, look_up
+from tests.runtime.test_agreement import Scripted
+from tests.storage.memory_store import MemoryStore
+
+from .rig import DIGESTS, SMALL, Bench
+from .test_attachment import SMALL as OF_SERVER
+from .test_attachment import Server
+
+EVERY = replace(SMALL, every_boundary=True)
+There = dict[str, list[bool]]  # by component, which pages one rank has in storage
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """Its pages name the keys; the threads have nothing to do."""
+    made = Bench(MemoryStore(), rank=Rank(0, 2))
+    made.workers.close()
+    return made
+
+
+def looked_up(
+    bench: Bench, action: Lookup, there: There, options: WorkerOptions = EVERY
+) -> LookupDone:
+    """What a rank replies that has these pages."""
+    store = MemoryStore()
+    for name, row in there.items():
+        for keys in bench.pages.keys(name, DIGESTS):
+            store.values |= {key: b"" for key, has in zip(keys, row, strict=True) if has}
+    task = Task(action, store, bench.pages, options, threading.Condition(), bench.clock)
+    look_up(task, action)
+    reply = task.reply()
+    assert isinstance(reply, LookupDone)
+    return reply
+
+
+def agreed(action: Lookup, replies: list[LookupDone]) -> list[Reply]:
+    """What every rank is told in the end, and in how many collectives."""
+    groups = local_groups(len(replies))
+    ranks = [
+        Agreement(Scripted([[reply]]), group) for reply, group in zip(replies, groups, strict=True)
+    ]
+    for rank in ranks:
+        rank.submit(action)
+    lockstep([rank.agree() for rank in ranks])
+    assert max(group._entered for group in groups) <= 2
+    found = [rank.poll() for rank in ranks]
+    assert all(one == found[0] for one in found)
+    return found[0]
+
+
+def can_restore(there: There, pages: int, action: Lookup) -> bool:
+    """The definition: a path needs all pages, a window the last ones, a state the last one."""
+    for (name, row), trailing in zip(there.items(), action.trailing_pages, strict=True):
+        start = max(0, pages - trailing) if trailing else 0
+        for at in range(start, pages):
+            known = name == "full" and at < action.known_pages
+            if not row[at] and not known:
+                return False
+    return True
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_ranks_agree_on_the_longest_prefix_that_all_can_restore(
+    bench: Bench, data: st.DataObject
+) -> None:
+    asked = data.draw(st.integers(1, 16))
+    known = data.draw(st.integers(0, asked))
+    windows = (0, data.draw(st.integers(0, 5)), data.draw(st.sampled_from((0, 1, 1))))
+    action = Lookup(5, 0, 0, DIGESTS[:asked], known, windows)
+    size, rare = data.draw(st.sampled_from((1, 2, 3, 4, 8))), data.draw(st.integers(3, 9))
+    seeds = st.lists(st.integers(0, 9), min_size=16, max_size=16)
+    ranks: list[There] = [
+        {
+            name: [one < (rare if name == "mamba" else 9) for one in data.draw(seeds)]
+            for name in ("full", "swa", "mamba")
+        }
+        for _ in range(size)
+    ]
+    longest = max(
+        pages
+        for pages in range(asked + 1)
+        if all(can_restore(there, pages, action) for there in ranks)
+    )
+    replies = [looked_up(bench, action, there) for there in ranks]
+    assert agreed(action, replies) == [LookupDone(5, longest)]
+    deepest = [looked_up(bench, action, there, SMALL) for there in ranks]
+    assert [one.pages for one in replies] == [one.pages for one in deepest]
+
+
+@pytest.mark.parametrize(("component", "at"), [("swa", 7), ("mamba", 7)])
+def test_one_page_that_one_rank_lacks_costs_no_more_than_it_must(
+    bench: Bench, component: str, at: int
+) -> None:
+    """The other rank's deepest boundary is 8. States are at every second page."""
+    whole = [True] * 16
+    fine: There = {"full": whole, "swa": whole, "mamba": [bool(one % 2) for one in range(16)]}
+    short: There = fine | {
+        component: [own and one != at for one, own in enumerate(fine[component])]
+    }
+    action = Lookup(5, 0, 0, DIGESTS[:8], 0, (0, 2, 1))
+    replies = [looked_up(bench, action, there) for there in (fine, short)]
+    assert agreed(action, replies[:1]) == [LookupDone(5, 8)]
+    assert agreed(action, replies) == [LookupDone(5, 6)]
+
+
+def test_a_store_of_several_ranks_is_asked_for_every_boundary() -> None:
+    for ranks in (1, 2):
+        with Server(OF_SERVER, ranks=ranks) as server:
+            for rank in server.ranks:
+                rank.attachment.attach_store(MemoryStore())
+                workers = rank.attachment._workers
+                assert workers is not None
+                assert workers.options.every_boundary is (ranks > 1)
