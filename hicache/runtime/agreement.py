@@ -22,10 +22,12 @@ It does not know how ranks reach each other, see `group`, or what a reply means,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from hashlib import blake2b
 from itertools import takewhile
+
+import numpy as np
 
 from hicache.core.actions import Action, Backup, Load, Prefill, StorageAction, Transfer
 from hicache.core.config import Config
@@ -35,7 +37,7 @@ from hicache.core.types import FlightId
 
 from .decisions import Decisions
 from .driver import REPLY_TO, Executor
-from .group import Diverged, Group, Turn, Values, alone
+from .group import Diverged, Group, Turn, Values, alone, of_ranks
 from .restorable import LookedUp, most_of, packed, unpacked, upto
 
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
@@ -44,6 +46,7 @@ REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Prefill: PrefillDone,
 }
 _CAPACITIES = ("device_pages", "host_pages")
+_SHORT = 48  # bytes of a value that is shown
 
 
 class Agreement:
@@ -166,19 +169,63 @@ class Agreement:
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
     """The settings for the core of every rank. Each pool gets the smallest size that a rank has.
-    Raises CallerError if any other setting differs between ranks."""
+    Raises CallerError if other settings differ between ranks; it names all of them."""
     others = [one.name for one in fields(Config) if one.name not in _CAPACITIES]
-    own = [_number(config, name) for name in others]
-    found = yield from group.minimum("settings", [*own, *(-one for one in own)])
-    for name, least, most in zip(others, found, found[len(others) :], strict=False):
-        if least != -most:
-            raise CallerError(
-                f"{name}: expected the same on every rank, found {getattr(config, name)!r} on rank "
-                f"{group.rank} and something else on another; give all ranks the same"
-            )
+    yield from agree_on({name: getattr(config, name) for name in others}, group)
     pages = yield from group.minimum("capacities", [*config.device_pages, *config.host_pages])
     width = len(config.components)
     return replace(config, device_pages=pages[:width], host_pages=pages[width:])
+
+
+def agree_on(values: Mapping[str, object], group: Group) -> Turn[None]:
+    """That every rank has the same values under the same names. Raises CallerError that names all
+    which differ, and who has what."""
+    own = [_number(one) for one in values.values()]
+    found = yield from group.minimum("settings", [*own, *(-one for one in own)])
+    unequal = [
+        name
+        for name, least, most in zip(values, found, found[len(own) :], strict=False)
+        if least != -most
+    ]
+    if unequal:  # on every rank
+        said = yield from _said([values[name] for name in unequal], group)
+        rows = [
+            f"{name} {_who_has(column)}"
+            for name, column in zip(unequal, zip(*said, strict=True), strict=True)
+        ]
+        raise CallerError(
+            f"{', '.join(unequal)}: expected the same on every rank, found {'; '.join(rows)}; give "
+            "all ranks the same"
+        )
+
+
+def _said(values: Sequence[object], group: Group) -> Turn[list[list[str]]]:
+    """What each rank has, as short texts."""
+    sent = np.frombuffer(b"".join(map(_short, values)), dtype="<i8").tolist()
+    said = []
+    for root in range(group.size):
+        words = yield from group.broadcast("settings that differ", sent, root)
+        raw = np.array(words, dtype="<i8").tobytes()
+        parts = [raw[at : at + _SHORT] for at in range(0, len(raw), _SHORT)]
+        said.append([part.rstrip(b"\0").decode(errors="replace") for part in parts])
+    return said
+
+
+def _short(value: object) -> bytes:
+    """A text of a fixed length. A longer one ends with its hash, so different ones stay so."""
+    text = repr(value).encode()
+    if len(text) > _SHORT:
+        end = f"... #{_number(value):014x}".encode()
+        text = text[: _SHORT - len(end)] + end
+    return text.ljust(_SHORT, b"\0")
+
+
+def _who_has(texts: Sequence[str]) -> str:
+    """Each text with the ranks that have it."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(texts):
+        ranks.setdefault(text, []).append(rank)
+    return ", ".join(f"{text} on {of_ranks(having)}" for text, having in ranks.items())
 
 
 def agree_that(purpose: str, mine: bool, group: Group) -> Turn[bool]:
@@ -194,7 +241,7 @@ def _numbers(one: int) -> str:
     return ", ".join(found) or "none"
 
 
-def _number(config: Config, name: str) -> int:
+def _number(value: object) -> int:
     """A hash of a setting, the same for equal settings."""
-    text = repr(getattr(config, name)).encode()
+    text = repr(value).encode()
     return int.from_bytes(blake2b(text, digest_size=7).digest(), "big")

@@ -1,4 +1,7 @@
-"""A group of real processes: each collective is one all-gather of torch.distributed over gloo.
+"""A group of real processes: each collective is one exchange of torch.distributed over gloo.
+
+Every rank sends its frame to every other (all-to-all). In a ring, as of gloo's all-gather, only the
+neighbours of a rank that ended would hear of it at once, and the others at the end of their wait.
 
 With its values, every rank sends a description of its collective (number, purpose, number of
 values). So ranks that are at different collectives all notice at once and raise an error. If a rank
@@ -14,7 +17,9 @@ Does not start processes, and does not know what ranks agree on; see `agreement`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -22,11 +27,13 @@ import torch.distributed as dist
 
 from hicache.core.errors import CallerError
 
-from .group import Call, Turn, UnequalCollectives, Values, combined, differs
+from .group import Call, MissingRank, Turn, UnequalCollectives, Values, combined, differs, of_ranks
 
 _WIDTH, _HEAD, _WORDS = 64, 10, 6
 _ROOM = _WIDTH - _HEAD
 _OPS = ("minimum", "broadcast", "conjunction")
+WAIT = dist.default_pg_timeout / 6  # 5 minutes
+_FIND_S = 2.0  # at most, to find out who is missing
 
 
 class GlooGroup:
@@ -36,7 +43,8 @@ class GlooGroup:
 
     waits = True
 
-    def __init__(self, process_group: Any = None) -> None:
+    def __init__(self, process_group: Any = None, meeting: Meeting | None = None) -> None:
+        """meeting: where ranks find out who is missing; without it, nobody is named."""
         if not dist.is_initialized():
             raise CallerError(
                 "group: expected torch.distributed to be initialised, found that it is not; call "
@@ -45,7 +53,13 @@ class GlooGroup:
         self.rank: int = dist.get_rank(process_group)
         self.size: int = dist.get_world_size(process_group)
         self._group = process_group
+        self._meeting = meeting
         self._entered = 0
+
+    @property
+    def entered(self) -> int:
+        """Number of collectives that were begun."""
+        return self._entered
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         yield from ()
@@ -78,29 +92,129 @@ class GlooGroup:
 
     def _exchange(self, mine: Call, frame: torch.Tensor) -> list[Any]:
         """Send a frame, and return the frames of all ranks."""
-        frames = [torch.empty_like(frame) for _ in range(self.size)]
+        sent = frame.repeat(self.size)
+        found = torch.empty_like(sent)
         try:
-            dist.all_gather(frames, frame, group=self._group)
+            dist.all_to_all_single(found, sent, group=self._group)
         except RuntimeError as error:
-            raise UnequalCollectives(
-                f"rank {self.rank} waited in vain at {mine}: {str(error).splitlines()[0]}"
-            ) from error
-        return [one.numpy() for one in frames]
+            raise self._missing(mine, error) from error
+        return list(found.view(self.size, _WIDTH).numpy())
+
+    def _missing(self, mine: Call, error: RuntimeError) -> MissingRank:
+        """The error for a collective to which not all ranks came."""
+        where = f"rank {self.rank} waited in vain at {mine}"
+        last = f"collective {mine.number - 1} is the last that all agreed on"
+        if self._meeting is None:
+            return MissingRank(f"{where}: {str(error).splitlines()[0]}; {last}")
+        leave()  # so that all others that wait hear of it now
+        missing = self._meeting.missing(mine.number)
+        who = of_ranks(missing) if missing else "a rank"
+        verb = "do" if len(missing) > 1 else "does"
+        return MissingRank(
+            f"{who} ended, or {verb} not answer: {where}, and {last}; see what {who} said last, "
+            "and start all ranks again",
+            missing,
+        )
 
 
-def join(address: str, rank: int, size: int, timeout: Any = None) -> GlooGroup:
-    """Make this process a rank. address, timeout: as in torch.distributed. The address is
-    tcp://host:port or file://path. The timeout is a timedelta: how long to wait for the other
-    ranks, now and at each collective."""
-    dist.init_process_group(
-        "gloo", init_method=address, rank=rank, world_size=size, timeout=timeout
-    )
-    return GlooGroup()
+class Meeting:
+    """Where the ranks of a group meet: it tells who has come, and who is there when one is lost."""
+
+    def __init__(self, address: str, rank: int, size: int, timeout: Any) -> None:
+        """Waits until all ranks have come. Raises CallerError, within the timeout, for an address
+        that cannot be used, and MissingRank for ranks that did not come."""
+        if size < 1 or not 0 <= rank < size:
+            raise CallerError(f"rank: expected 0 to {size - 1} of {size} ranks, found {rank}")
+        self._rank, self._size = rank, size
+        self._find = timeout * min(0.5, _FIND_S / timeout.total_seconds())
+        self.timeout = timeout - self._find  # of each collective
+        self.store = _store(address, rank, size, timeout)
+        if self.store.add(f"taken/{rank}", 1) > 1:
+            raise CallerError(
+                f"rank {rank} at {address}: expected one process, found another that is that rank; "
+                "give each its own rank, and a new address to a new start"
+            )
+        self.store.set(f"size/{rank}", str(size))
+        if missing := self._await("size/{}", timeout):
+            raise MissingRank(
+                f"{of_ranks(missing)} did not come to {address} within "
+                f"{timeout.total_seconds():g} s; start all {size} ranks, with the same address",
+                missing,
+            )
+        sizes = {one: self.store.get(f"size/{one}").decode() for one in range(size)}
+        wrong = [one for one, found in sizes.items() if found != str(size)]
+        if wrong:
+            raise CallerError(
+                f"ranks: expected {size} on every rank, as on rank {rank}, found "
+                f"{sizes[wrong[0]]} on {of_ranks(wrong)}; give all ranks the same"
+            )
+
+    def missing(self, number: int) -> list[int]:
+        """After a collective failed: the ranks that say nothing of it."""
+        with suppress(RuntimeError):  # the store may be gone with the rank that has it
+            self.store.set(f"lost/{self._rank}", str(number))
+            return self._await("lost/{}", self._find)
+        return [0]
+
+    def _await(self, key: str, timeout: Any) -> list[int]:
+        """The ranks without this key at the end of the time."""
+        keys = [key.format(rank) for rank in range(self._size)]
+        with suppress(RuntimeError):  # at the end of the time
+            self.store.wait(keys, timeout)
+        return [rank for rank, one in enumerate(keys) if not self.store.check([one])]
+
+
+def _store(address: str, rank: int, size: int, timeout: Any) -> Any:
+    """What ranks exchange before they are a group."""
+    found = urlsplit(address)
+    if found.scheme == "file" and found.path:
+        return dist.FileStore(found.path, size)  # type: ignore[attr-defined]
+    if found.scheme != "tcp" or not found.hostname or not found.port:
+        raise CallerError(
+            f"address of the ranks: expected tcp://HOST:PORT or file://PATH, found {address!r}"
+        )
+    try:
+        place = found.hostname, found.port, None
+        # it tries once more after the time has passed
+        made = dist.TCPStore  # type: ignore[attr-defined]
+        return made(*place, rank == 0, timeout / 2, wait_for_workers=False)
+    except RuntimeError as error:
+        if rank == 0:
+            used = "EADDRINUSE" in str(error)
+            what = "a port that is in use" if used else str(error).splitlines()[0]
+            raise CallerError(
+                f"{address}: expected an address of this machine with a free port, found {what}; "
+                "give another to all ranks"
+            ) from None
+        raise MissingRank(
+            f"rank 0 did not come to {address} within {timeout.total_seconds():g} s; start it "
+            "first, on the machine of that address",
+            [0],
+        ) from None
+
+
+def join(address: str, rank: int, size: int, timeout: Any = WAIT) -> GlooGroup:
+    """Make this process a rank. The address is tcp://host:port, at which rank 0 listens, or
+    file://path of a file that is not there yet. timeout: a timedelta, how long to wait for the
+    other ranks, now and at each collective."""
+    meeting = Meeting(address, rank, size, timeout)
+    try:
+        dist.init_process_group(
+            "gloo", store=meeting.store, rank=rank, world_size=size, timeout=meeting.timeout
+        )
+    except RuntimeError as error:
+        raise MissingRank(
+            f"rank {rank} did not reach all others: {str(error).splitlines()[0]}; start all ranks "
+            "again"
+        ) from error
+    return GlooGroup(meeting=meeting)
 
 
 def leave() -> None:
-    """Leave the process group."""
-    dist.destroy_process_group()
+    """Leave the process group. Without effect if this rank left it, as it does when it misses
+    another one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _frame(call: Call, at: int) -> torch.Tensor:

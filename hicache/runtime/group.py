@@ -48,6 +48,16 @@ class Diverged(RankError):
         super().__init__(f"RANK-EQ {what}", f"ranks take the same decisions; {text}", *about)
 
 
+class MissingRank(RankError):
+    """A rank ended, hangs, or never came. missing: which ones, as far as that is known."""
+
+    exit_code = 2
+
+    def __init__(self, text: str, missing: Sequence[int] = ()) -> None:
+        self.missing = tuple(missing)
+        super().__init__("RANK-GONE", text)
+
+
 class Call(NamedTuple):
     """One rank at one collective. root: the rank whose values a broadcast sends."""
 
@@ -114,6 +124,14 @@ class LocalGroup:
 
 def local_groups(size: int) -> list[LocalGroup]:
     return [LocalGroup(rank, size) for rank in range(size)]
+
+
+def of_ranks(ranks: Sequence[int]) -> str:
+    """Some ranks in words."""
+    names = [str(rank) for rank in ranks]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
 def alone(turn: Turn[T]) -> T:

@@ -38,6 +38,10 @@ LEFT_OUT = {
     "hicache.runtime.agreement:agree_on_settings": _NOT_PLAYED,
     "hicache.runtime.agreement:_number": _NOT_PLAYED,
     "hicache.runtime.agreement:_numbers": _NOT_PLAYED,
+    "hicache.runtime.agreement:_said": _TEXT,
+    "hicache.runtime.agreement:_short": _TEXT,
+    "hicache.runtime.agreement:_who_has": _TEXT,
+    "hicache.runtime.agreement:agree_on": _NOT_PLAYED,
 }
 RUNTIME = (
     "hicache.runtime.agreement",

@@ -37,7 +37,13 @@ from hicache.core.events import (
     StoreDone,
 )
 from hicache.core.types import NO_PAGES
-from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings, agree_that
+from hicache.runtime.agreement import (
+    REPLIES,
+    Agreement,
+    agree_on,
+    agree_on_settings,
+    agree_that,
+)
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import (
     Diverged,
@@ -295,6 +301,23 @@ def test_settings_that_differ_between_ranks_are_named() -> None:
         assert str(found.value).startswith(
             "page_size: " if other.page_size == 8 else "write_policy: "
         )
+
+
+def test_every_setting_that_differs_is_named_with_who_has_what() -> None:
+    long = tuple(range(100, 140))
+    offered = [
+        {"pages": 8, "policy": "lru", "same": 1, "long": long},
+        {"pages": 4, "policy": "lru", "same": 1, "long": (*long[:-1], 7)},
+        {"pages": 8, "policy": "fifo", "same": 1, "long": long},
+    ]
+    turns = zip(offered, local_groups(3), strict=True)
+    with pytest.raises(CallerError) as found:
+        lockstep([agree_on(values, group) for values, group in turns])
+    text = str(found.value)
+    assert text.startswith("pages, policy, long: expected the same on every rank, found ")
+    assert "pages 8 on ranks 0 and 2, 4 on rank 1; " in text
+    assert "policy 'lru' on ranks 0 and 1, 'fifo' on rank 2; " in text
+    assert text.count("on ranks 0 and 2") == 2  # two long values with one beginning are two
 
 
 def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:

@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hicache.core.errors import CallerError
+from hicache.runtime.group import MissingRank
 from tests.patience import PATIENCE_S
 
 pytest.importorskip("torch.distributed", exc_type=ImportError)
 gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportError)
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
-    """What each of two ranks printed."""
-    address = f"file://{tmp_path_factory.mktemp('gloo') / 'meet'}"
-    root = Path(__file__).resolve().parents[2]
+def said_by(program: str, folder: Path, count: int, ends: dict[int, int]) -> list[dict[str, Any]]:
+    """What each of so many ranks printed last. ends: exit codes other than 0."""
+    address = f"file://{folder / 'meet'}"
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.runtime.gloo_rank", address, str(rank)],
-            cwd=root,
+            [sys.executable, "-m", f"tests.runtime.{program}", address, str(rank)],
+            cwd=Path(__file__).resolve().parents[2],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(count)
     ]
     found = []
     try:
-        for one in started:
+        for rank, one in enumerate(started):
             out, errors = one.communicate(timeout=PATIENCE_S)
-            assert one.returncode == 0, errors
+            assert one.returncode == ends.get(rank, 0), errors
             found.append(json.loads(out.splitlines()[-1]))
     finally:
         for one in started:
             one.kill()
+            one.communicate()
     return found
 
 
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks printed."""
+    return said_by("gloo_rank", tmp_path_factory.mktemp("gloo"), 2, {})
+
+
 @pytest.mark.one_in(8)
-def test_both_ranks_get_the_same_results(ranks: list[dict[str, object]]) -> None:
+def test_both_ranks_get_the_same_results(ranks: list[dict[str, Any]]) -> None:
     for one in ranks:
         assert one["minimum"] == [0, 4]
         assert one["minimum of many"] == 129
@@ -55,14 +65,14 @@ def test_both_ranks_get_the_same_results(ranks: list[dict[str, object]]) -> None
 
 @pytest.mark.one_in(64)
 def test_replies_come_when_both_ranks_have_them(
-    ranks: list[dict[str, object]],
+    ranks: list[dict[str, Any]],
 ) -> None:
     """The pass failed on rank 1, the second backup on rank 0; rank 1 has the first at its end."""
     for one in ranks:
         assert one["replies"] == [[[3, False]], [], [[1, True], [2, False]]]
 
 
-def test_unequal_collectives_name_both_sides_on_both(ranks: list[dict[str, object]]) -> None:
+def test_unequal_collectives_name_both_sides_on_both(ranks: list[dict[str, Any]]) -> None:
     for one in ranks:
         for key, sides in (
             ("purpose", ("minimum of 1 for purpose 0", "minimum of 1 for purpose 1")),
@@ -73,8 +83,45 @@ def test_unequal_collectives_name_both_sides_on_both(ranks: list[dict[str, objec
             assert all(side in text for side in sides)
 
 
-def test_a_rank_that_never_comes_is_an_error(ranks: list[dict[str, object]]) -> None:
+def test_a_rank_that_never_comes_is_an_error(ranks: list[dict[str, Any]]) -> None:
     assert "rank 0 waited in vain at collective" in str(ranks[0]["gone"])
+
+
+def test_four_ranks_name_every_difference_and_a_killed_rank(tmp_path: Path) -> None:
+    ranks = said_by("gloo_lost", tmp_path, 4, {3: -signal.SIGKILL})
+    for one in ranks:
+        assert one["differs"].startswith("page_size, write_policy: expected the same")
+        assert "page_size 4 on ranks 0, 1 and 3, 8 on rank 2; " in one["differs"]
+        assert "'write_back' on rank 3; give" in one["differs"]
+    for rank, one in enumerate(ranks[:3]):
+        assert one["missing"] == [3]
+        assert "rank 3 ended, or does not answer" in one["lost"]
+        where = f"rank {rank} waited in vain at collective 7, minimum of 1 for a killed rank"
+        assert where in one["lost"]
+        assert "collective 6 is the last that all agreed on" in one["lost"]
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    second = timedelta(seconds=1)
+    with pytest.raises(MissingRank, match="ranks 1 and 2 did not come to file://") as found:
+        gloo_group.join(f"file://{tmp_path / 'meet'}", 0, 3, second)
+    assert found.value.missing == (1, 2)
+    assert found.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("tcp://127.0.0.1:{}", "a port that is in use; give another"),
+        ("127.0.0.1", "expected tcp://HOST:PORT or file://PATH"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line(address: str, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        with pytest.raises(CallerError, match=told) as found:
+            gloo_group.join(address.format(port), 0, 2, timedelta(seconds=1))
+    assert len(str(found.value).splitlines()) == 1
 
 
 def test_a_group_needs_a_process_group() -> None:

@@ -1,0 +1,45 @@
+"""One rank of four: their settings differ, and then one of them is killed. For test_gloo.
+
+python -m tests.runtime.gloo_lost ADDRESS RANK
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from datetime import timedelta
+from typing import Any
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.runtime.agreement import agree_on_settings
+from hicache.runtime.gloo_group import join
+from hicache.runtime.group import MissingRank, alone
+
+SIZE = 4
+
+
+def main(address: str, rank: int) -> None:
+    group = join(address, rank, SIZE, timedelta(seconds=60))
+    policy = "write_back" if rank == 3 else "write_through"
+    config = Config(8 if rank == 2 else 4, (8,), (30,), write_policy=policy)
+    found: dict[str, Any] = {}
+    try:
+        alone(agree_on_settings(config, group))
+    except CallerError as error:
+        found["differs"] = str(error)
+    alone(group.minimum("all have seen it", [0]))
+    if rank == SIZE - 1:
+        print(json.dumps(found), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        alone(group.minimum("a killed rank", [0]))
+    except MissingRank as error:
+        found |= {"lost": str(error), "missing": error.missing}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
