@@ -106,7 +106,7 @@ class LocalGroup:
         if not 0 <= rank < size:
             raise CallerError(f"rank: expected 0 to {size - 1}, found {rank}")
         self.rank, self.size = rank, size
-        self._entered = 0
+        self.entered = 0  # collectives
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         return (yield self._call("minimum", purpose, values))
@@ -118,8 +118,8 @@ class LocalGroup:
         return (yield self._call("broadcast", purpose, values, root))
 
     def _call(self, op: str, purpose: str, values: Sequence[int], root: int = 0) -> Call:
-        self._entered += 1
-        return Call(self._entered, op, purpose, tuple(values), root)
+        self.entered += 1
+        return Call(self.entered, op, purpose, tuple(values), root)
 
 
 def local_groups(size: int) -> list[LocalGroup]:

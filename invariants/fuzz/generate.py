@@ -8,7 +8,7 @@ from .ops.base import Operation
 from .swarm import Swarm
 from .tapes.tape import Act, Entry
 
-ACTS = 3
+ACTS = 3  # at least; with more ranks one for each, or some would always be alike
 TRIES = 8
 LAST = (("", 3), ("alone", 2), ("serve", 1))  # of six sequences, so many end with it
 EVEN = 5  # delay of every action if all take equally long
@@ -27,7 +27,7 @@ def next_entry(
         name = draws.weighted(swarm.weights)
         args = ops[name].draw(hand, draws)
         if args is not None:
-            acts = tuple(_act(swarm, draws) for _ in range(ACTS))
+            acts = tuple(_act(swarm, draws) for _ in range(max(ACTS, swarm.ranks)))
             gap = draws.one((0, 1, 1, 5, 40))
             return Entry(name, args, gap, draws.chance(swarm.polled), acts)
     return None

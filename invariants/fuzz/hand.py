@@ -46,7 +46,7 @@ from .content import Content
 from .faults.base import LOST, NONE, Fault, kind_of
 from .reach.gauges import Gauges
 from .reach.probes import Probes
-from .records import Issued, Job, Pending
+from .records import Broken, Issued, Job, Pending
 from .schedules import by_time, schedule_of
 from .shelf import Shelf
 from .tapes.tape import Act
@@ -92,6 +92,7 @@ class Hand:
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that see nothing
         self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
+        self.broken: list[Broken] = []  # exchanges that are to break; of several ranks only
         self.jobs: dict[int, Job] = {}
         self.pending: list[Pending] = []
         self.past: list[tuple[list[int], str]] = []  # recent prompts, from which new ones may start

@@ -47,3 +47,10 @@ class Pending(NamedTuple):
     number: int
     action: Action
     fault: str
+
+
+class Broken(NamedTuple):
+    """An exchange that breaks on one rank. times: how often that rank takes part, 0 or 2."""
+
+    rank: int
+    times: int

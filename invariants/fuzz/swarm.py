@@ -42,6 +42,8 @@ USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
+MORE_RANKS = ((3, 2), (4, 1), (8, 1))  # instead of 3, by a later draw; the others stay the same
+BROKEN = 30  # percent of the sequences with several ranks, for each kind of broken exchange
 LONGER = 3
 # Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
 STORED, STORED_IN_LEAST = 60, 20
@@ -101,6 +103,8 @@ def draw_swarm(
         config = with_wants(wants, config)
     some = Draws(seed, "ranks")
     drawn = 1 if executor not in ("", REPLIES) else some.weighted(RANKS)
+    if drawn == max(size for size, _ in RANKS):
+        drawn = Draws(seed, "more ranks").weighted(MORE_RANKS)
     size = ranks or drawn
     chosen = _draw_executor(seed, executor) if max(size, drawn) == 1 else REPLIES
     if chosen != REPLIES:
@@ -135,6 +139,12 @@ def draw_swarm(
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
+        broken = Draws(seed, "exchanges")
+        faults += tuple(
+            (name, broken.one((2, 5, 20)))
+            for name in names(of_exchanges=True)
+            if broken.chance(BROKEN)
+        )
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     longer = LONGER if pools == LARGE else 1
     return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs, longer)

@@ -22,6 +22,7 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure
+from invariants.fuzz.ranks.alike import compare_trees
 from invariants.fuzz.ranks.hand import RankedHand, hand_of
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.export import pytest_file
@@ -75,7 +76,7 @@ def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> 
     drawn = [draw_swarm(seed, WEIGHTS) for seed in range(200)]
     several = [one for one in drawn if one.ranks > 1]
     assert 10 <= len(several) <= 40
-    assert {one.ranks for one in several} == {2, 3}
+    assert {one.ranks for one in several} == {2, 3, 4, 8}
     fixed = [draw_swarm(seed, WEIGHTS, ranks=1) for seed in range(200)]
     for one, alone in zip(drawn, fixed, strict=True):
         assert replace(one, ranks=1, faults=alone.faults) == alone
@@ -183,8 +184,20 @@ def test_a_rank_falls_behind_and_catches_up(name: str) -> None:
     assert play.replay(replace(tape, ranks=1), OPS).failure is None
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("name", faults.names(of_exchanges=True))
+def test_a_broken_exchange_is_noticed_and_changes_no_decision(name: str, ranks: int) -> None:
+    tape = one_prompt(Act(1, 0, name), ranks=ranks)
+    outcome = play.replay(tape, OPS)
+    assert outcome.failure is None
+    word = "lost" if "lost" in name else "doubled"
+    assert outcome.hand.counts[f"exchange {word} on one rank"] >= 1
+    plain = play.replay(one_prompt(Act(1, 0, ""), ranks=ranks), OPS)
+    compare_trees(1, plain.hand.core.view, outcome.hand.core.view)
+
+
 def test_the_swarm_draws_rank_faults_for_several_ranks_only() -> None:
-    of_ranks = {*faults.names(of_ranks=True)}
+    of_ranks = {*faults.names(of_ranks=True), *faults.names(of_exchanges=True)}
     assert of_ranks
     assert not of_ranks & {*faults.names()}
     for ranks in (1, 2):

@@ -21,7 +21,7 @@ from hicache.core.events import Event, Reply
 from hicache.core.types import Key
 
 from ..content import Content
-from ..records import Job, Pending
+from ..records import Broken, Job, Pending
 from ..shelf import Shelf
 
 SITES = ("Load", "Backup", "Prefill")
@@ -44,6 +44,7 @@ class Player(Protocol):
     landed: set[int]
     pending: list[Pending]
     slow: dict[str, int]
+    broken: list[Broken]
     counts: Counter[str]
 
     def feed(self, event: Event) -> list[Outcome]: ...
@@ -60,12 +61,14 @@ class Player(Protocol):
 class Fault:
     """One kind of fault. sites: the actions that it applies to. fine: whether the reply reports
     success. of_ranks: whether it needs several ranks. of_storage: whether it needs a storage.
+    of_exchanges: whether it breaks an exchange of ranks.
     """
 
     sites: tuple[str, ...] = EVERY
     fine = True
     of_ranks = False
     of_storage = False
+    of_exchanges = False
 
     def due(self, hand: Player, due: int) -> int:
         """Returns the time of the reply, which was `due` without the fault."""
@@ -111,13 +114,16 @@ def load() -> dict[str, Fault]:
     return found
 
 
-def names(of_ranks: bool = False, of_storage: bool = False) -> tuple[str, ...]:
+def names(
+    of_ranks: bool = False, of_storage: bool = False, of_exchanges: bool = False
+) -> tuple[str, ...]:
     """Names of the kinds for one core without storage, or of those that need several ranks or a
-    storage."""
+    storage, or break an exchange."""
     return tuple(
         name
         for name, kind in load().items()
-        if kind.of_ranks == of_ranks and kind.of_storage == of_storage
+        if (kind.of_ranks, kind.of_storage, kind.of_exchanges)
+        == (of_ranks, of_storage, of_exchanges)
     )
 
 

@@ -31,14 +31,14 @@ from hicache.core.view import CoreView
 from hicache.runtime import agreement
 from hicache.runtime.agreement import REPLIES, Agreement
 from hicache.runtime.driver import Driver
-from hicache.runtime.group import Diverged, local_groups, lockstep
+from hicache.runtime.group import Diverged, Turn, UnequalCollectives, local_groups, lockstep
 from hicache.runtime.restorable import LookedUp
 
 from ..content import Arrives, Content
 from ..faults.base import LOST, Fault, Player, kind_of
 from ..faults.plain import lane_of
 from ..reach.probes import Probes
-from ..records import Pending
+from ..records import Broken, Pending
 from ..schedules import Schedule
 from ..shelf import Shelf
 from ..tapes.tape import Act
@@ -135,7 +135,7 @@ class Ranks:
     def __init__(self, front: Front, size: int) -> None:
         self.size = size
         self.fates: dict[FlightId, list[Fate]] = {}
-        groups = local_groups(size)
+        self._groups = groups = local_groups(size)
         self.locals = [Local(rank, self.fates, front) for rank in range(size)]
         self.agreements = [
             Agreement(local, group) for local, group in zip(self.locals, groups, strict=True)
@@ -226,6 +226,8 @@ class Ranks:
             self._deliver_next(front)
 
     def _agree(self, front: Front) -> None:
+        while front.broken:
+            self._break(front, front.broken.pop())
         lockstep([one.agree() for one in self.agreements])
         replies = [one.poll() for one in self.agreements]
         self._see(front.probes, replies[0])
@@ -239,6 +241,28 @@ class Ranks:
         self._check_order(replies[0])
         self._check_prefixes(replies[0])
         self.agreed.extend(replies[0])
+
+    def _break(self, front: Front, broken: Broken) -> None:
+        """Plays an exchange in which one rank stays away, or is one exchange ahead because it took
+        part twice in the one before. It must end with an error that names this rank, and with no
+        reply. Then all ranks go on from the same exchange."""
+        rank = broken.rank % self.size
+        turns = [one.agree() for one in self.agreements]
+        if broken.times:
+            self._groups[rank].entered += 1
+        else:
+            turns[rank] = _stays_away()
+        try:
+            lockstep(turns)
+        except UnequalCollectives as error:
+            if f"rank {rank} " not in str(error):
+                raise Diverged("exchange", f"rank {rank} broke it, found: {error}") from error
+        else:
+            raise Diverged("exchange", f"rank {rank} broke it ({broken}), and nobody noticed")
+        latest = max(one.entered for one in self._groups)
+        for group in self._groups:
+            group.entered = latest
+        front.counts[f"exchange {'doubled' if broken.times else 'lost'} on one rank"] += 1
 
     def _check_order(self, replies: Sequence[Reply]) -> None:
         """Replies of one kind must come in the order in which their actions were submitted."""
@@ -290,6 +314,11 @@ class Ranks:
             seen[f"{name}: failed on every rank"] += not fine
         seen["ranks agree on replies of two kinds"] += len({type(one) for one in replies}) > 1
         seen["ranks agree on three replies"] += len(replies) >= 3
+
+
+def _stays_away() -> Turn[None]:
+    """A turn that enters no collective."""
+    yield from ()
 
 
 def _offered(config: Config, rank: int) -> Config:

@@ -58,7 +58,7 @@ def agreed(action: Lookup, replies: list[LookupDone]) -> list[Reply]:
     for rank in ranks:
         rank.submit(action)
     lockstep([rank.agree() for rank in ranks])
-    assert max(group._entered for group in groups) <= 2
+    assert max(group.entered for group in groups) <= 2
     found = [rank.poll() for rank in ranks]
     assert all(one == found[0] for one in found)
     return found[0]
