@@ -56,11 +56,6 @@ class GlooGroup:
         self._meeting = meeting
         self._entered = 0
 
-    @property
-    def entered(self) -> int:
-        """Number of collectives that were begun."""
-        return self._entered
-
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         yield from ()
         return self._meet("minimum", purpose, values)
