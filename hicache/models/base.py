@@ -179,7 +179,10 @@ class ModelDescription:
         layers.
         """
         if not 1 <= pp <= self.layers:
-            raise CallerError(f"pp: expected 1 to {self.layers} stages, found {pp}")
+            raise CallerError(
+                f"pp: expected 1 to {self.layers} stages, one for each layer of {self.name} at "
+                f"most, found {pp}; use fewer"
+            )
         bounds = [self.layers * stage // pp for stage in range(pp + 1)]
         return tuple(
             replace(

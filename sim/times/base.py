@@ -48,7 +48,8 @@ class Parallelism:
                 raise CallerError(f"{field.name}: expected at least 1, found {found}")
             if field.name in ("ep", "attention_dp") and self.tp % found:
                 raise CallerError(
-                    f"{field.name}: expected a divisor of {self.tp} ranks, found {found}"
+                    f"{field.name}: expected a divisor of {self.tp} ranks, found {found}; use "
+                    f"{_listed(_divisors(self.tp))}"
                 )
 
     @property
@@ -99,11 +100,10 @@ def make(
     host is no part of a pass's kernels, so an engine adds it itself.
 
     Raises CallerError for an unknown name, for a library that is not installed, and if the ranks
-    cannot hold the weights.
+    cannot share the model or hold its weights.
     """
     parallelism = parallelism or Parallelism()
-    check_heads(model, parallelism)
-    check_experts(model, parallelism)
+    check_ranks(model, parallelism)
     check_weights(model, hardware, parallelism)
     try:
         entry = registry.load(registry.TIMES, name)
@@ -113,28 +113,51 @@ def make(
     return made
 
 
-def check_heads(model: ModelDescription, parallelism: Parallelism) -> None:
-    """Raises CallerError if the ranks cannot share the attention heads."""
-    tp = parallelism.attention_tp
-    if model.attention_heads % tp:
+def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
+    """Raises CallerError if the ranks cannot share the model: an equal part of the query heads, an
+    equal part of the heads of each pool or a copy of one, whole routed experts, and layers."""
+    tp, groups = parallelism.attention_tp, parallelism.attention_dp
+    cached = dict.fromkeys(pool.heads for pool in model.pools)
+    heads = [count for count in cached if count not in (1, model.attention_heads)]
+
+    def shared(ranks: int) -> bool:
+        return not any(count % ranks and ranks % count for count in heads)
+
+    if model.attention_heads % tp or not shared(tp):
+        good = [ranks * groups for ranks in _divisors(model.attention_heads) if shared(ranks)]
+        also = f", and a divisor or a multiple of its {_listed(heads)} cached heads"
+        each = f" for {groups} groups, {tp} for each"
         raise CallerError(
-            f"tp: expected a divisor of {model.attention_heads} attention heads, found {tp}"
+            f"tp: expected a divisor of the {model.attention_heads} query heads of {model.name}"
+            f"{also * bool(heads)}, found {parallelism.tp}{each * (groups > 1)}; use "
+            f"{_listed(good)}"
         )
+    model.stages(parallelism.pp)
+    _check_experts(model, parallelism)
 
 
-def check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
-    """Raises CallerError if the routed experts cannot be spread over the ranks."""
+def _check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
     if parallelism.ep == 1:
         return
     if not model.experts:
         raise CallerError(
-            f"ep: expected 1, because {model.name} has no routed experts, found {parallelism.ep}"
+            f"ep: expected 1, because {model.name} has no routed experts, found {parallelism.ep}; "
+            "leave it out"
         )
     if model.experts % parallelism.ep:
+        good = [ranks for ranks in _divisors(parallelism.tp) if model.experts % ranks == 0]
         raise CallerError(
             f"ep: expected a divisor of the {model.experts} routed experts of {model.name}, found "
-            f"{parallelism.ep}"
+            f"{parallelism.ep}; use {_listed(good)}"
         )
+
+
+def _divisors(number: int) -> list[int]:
+    return [part for part in range(1, number + 1) if number % part == 0]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " or ".join(filter(None, (", ".join(map(str, numbers[:-1])), *map(str, numbers[-1:]))))
 
 
 def rank_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> int:

@@ -15,7 +15,7 @@ from sim.hardware import profile as hardware
 from sim.hardware.passes import PassTimes
 from sim.hardware.profile import HardwareProfile
 from sim.hardware.served import Served
-from sim.times.base import Chunks, Parallelism, make
+from sim.times.base import Chunks, Parallelism, check_ranks, make
 
 H100 = hardware.get("h100")
 NAMES = registry.names(registry.TIMES)
@@ -84,8 +84,25 @@ def test_ranks_are_checked_before_any_time() -> None:
         make("roofing", TINY, H100)
     for more, said in (
         ({"tp": 0}, "tp: expected at least 1, found 0"),
-        ({"tp": 4, "ep": 3}, "ep: expected a divisor of 4 ranks, found 3"),
+        ({"tp": 4, "ep": 3}, "ep: expected a divisor of 4 ranks, found 3; use 1, 2 or 4"),
         ({"tp": 4, "attention_dp": 8}, "attention_dp: expected a divisor of 4 ranks, found 8"),
     ):
         with pytest.raises(CallerError, match=said):
             Parallelism(**more)
+    for name, more, said in (
+        (
+            "qwen3-next-80b-a3b",
+            {"tp": 32},
+            "its 2 or 32 cached heads, found 32; use 1, 2, 4, 8 or 16",
+        ),
+        ("deepseek-v3", {"tp": 6, "attention_dp": 2}, "found 6 for 2 groups, 3 for each; use 2, 4"),
+        ("gpt-oss-120b", {"tp": 8, "ep": 8, "pp": 37}, "pp: expected 1 to 36 stages, one for each"),
+        (
+            "deepseek-v3",
+            {"tp": 96, "attention_dp": 3, "ep": 3},
+            "ep: expected a divisor of the 256",
+        ),
+        ("llama-3.1-8b", {"tp": 2, "ep": 2}, "ep: expected 1, because .* found 2; leave it out"),
+    ):
+        with pytest.raises(CallerError, match=said):
+            check_ranks(models.get(name), Parallelism(**more))

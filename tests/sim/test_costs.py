@@ -137,7 +137,8 @@ def test_weights_must_fit() -> None:
     for ranks in (3, 64):
         refused(
             lambda ranks=ranks: times_of(llama, H100, ranks),  # type: ignore[misc]
-            f"tp: expected a divisor of 32 attention heads, found {ranks}",
+            "tp: expected a divisor of the 32 query heads of llama-3.1-8b, and a divisor or a "
+            f"multiple of its 8 cached heads, found {ranks}; use 1, 2, 4, 8, 16 or 32",
         )
     for name, ranks in product(("llama-3.1-70b", "llama-3.1-8b"), (1, 2, 8)):
         model = models.get(name)

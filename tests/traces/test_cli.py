@@ -247,7 +247,8 @@ def test_an_error_of_a_layer_below_names_the_option(
     assert main([*command, turns, "--tp", "3"]) == 2
     said = capsys.readouterr().err
     assert (
-        "--tp: expected a divisor or a multiple of 8 heads, found 3; use 1, 2, 4, 8 or 16" in said
+        "--tp: expected a divisor of the 32 query heads of llama-3.1-8b, and a divisor or a "
+        "multiple of its 8 cached heads, found 3; use 1, 2, 4, 8, 16 or 32" in said
     )
 
 

@@ -64,7 +64,6 @@ def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> N
         (("--tp", "8", "--attention-dp", "3"), "--attention-dp: expected a divisor of 8 ranks"),
         (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
         (("--mode", "hits", "--ep", "1"), "--ep: expected --mode timed, found hits"),
-        (("--mode", "hits", "--engine", "vllm"), "--engine: expected --mode timed, found hits"),
     ],
 )
 def test_what_contradicts_is_one_line(

@@ -61,6 +61,7 @@ def test_json_has_each_stage_and_the_model_itself(capsys: Capsys, tmp_path: Path
         (["none.json"], "none.json: expected a readable model's JSON file"),
         (["deepseek-v4-pro", "--page-size", "64"], "--page-size: expected a multiple of 128"),
         (["llama-3.1-8b", "--tp", "3"], "--tp: expected a divisor"),
+        (["llama-3.1-8b", "--tp", "64"], "--tp: expected a divisor of the 32 query heads"),
         (["llama-3.1-8b", "--pp", "33"], "--pp: expected 1 to 32 stages"),
     ],
 )

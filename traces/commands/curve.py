@@ -13,6 +13,7 @@ from typing import Literal
 
 import hicache.models as models
 from hicache.core.errors import CallerError
+from sim.times.base import Parallelism, check_ranks
 
 from ..curves import curves
 from ..curves.curves import ALL, HICACHE, SEMANTICS, CurveOptions, Wanted, curves_of
@@ -191,4 +192,5 @@ def _bytes_per_token(options: Options) -> int | None:
     model = models.get(options.model)
     if options.kv_dtype is not None:
         model = models.cached_as(model, options.kv_dtype)
+    check_ranks(model, Parallelism(options.tp))
     return model.bytes_per_token(options.tp) * options.tp

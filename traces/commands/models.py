@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription, PoolDescription
+from sim.times.base import Parallelism, check_ranks
 
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -77,6 +78,7 @@ def run(options: Options, command: str) -> int:
     chosen = [models.get(name) for name in options.names or models.names()]
     shape = (options.page_size, options.tp, options.pp)
     for model in chosen:
+        check_ranks(model, Parallelism(options.tp, options.pp))
         rows(model, *shape)  # raises before anything is printed
     if options.json:
         write_json("-", {"models": [_document(model, *shape) for model in chosen]})

@@ -258,6 +258,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     """The settings for this trace, and its pages. Raises CallerError where sizes do not fit, and
     for an option that the run would not read."""
     model = pools.model_of(options)
+    times.check_ranks(model, options.parallelism)
     page_size = options.page_size or model.page_size
     if options.mode == "hits":
         need_identity(trace, "--mode hits")
@@ -362,7 +363,6 @@ def _engine(
     """The settings of the engine: what was given, and the engine's own defaults. Without a name,
     the engine that was measured with the hardware."""
     ranks = options.parallelism
-    times.check_experts(model, ranks)
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
     if options.engine is None and hardware_profile.served is not None:
