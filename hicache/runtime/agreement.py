@@ -38,7 +38,7 @@ from hicache.core.types import FlightId
 from .decisions import Decisions
 from .driver import REPLY_TO, Executor
 from .group import Diverged, Group, Turn, Values, alone, of_ranks
-from .restorable import LookedUp, most_of, packed, unpacked, upto
+from .restorable import most_of, offered, packed, unpacked
 
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Backup: BackupDone,
@@ -62,8 +62,7 @@ class Agreement:
         # By kind; an action for storage has a lane of its own, under its flight.
         self._lanes: dict[type | FlightId, deque[FlightId]] = {kind: deque() for kind in REPLIES}
         self._open: dict[FlightId, Action] = {}
-        self._ended: dict[FlightId, int] = {}  # ended on this rank, and not yet agreed
-        self._boundaries: dict[FlightId, int] = {}  # of those, what lookups offer
+        self._ended: dict[FlightId, int] = {}  # not yet agreed: what this rank offers
         self._agreed: list[Reply] = []
 
     def submit(self, action: Transfer | StorageAction) -> None:
@@ -90,9 +89,7 @@ class Agreement:
         most = most_of(self._open[flight]) if flight in self._open else -1
         if not 0 <= found <= most:
             raise CallerError(f"flight {flight}: expected 0 to {most} pages, found {found}")
-        self._ended[flight] = found
-        if isinstance(reply, LookedUp):
-            self._boundaries[flight] = reply.boundaries
+        self._ended[flight] = offered(reply)
 
     def poll(self) -> list[Reply]:
         """The replies that all ranks have. In a group that waits, every rank must call this equally
@@ -122,7 +119,6 @@ class Agreement:
             for flight, found in zip(flights, verdicts, strict=True):
                 del self._ended[flight]
                 self._lanes.pop(flight, None)
-                self._boundaries.pop(flight, None)
                 self._agreed.append(REPLY_TO[type(self._open.pop(flight))](flight, found))
 
     def _counts(self) -> Turn[list[int]]:
@@ -148,23 +144,19 @@ class Agreement:
     def _verdicts(self, flights: Sequence[FlightId]) -> Turn[Values]:
         """By flight, the largest number that is right on every rank. Raises Diverged if the group
         found one that is not right here."""
-        own = [self._offer(flight) for flight in flights]
+        own = [self._ended[flight] for flight in flights]
         sizes = [most_of(self._open[flight]) for flight in flights]
         found = yield from self.group.conjunction("verdicts of replies", packed(own, sizes))
         everywhere = unpacked(found, sizes)
-        for flight, offered, all_have in zip(flights, own, everywhere, strict=True):
-            if all_have & ~offered:
+        for flight, mine, all_have in zip(flights, own, everywhere, strict=True):
+            if all_have & ~mine:
                 raise Diverged(
                     "reduction",
-                    f"rank {self.group.rank} can stand for {_numbers(offered)} of flight {flight}, "
+                    f"rank {self.group.rank} can stand for {_numbers(mine)} of flight {flight}, "
                     f"and the conjunction is {_numbers(all_have)}",
                     About("flight", flight),
                 )
         return tuple(one.bit_length() for one in everywhere)
-
-    def _offer(self, flight: FlightId) -> int:
-        """The set of numbers that are right for this action on this rank."""
-        return self._boundaries.get(flight, upto(self._ended[flight]))
 
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:

@@ -13,7 +13,8 @@ do fewer as well: there this is the minimum. It is not for a lookup of windows o
 A set is an integer: bit n - 1 says whether n is in it. The sets of several flights stand one after
 the other in words of `WORD` bits, so a collective carries one bit for each page that was asked for.
 
-Does not decide what a rank can restore, see `storage.workers`, or collect replies, see `agreement`.
+Does not decide what a rank can restore, see `storage.workers`, or collect replies, see `agreement`
+and, under vLLM, `hicache/vllm/orders`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hicache.core.actions import Action, Fetch, Lookup, Store
-from hicache.core.events import LookupDone
+from hicache.core.events import LookupDone, Reply
 from hicache.core.types import FlightId
 
 WORD = 62  # bits; words must fit in signed 64 bits
@@ -42,6 +43,11 @@ class LookedUp(LookupDone):
 def upto(number: int) -> int:
     """The set of 1 to `number`."""
     return (1 << number) - 1
+
+
+def offered(reply: Reply) -> int:
+    """The set of numbers that are right on the rank that replies."""
+    return reply.boundaries if isinstance(reply, LookedUp) else upto(int(reply[1]))
 
 
 def most_of(action: Action) -> int:

@@ -30,6 +30,7 @@ from hicache.memory.lent import (
 )
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.executors import TieredExecutor
+from hicache.runtime.restorable import offered
 from hicache.runtime.storage.attachment import StorageExecutor
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions, Workers
@@ -93,7 +94,8 @@ class Mover:
         self._store = store
         pools = {name: (buffer,) for name, buffer in self.lent.buffers.items()}
         pages = StoredPages(context, pools, rank)
-        self._workers = Workers(store, pages, now, notice, WorkerOptions())
+        options = WorkerOptions(every_boundary=rank.ranks > 1)
+        self._workers = Workers(store, pages, now, notice, options)
         self._storage.use(self._workers)
 
     @property
@@ -124,7 +126,7 @@ class Mover:
         self._failed = set()
         done = []
         for reply in self._executor.poll():
-            done.append((reply.flight, int(reply[1])))
+            done.append((reply.flight, offered(reply)))
             name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
             if name is not None:
                 ended.loaded.add(name)

@@ -1,14 +1,17 @@
 """What passes between the two halves of the connector: orders to the workers, and their replies.
 
 Keeps the core's actions for the next message, and vLLM's references to the blocks that they copy.
-A reply counts when every rank has given it, and is the least of theirs; replies of loads and
-backups are in order on every rank, and so they are here. Decides nothing, see `deciding`.
+A reply counts when every rank has given it, and is the largest number that is right on all of them
+(`restorable`); replies of loads and backups are in order on every rank, and so they are here.
+Decides nothing, see `deciding`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 from hicache.core.actions import Backup, Load, StorageAction, Transfer
@@ -36,9 +39,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """From the workers, once a step. done: by flight, the pages of an action, or 1 if it was done;
-    one entry for each rank that has answered. outages: how often the store has come back, at
-    least on one rank."""
+    """From the workers, once a step. done: by flight, the numbers that are right for its
+    reply on one rank, as a set (`restorable`). outages: how often the store has come back, at least
+    on one rank."""
 
     done: tuple[tuple[FlightId, int], ...] = ()
     outages: int = 0
@@ -51,7 +54,7 @@ class Answer:
 class _Sent(NamedTuple):
     kind: type
     blocks: Sequence[Any]
-    replies: list[int]
+    offers: list[int]
 
 
 class Orders:
@@ -135,14 +138,15 @@ class Orders:
     def answered(self, done: Sequence[tuple[FlightId, int]]) -> None:
         """Replies of workers. Those that nobody asked for are ignored."""
         ended = []
-        for flight, pages in done:
+        for flight, offer in done:
             sent = self._sent.get(flight)
             if sent is not None:
-                sent.replies.append(pages)
-                if len(sent.replies) == self._ranks:
+                sent.offers.append(offer)
+                if len(sent.offers) == self._ranks:
                     ended.append(flight)
         for flight in sorted(ended):
             sent = self._sent.pop(flight)
             if sent.blocks:
                 self._pool.free_blocks(sent.blocks)
-            self._replies.append(REPLY_TO[sent.kind](flight, min(sent.replies)))
+            right = reduce(and_, sent.offers)
+            self._replies.append(REPLY_TO[sent.kind](flight, right.bit_length()))

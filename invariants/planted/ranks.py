@@ -79,7 +79,7 @@ def rank_stops_waiting_for_the_others(self: Agreement) -> Turn[list[int]]:
 @bug(Agreement, "_verdicts", rows=("D3",), ranks=2)
 def rank_zero_decides_success_for_all(self: Agreement, flights: Sequence[int]) -> Turn[Values]:
     """Rank 0 alone decides whether a transfer succeeded, although others may lack its bytes."""
-    own = [int(self._ended[flight]) for flight in flights]
+    own = [self._ended[flight].bit_length() for flight in flights]
     return (yield from self.group.broadcast("verdicts of replies", own))
 
 
@@ -87,7 +87,7 @@ def rank_zero_decides_success_for_all(self: Agreement, flights: Sequence[int]) -
 def ranks_do_not_agree_on_success(self: Agreement, flights: Sequence[int]) -> Turn[Values]:
     """Ranks agree that a transfer has ended, but not on whether it succeeded."""
     yield from ()
-    return tuple(int(self._ended[flight]) for flight in flights)
+    return tuple(self._ended[flight].bit_length() for flight in flights)
 
 
 @bug(agreement, "agree_on_settings", rows=("D9",), ranks=2)

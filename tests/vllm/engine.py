@@ -397,9 +397,9 @@ class Engine:
         """Copies fail on one rank: their replies say so."""
         one = self.draw.choice(ended)
         done = []
-        for flight, pages in one.answer.done:
+        for flight, offer in one.answer.done:
             fails = self.draw.random() < self.faults
-            done.append((flight, 0 if fails else pages))
+            done.append((flight, 0 if fails else offer))
             name = self._loads.get(flight)
             if fails and name:
                 one.failed.add(name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hicache.vllm.groups import groups_of
+from hicache.core.types import Key
+from hicache.storage.base import Status
+from hicache.vllm.groups import STATE, WINDOW, groups_of
 
 from .engine import cache_config
 from .playing import KINDS, Playing, Setting, drawn
@@ -59,6 +61,31 @@ def test_after_a_restart_it_comes_from_storage(opened: Opened, kinds: str, tmp_p
     assert local == 0
     assert loaded >= 48
     assert again.decider.counts.storage_tokens == loaded
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lost", "pages"),
+    [
+        ("state", ((STATE, 6), (STATE, 5)), 5),
+        ("uneven", ((WINDOW, 6), (WINDOW, 4)), 4),
+        ("all", ((STATE, 6), (WINDOW, 4)), 4),
+    ],
+)
+def test_ranks_load_the_longest_prefix_that_all_can_restore(
+    opened: Opened, kinds: str, lost: Sequence[tuple[str, int]], pages: int, tmp_path: Path
+) -> None:
+    """lost: by rank, the page that its store lacks. The first can restore 6 pages and not 7, the
+    second 7 and not 6."""
+    setting = Setting(kinds, store=tmp_path, ranks=2, chunk=8)
+    hit(opened(setting), PROMPT)
+    again = opened(setting)
+    digests = Key.from_tokens(PROMPT, again.decider.groups.page).page_digests()
+    for mover, (component, page) in zip(again.movers, lost, strict=True):
+        assert mover._workers is not None
+        workers = mover._workers
+        for keys in workers.pages.keys(component, digests[page : page + 1]):
+            assert workers.store.delete(keys) == [Status.DONE]
+    assert hit(again, PROMPT) == (0, 8 * pages)
 
 
 def test_a_salt_shares_nothing(opened: Opened) -> None:

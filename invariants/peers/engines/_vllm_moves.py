@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from hicache.core import actions
-from hicache.core.events import EvictWanted
+from hicache.core.events import EvictWanted, LookupDone
 from hicache.core.types import Tier
 from hicache.runtime.driver import REPLY_TO
+from hicache.runtime.restorable import LookedUp
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.storage.base import Losses
-from hicache.vllm.groups import STATE
+from hicache.vllm.groups import FULL, STATE
 
 from ..base import need
 from ._vllm_doubles import BROKEN, Memory
@@ -25,6 +26,7 @@ from ._vllm_worker import torn
 
 COPIED = -3  # contents of a block into which something is loaded
 SPOILT = 0xEE  # bytes of a host page into which something is copied
+REPLIES = REPLY_TO | {actions.Lookup: LookedUp}
 LAYER = 1 << 40  # by so much the words of a layer differ from those of the one before
 
 
@@ -71,6 +73,7 @@ class Moves:
         self.began: list[tuple[int, str]] = []
         self.values: dict[str, bytes] = {}
         self.arrived: dict[int, list[Any]] = {}  # by load, the contents on each rank
+        self.offers: dict[int, list[set[int]]] = {}  # by lookup, what each rank can restore
         self.outages = Outages()
         self.number = self.changes = 0
         self.ranks = [Held(self, half, form) for half in ranks.halves]
@@ -89,12 +92,33 @@ class Moves:
             job.rank.answers[job.action.flight] = job.rank.end(job.action, job.seen, fails)
 
     def cool(self, scheduler: Any) -> None:
-        """Evicts all of host that can go, as other prompts would: the store alone has it then."""
+        """Evicts all of host that can go, as other prompts would: the store alone has it then, and
+        at times has lost every third window and state."""
         decider = scheduler.connector._decider
         pools = decider.driver.core.view.pools(Tier.HOST)
         for name, pool in zip(decider.groups.components, pools, strict=True):
             if pool.evictable:
                 decider._feed(EvictWanted(Tier.HOST, name, pool.evictable))
+        if self.number % 4 > 1:
+            short = [key for key in self.values if f"/{FULL}/" not in key]
+            for key in short[self.number % 3 :: 3]:
+                del self.values[key]
+
+    def listen(self, scheduler: Any) -> None:
+        """Sees what the core is told, as an observer of its driver."""
+        driver = scheduler.connector._decider.driver
+        driver.observers = (*driver.observers, self)
+
+    def on_event(self, event: Any, view: Any) -> None:
+        """A lookup must find the longest prefix that every rank can restore."""
+        if isinstance(event, LookupDone):
+            offers = self.offers.pop(event.flight)
+            longest = max(set.intersection(*offers), default=0)
+            text = f"a lookup finds {event.pages} pages, not {longest}: ranks can restore {offers}"
+            need(event.pages == longest, "RANK-EQ", text, "prefix")
+
+    def on_outcomes(self, event: Any, outcomes: Any, view: Any) -> None:
+        """Nothing to judge."""
 
     def load(self, flight: int, blocks: Sequence[tuple[int, int]], found: Any) -> None:
         """A load has ended on one rank. found: the contents of its blocks, None if it failed."""
@@ -161,7 +185,7 @@ class Held:
             kind = type(action)
             if action.flight in self.answers and kind not in waits:
                 self.order.remove(action)
-                found.append(REPLY_TO[kind](action.flight, self.answers.pop(action.flight)))
+                found.append(REPLIES[kind](action.flight, self.answers.pop(action.flight)))
             elif kind in (actions.Load, actions.Backup):
                 waits.add(kind)
         return found
@@ -182,11 +206,14 @@ class Held:
         return [page.tobytes() for page in self._pages(action)]
 
     def end(self, action: Any, seen: Any, fails: bool) -> int:
-        """Carries an action out. Returns its pages, or 1 if it was done."""
+        """Carries an action out. Returns its pages, or 1 if it was done; of a lookup, the set of
+        what can be restored, as bits."""
         if isinstance(action, actions.Load | actions.Backup):
             return self._copy(action, seen, fails)
         if isinstance(action, actions.Lookup):
-            return 0 if fails else self._look_up(action)
+            offer = set() if fails else self._look_up(action)
+            self.moves.offers.setdefault(action.flight, []).append(offer)
+            return sum(1 << pages - 1 for pages in offer)
         if isinstance(action, actions.Fetch):
             return self._fetch(action, fails)
         if isinstance(action, actions.Store):
@@ -214,7 +241,7 @@ class Held:
             self.moves.load(action.flight, places, found)
         return int(not fails)
 
-    def _look_up(self, action: Any) -> int:
+    def _look_up(self, action: Any) -> set[int]:
         there = [
             [all(key in self.moves.values for key in keys) for keys in zip(*columns, strict=True)]
             for columns in (
@@ -222,13 +249,14 @@ class Held:
             )
         ]
         there[0][: action.known_pages] = [True] * min(action.known_pages, len(there[0]))
-        for pages in range(len(action.digests), 0, -1):
+        return {
+            pages
+            for pages in range(1, len(action.digests) + 1)
             if all(
                 all(mine[max(0, pages - trailing) if trailing else 0 : pages])
                 for mine, trailing in zip(there, action.trailing_pages, strict=True)
-            ):
-                return pages
-        return 0
+            )
+        }
 
     def _fetch(self, action: Any, fails: bool) -> int:
         """fails: what is behind the first half is lost."""

@@ -188,8 +188,9 @@ class VllmSchedulerPeer(Peer):
         elif mine:
             form = str(config.get("form", "plain"))
             self.mover = recorder.make("mover", Moves, self.worker.memory, self.half, form)
+            self.mover.listen(self.scheduler)
             if config.get("watch"):  # the core's own checks, and its specification
-                raw(self.scheduler).connector._decider.driver.observers = (Watch(most_pages=64),)
+                raw(self.scheduler).connector._decider.driver.observers += (Watch(most_pages=64),)
         elif self.half is not None:
             self.mover = recorder.make(
                 "mover", Mover, self.worker.memory, self._host(recorder), self.factor

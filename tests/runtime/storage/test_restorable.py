@@ -13,8 +13,10 @@ from hicache.core.actions import Lookup
 from hicache.core.events import LookupDone, Reply
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.group import local_groups, lockstep
+from hicache.runtime.restorable import offered
 from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import Task, WorkerOptions, look_up
+from hicache.vllm.orders import Orders
 from tests.runtime.test_agreement import Scripted
 from tests.storage.memory_store import MemoryStore
 
@@ -50,7 +52,7 @@ def looked_up(
 
 
 def agreed(action: Lookup, replies: list[LookupDone]) -> list[Reply]:
-    """What every rank is told in the end, and in how many collectives."""
+    """What every rank is told in the end, in at most two collectives, and vLLM's scheduler."""
     groups = local_groups(len(replies))
     ranks = [
         Agreement(Scripted([[reply]]), group) for reply, group in zip(replies, groups, strict=True)
@@ -60,7 +62,10 @@ def agreed(action: Lookup, replies: list[LookupDone]) -> list[Reply]:
     lockstep([rank.agree() for rank in ranks])
     assert max(group.entered for group in groups) <= 2
     found = [rank.poll() for rank in ranks]
-    assert all(one == found[0] for one in found)
+    orders = Orders(len(replies))
+    orders.submit(action)
+    orders.answered([(one.flight, offered(one)) for one in replies])
+    assert all(one == found[0] for one in [*found, orders.poll()])
     return found[0]
 
 
