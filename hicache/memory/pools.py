@@ -79,11 +79,13 @@ class PoolPlan(NamedTuple):
         return rows.reshape(*rows.shape[:4], size.head, size.head_bytes)
 
 
-def contents_of(model: ModelDescription, page_size: int) -> dict[str, tuple[PoolPlan, ...]]:
+def contents_of(
+    model: ModelDescription, page_size: int, tp: int = 1
+) -> dict[str, tuple[PoolPlan, ...]]:
     """For each component, plans of its pools with 0 pages, to compute contents without memory."""
     return {
         component: tuple(
-            PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
+            PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT, tp)
             for pool in model.pools_of(component)
         )
         for component in model.components

@@ -54,7 +54,7 @@ class GlooGroup:
         self.size: int = dist.get_world_size(process_group)
         self._group = process_group
         self._meeting = meeting
-        self._entered = 0
+        self.entered = 0  # collectives
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         yield from ()
@@ -69,8 +69,8 @@ class GlooGroup:
         return self._meet("broadcast", purpose, values, root)
 
     def _meet(self, op: str, purpose: str, values: Sequence[int], root: int = 0) -> Values:
-        self._entered += 1
-        mine = Call(self._entered, op, purpose, tuple(values), root)
+        self.entered += 1
+        mine = Call(self.entered, op, purpose, tuple(values), root)
         first = self._exchange(mine, _frame(mine, 0))
         for rank, other in enumerate(first):
             theirs = _call(other)

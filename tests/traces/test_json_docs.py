@@ -21,6 +21,7 @@ from traces.engines.times.measuring import Judged
 from traces.html import reading
 from traces.mutants import fresh_work
 from traces.mutants.planted_work import Row, Small, Trial
+from traces.ranks import parent
 from traces.reporting.head import head
 
 from . import pages
@@ -119,7 +120,7 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_replay(folder: Path) -> None:
+def test_replay(folder: Path, monkeypatch: Patch) -> None:
     turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
     small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
     stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
@@ -128,6 +129,10 @@ def test_replay(folder: Path) -> None:
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
     wants = ["--eviction", "cost_aware", "--ttl", "1h", "--pin", "0:64"]
+    rank = {"digest": "0", "moved": {}, "compared": 1, "exchanges": [(0.1, 0.1, 2)], "wall_s": 1.0}
+    # real ranks have tests of their own
+    monkeypatch.setattr(parent, "replayed", lambda *_: parent.figures([rank, rank]))
+    ranks = ["--mode", "hits", "--model", "tiny", *small, "--processes", "--ranks", "2"]
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
@@ -136,6 +141,7 @@ def test_replay(folder: Path) -> None:
         written(folder, "replay", turns, "--mode", "hits", "--engine", "vllm", "--check", "every"),
         written(folder, "replay", turns, *stored),
         written(folder, "replay", turns, *wants),
+        written(folder, "replay", turns, *ranks),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
         written(folder, "replay", turns, *moved, "--requests", str(trips)),
         written(folder, "replay", "generate:random-tree:requests=9", "--check", "off"),

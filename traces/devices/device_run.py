@@ -85,9 +85,11 @@ class StandIn:
     compared.
     """
 
-    def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
+    def __init__(
+        self, device: Inspectable, model: ModelDescription, page_size: int, tp: int = 1
+    ) -> None:
         self._device = device
-        self._plans = contents_of(model, page_size)
+        self._plans = contents_of(model, page_size, tp)
         self._synced: list[tuple[Mark, Callable[[], None]]] = []
         self._suspects: deque[tuple[str, tuple[Mark, ...]]] = deque()
         self.checked = 0

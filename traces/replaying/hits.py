@@ -10,7 +10,6 @@ an engine. Does not simulate time or concurrency. Does not interpret the counts;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hicache.core.actions import Admitted, Load, Outcome, Prefill, Refused
 from hicache.core.config import Config
@@ -26,11 +25,10 @@ from hicache.core.events import (
     PrefillDone,
 )
 from hicache.runtime.driver import Driver, Executor, Observer, first_of
-from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
+from hicache.runtime.executors import ImmediateExecutor
 from sim.engine.sequence import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty
-from sim.storage.executor import ImmediateStore
 from sim.wants import WantOptions, Wants
 from sim.workload import Job
 
@@ -39,14 +37,6 @@ from .account import Account
 from .following.prefetches import Prefetches
 
 _MOST_ROUNDS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class HitsStorage:
-    """The storage of a replay. prefetches: an observer of it."""
-
-    executor: ImmediateStore
-    prefetches: Prefetches
 
 
 class HitsReplay:
@@ -61,21 +51,21 @@ class HitsReplay:
         config: Config,
         account: Account,
         observers: Sequence[Observer],
-        store: HitsStorage | None = None,
+        executor: Executor | None = None,
+        prefetches: Prefetches | None = None,
         rounds: RoundOptions | None = None,
         uncached: frozenset[int] = frozenset(),
         wants: WantOptions | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
-        """uncached: requests that are larger than the device; they are computed without it.
+        """executor: whose actions have all ended at the next poll. prefetches: an observer of its
+        storage, if it has one. uncached: requests that are larger than the device; they are
+        computed without it.
         ended: called when a request has been served."""
         self.core = Core(config)
-        executor: Executor = ImmediateExecutor()
-        if store is not None:
-            executor = TieredExecutor(executor, store.executor)
-        self._executor = executor
-        self._driver = Driver(self.core, executor, observers)
-        self._store = store
+        self._executor = executor or ImmediateExecutor()
+        self._driver = Driver(self.core, self._executor, observers)
+        self._prefetches = prefetches
         self._rounds = rounds
         self._uncached = uncached
         self._turn = 0
@@ -110,7 +100,7 @@ class HitsReplay:
         feed = self._driver.feed
         key = trace.prompt_key(job)
         feed(Arrived(request, key, length, key.pages, job.priority))
-        if self._store is not None:
+        if self._prefetches is not None:
             self._settle()  # its prefetch ends before it is admitted
         prefill = self.admitted(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
@@ -149,8 +139,8 @@ class HitsReplay:
         device = min(admitted.device_pages * size, length)
         host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
         storage = 0
-        if self._store is not None:
-            pages = from_storage(admitted, *self._store.prefetches.fetched(job.index))
+        if self._prefetches is not None:
+            pages = from_storage(admitted, *self._prefetches.fetched(job.index))
             before = (admitted.device_pages + admitted.host_pages - pages) * size
             storage = device + host - min(before, length)
         self._account.admit(job.index, device, host - storage, storage)

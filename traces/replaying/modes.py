@@ -20,7 +20,7 @@ from .account import Account, ceiling_of
 from .fitting import without
 from .observing.ending import Hopeless
 from .observing.team import Team
-from .playing import Play, play
+from .playing import Moving, Play, play
 from .run import Run
 from .settings import Settings
 from .storage_use import opened
@@ -39,12 +39,13 @@ def run(
     until: int | None = None,
     shown: Progress | None = None,
     hopeless: Hopeless | None = None,
+    moving: Moving | None = None,
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
     follow: keep the history of every page, and with a clock the time of every copy. until: stop
     when this request has been served. shown: shows the progress, instead of standard error.
-    hopeless: stop when too many requests have missed their limits.
+    hopeless: stop when too many requests have missed their limits. moving: moves real bytes.
     """
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=settings.whole_prompts)
@@ -57,7 +58,7 @@ def run(
         team.count_twice(Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of))
     rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
-        played = Play(whole, paged, settings, account, team, contents, rounds)
+        played = Play(whole, paged, settings, account, team, contents, rounds, moving=moving)
         told = (shown or progress)("replay", len(paged.jobs))
         if hopeless is not None:
             played = replace(played, begun=hopeless.begin)

@@ -227,7 +227,7 @@ class PassReplay(Passes, HitsReplay):
             return False
         key, reusable = self._prompt(one)
         self._driver.feed(Arrived(job.index, key, one.length, reusable, job.priority))
-        if self._store is not None:
+        if self._prefetches is not None:
             self._settle()  # its prefetch ends before it is admitted
         return True
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from hicache.core.view import CoreView
-from hicache.runtime.driver import Observer
+from hicache.runtime.driver import Executor, Observer
+from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
 from sim.fleet.desk import Desk, Window
 from sim.fleet.fleet import Fleet, FleetResult, digest_of
 from sim.fleet.options import FleetOptions
@@ -33,7 +34,7 @@ from . import timed as replay_timed
 from .account import Account
 from .fleet.outcome import with_fleet
 from .following.history import TOO_LARGE, Miss
-from .hits import HitsReplay, HitsStorage
+from .hits import HitsReplay
 from .observing.ending import Served
 from .observing.team import Team
 from .passes import PassReplay
@@ -46,13 +47,22 @@ Shown: TypeAlias = AbstractContextManager[Callable[[int], None]]
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """What moves bytes in a replay of one replica without a clock. executor: all that was started
+    has ended at its next poll. observers: of the driver."""
+
+    executor: Executor
+    observers: Sequence[Observer]
+
+
+@dataclass(frozen=True, slots=True)
 class Play:
     """What a replay plays.
 
     whole: the trace with the requests that were left out. contents: what the store has. begun: is
     called with the simulated world before it runs. latency: of its result, with the number of
     preemptions; None: from the records of all requests. ended: is called without a clock when a
-    request has been served.
+    request has been served. moving: None: nothing is moved.
     """
 
     whole: Paged
@@ -65,6 +75,7 @@ class Play:
     begun: Callable[[World | Fleet], None] = lambda world: None
     latency: Callable[[TimedResult | FleetResult], tuple[Latency, int]] | None = None
     ended: Callable[[], None] | None = None
+    moving: Moving | None = None
 
     @property
     def fleet(self) -> FleetOptions:
@@ -166,20 +177,25 @@ def _hits(played: Play, shown: Shown) -> Run:
     stores: list[ImmediateStore] = []
     replicas: list[HitsReplay] = []
     for place, recorder in enumerate(recorders):
-        store = None
-        if played.contents is not None:
-            executor = ImmediateStore(played.contents, core.components, PageBytes(None))
-            store = HitsStorage(executor, team.counting.prefetches)
-            stores.append(executor)
+        executor: Executor | None = None
+        prefetches = None if settings.storage is None else team.counting.prefetches
+        moved: Sequence[Observer] = ()
+        if played.moving is not None:
+            executor, moved = played.moving.executor, played.moving.observers
+        elif played.contents is not None:
+            store = ImmediateStore(played.contents, core.components, PageBytes(None))
+            executor = TieredExecutor(ImmediateExecutor(), store)
+            stores.append(store)
             if team.histories:
-                team.histories[place].asked = asked_of(executor)
+                team.histories[place].asked = asked_of(store)
         window: list[Observer] = [Window(desk, place)] if routed else []
         held = (
             played.paged,
             core,
             played.account,
-            (recorder, *window, *team.all[place]),
-            store,
+            (recorder, *window, *team.all[place], *moved),
+            executor,
+            prefetches,
             played.rounds,
             uncached,
             settings.wants,

@@ -415,6 +415,51 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
+class RankFigures:
+    """One rank that was a process. d2h_bytes, h2d_bytes: that its device copied. read_bytes,
+    written_bytes: of its store. compared_pages: reused, byte by byte. moving_s: until what it had
+    started had ended here; agreeing_s: then until all ranks agreed, waits for slower ones too."""
+
+    rank: int
+    digest: str
+    d2h_bytes: int
+    h2d_bytes: int
+    read_bytes: int
+    written_bytes: int
+    compared_pages: int
+    moving_s: float
+    agreeing_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks that were processes, which decided as a single process did. exchanges: how often they
+    agreed. most_collectives: of one exchange. last_agreeing_s: the agreement of the rank that came
+    last, which waited for nobody, over all exchanges."""
+
+    ranks: Sequence[RankFigures]
+    exchanges: int
+    collectives: int
+    most_collectives: int
+    last_agreeing_s: float
+
+    @figure
+    def moving_s(self) -> float:
+        """The mean of the ranks."""
+        return sum(one.moving_s for one in self.ranks) / len(self.ranks)
+
+    @figure
+    def agreeing_s(self) -> float:
+        """The mean of the ranks."""
+        return sum(one.agreeing_s for one in self.ranks) / len(self.ranks)
+
+    def share(self, seconds: float) -> float:
+        """As a part of the exchanges' own work."""
+        return seconds / self.moving_s if self.moving_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorOf:
     runs: Needed[int]
     median: float | None
@@ -478,6 +523,7 @@ class Result(Figures):
     compared: Compared | None = None
     streaming: Streaming | None = None
     fleet: Fleet | None = None
+    ranks: Ranks | None = None
     wall_s: float
 
 

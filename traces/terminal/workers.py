@@ -94,7 +94,7 @@ def run_child(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a module in a new process, which exits when this one is gone. given: as for `run`."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
-        [*_child(module), *arguments],
+        [*module_command(module), *arguments],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -112,7 +112,7 @@ class Child:
     def __init__(self, module: str, environment: dict[str, str]) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
-            _child(module),
+            module_command(module),
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ class ChildLost(Exception):
     """A child ended without an answer."""
 
 
-def _child(module: str) -> list[str]:
+def module_command(module: str) -> list[str]:
     """The command of a process that runs a module and exits when this process is gone."""
     return [sys.executable, "-m", __name__, str(os.getpid()), module]
 
