@@ -28,11 +28,11 @@ _WITH_ESTIMATES = "pure-roofline"
 @dataclass(frozen=True, slots=True)
 class Machine:
     """device: `sim` itself, or with checks on a HazardDevice in front of it. Report accesses to
-    `device`.
+    `device`. links: of one rank of each stage of the pipeline.
     """
 
     clock: Clock
-    link: Link
+    links: tuple[Link, ...]
     sim: SimDevice
     device: Device
     memory: Memory | None
@@ -59,12 +59,16 @@ def build(
     )
     # A page is on the ranks of one group, and the links of other groups carry other pages.
     together = options.parallelism.attention_dp
-    link = Link(
-        clock,
-        together * profile.reached_link_bytes_per_s,
-        together * shared,
-        profile.copy_latency_ns,
-        profile.curves,
+    stages = options.parallelism.pp
+    links = tuple(
+        Link(
+            clock,
+            together * profile.reached_link_bytes_per_s,
+            together * shared,
+            profile.copy_latency_ns,
+            profile.curves,
+        )
+        for _ in range(stages)
     )
     ranks = options.parallelism.attention_tp
     sizes = {
@@ -75,12 +79,18 @@ def build(
         sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
     if options.checks == "off":
-        sim = SimDevice(clock, link, device_options)
-        return Machine(clock, link, sim, sim, None, None)
+        sim = SimDevice(clock, links, device_options)
+        return Machine(clock, links, sim, sim, None, None)
     places = places_of(config)
-    memory, hazards = Memory(places, groups), Hazards(places, groups)
-    sim = SimDevice(clock, link, device_options, memory)
-    return Machine(clock, link, sim, HazardDevice(sim, hazards), memory, hazards)
+    memory, hazards = Memory(places, groups), Hazards(places, groups, 4 * stages)
+    sim = SimDevice(clock, links, device_options, memory)
+    return Machine(clock, links, sim, HazardDevice(sim, hazards), memory, hazards)
+
+
+def layer_groups(wanted: int, layers: int, stages: int) -> int:
+    """The number of layer groups: as many as wanted, but no more than layers, and the same number
+    in each stage of a pipeline."""
+    return max(1, min(wanted, layers) // stages) * stages
 
 
 def group_bytes(

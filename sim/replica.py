@@ -28,13 +28,14 @@ from .device.memory import audit
 from .engine.accesses import Accesses
 from .engine.engine import Engine
 from .engine.forward import Forward, HostTimes
+from .engine.pipeline import Pipeline, StageUse
 from .engine.prefetching import PrefetchLimit
 from .engine.running import Platform, Relay
 from .engine.sequence import RequestResult, Sequence, final_length
 from .engine.token_gaps import TokenGaps
 from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
-from .machine import build
+from .machine import build, layer_groups
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .storage.contents import Contents
@@ -49,7 +50,8 @@ KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what oth
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """Use of one direction of the host link: bytes of finished copies, and busy time."""
+    """Use of one direction of the host link: bytes of finished copies, and busy time. Of pipeline
+    stages the bytes of all, and the busy time of the busiest."""
 
     bytes: int
     busy_ns: int
@@ -73,7 +75,8 @@ class TimedResult:
 
     byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
     detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
-    storage; None without it. gaps: the times between tokens, of each engine.
+    storage; None without it. gaps: the times between tokens, of each engine and micro-batch.
+    stages: use of the pipeline's stages; None for one.
     """
 
     requests: tuple[RequestResult, ...]
@@ -88,6 +91,7 @@ class TimedResult:
     reads: LinkUse | None = None
     writes: LinkUse | None = None
     gaps: tuple[TokenGaps, ...] = field(default=(), compare=False)
+    stages: StageUse | None = None
 
 
 class Replica:
@@ -119,13 +123,14 @@ class Replica:
         _check_sizes(workload, config)
         self._workload = workload
         costs = costs or make(options.times, model, profile, options.parallelism, engine.profile)
-        groups = min(engine.layer_groups, costs.layers)
+        stages = options.parallelism.pp
+        groups = layer_groups(engine.layer_groups, costs.layers, stages)
         self.clock = clock or Clock()
         self._machine = machine = build(
             config, model, profile, groups, options, scribble=False, clock=self.clock
         )
         self.core = Core(config)
-        self.controller = TransferController(machine.device)
+        self.controller = TransferController(machine.device, stages=stages)
         self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
         self.store = self._store_of(storage)
         executor: Executor = self.controller
@@ -136,7 +141,7 @@ class Replica:
         checked = machine.memory is not None
         host = HostTimes(engine.profile)
         forward = Forward(
-            machine.sim, machine.device, self.controller, costs, accesses, checked, host
+            machine.sim, machine.device, self.controller, costs, accesses, checked, host, stages
         )
         limit = storage.limit if storage is not None else None
         platform = Platform(
@@ -146,7 +151,8 @@ class Replica:
         self.told: Callable[[RequestResult], None] | None = None
         self.ended = 0
         self._makespan_ns = 0
-        self.engine = Engine(workload, platform, engine, self._ended)
+        made = Engine if stages == 1 else Pipeline
+        self.engine = made(workload, platform, engine, self._ended)
         if self.store is not None:
             self.store.listener = self.engine.stored
         machine.sim.listener = self.engine.wake
@@ -186,12 +192,14 @@ class Replica:
             ),
             reads=_pipe_use(self.store.reads) if self.store else None,
             writes=_pipe_use(self.store.writes) if self.store else None,
-            gaps=(self.engine.gaps,),
+            gaps=self.engine.gaps,
+            stages=self.engine.use if isinstance(self.engine, Pipeline) else None,
         )
 
     def _link_use(self, way: Direction) -> LinkUse:
-        link = self._machine.link
-        return LinkUse(link.bytes_moved(way), link.busy_ns(way))
+        links = self._machine.links
+        moved = sum(link.bytes_moved(way) for link in links)
+        return LinkUse(moved, max(link.busy_ns(way) for link in links))
 
     def _ended(self, sequence: Sequence) -> None:
         self.ended += 1

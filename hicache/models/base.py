@@ -175,15 +175,8 @@ class ModelDescription:
 
         The layers are divided evenly and keep their numbers. All stages have the same page numbers.
         If a stage has no layer of a pool, the pool has no layers there. All other figures are those
-        of the whole model. Raises CallerError for fewer than 1 stage and for more stages than
-        layers.
+        of the whole model. Raises CallerError as `stage_layers` does.
         """
-        if not 1 <= pp <= self.layers:
-            raise CallerError(
-                f"pp: expected 1 to {self.layers} stages, one for each layer of {self.name} at "
-                f"most, found {pp}; use fewer"
-            )
-        bounds = [self.layers * stage // pp for stage in range(pp + 1)]
         return tuple(
             replace(
                 self,
@@ -192,5 +185,15 @@ class ModelDescription:
                     for pool in self.pools
                 ),
             )
-            for first, last in pairwise(bounds)
+            for first, last in self.stage_layers(pp)
         )
+
+    def stage_layers(self, pp: int) -> list[tuple[int, int]]:
+        """The layers of each pipeline stage, [first, last). Raises CallerError for fewer than 1
+        stage and for more stages than layers."""
+        if not 1 <= pp <= self.layers:
+            raise CallerError(
+                f"pp: expected 1 to {self.layers} stages, one for each layer of {self.name} at "
+                f"most, found {pp}; use fewer"
+            )
+        return list(pairwise(self.layers * stage // pp for stage in range(pp + 1)))

@@ -7,11 +7,14 @@ Both lanes wait for the compute stream, because a backup reads pages that a forw
 a load writes pages that a forward pass of their previous owner may still use. The compute stream
 need not wait before a page of a transfer is reused: the core reuses it only after the reply, and
 then the host has seen the end of the transfer.
+
+Each stage of a pipeline has a compute stream and lanes of its own, which copy its layers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hicache.core.actions import Backup, Load, StorageAction, Transfer
 from hicache.core.errors import CallerError
@@ -20,7 +23,7 @@ from hicache.core.types import FlightId
 from hicache.devices.base import Device, Direction, Mark
 
 from .driver import without_storage
-from .lanes import Lane
+from .lanes import Lane, LanePart
 
 COMPUTE, WRITE, LOAD = "compute", "write", "load"
 
@@ -39,28 +42,41 @@ class ControllerOptions:
                 raise CallerError(f"{name}: expected at least 1, found {value}")
 
 
+def of_stage(stream: str, stage: int) -> str:
+    """The name of a stage's stream."""
+    return f"{stream} {stage}" if stage else stream
+
+
+def stage_layers(layers: int, stages: int) -> list[tuple[int, int]]:
+    """The layers of each stage, [first, last)."""
+    return list(pairwise(layers * stage // stages for stage in range(stages + 1)))
+
+
 class TransferController:
     """An `Executor` on a `Device`. Loads are issued at once, because a forward pass waits for
-    them."""
+    them. stages: of a pipeline, among which the layers are divided evenly."""
 
-    def __init__(self, device: Device, options: ControllerOptions | None = None) -> None:
+    def __init__(
+        self, device: Device, options: ControllerOptions | None = None, stages: int = 1
+    ) -> None:
         options = options or ControllerOptions()
         self._device = device
-        self._compute = device.stream(COMPUTE)
-        layers = device.layers
+        self._compute = [device.stream(of_stage(COMPUTE, stage)) for stage in range(stages)]
+        spans = list(enumerate(stage_layers(device.layers, stages)))
         self._backups = Lane(
             device,
             Direction.DEVICE_TO_HOST,
-            WRITE,
-            ((0, layers),),
+            [LanePart(of_stage(WRITE, stage), (span,)) for stage, span in spans],
             options.capacity,
             options.backup_batches,
         )
         self._loads = Lane(
             device,
             Direction.HOST_TO_DEVICE,
-            LOAD,
-            tuple((layer, layer + 1) for layer in range(layers)),
+            [
+                LanePart(of_stage(LOAD, stage), tuple((one, one + 1) for one in range(*span)))
+                for stage, span in spans
+            ],
             options.capacity,
             options.capacity,
         )
@@ -88,7 +104,7 @@ class TransferController:
 
     def start(self) -> None:
         if self._backups.queued or self._loads.queued:
-            after = self._device.record(self._compute)
+            after = [self._device.record(stream) for stream in self._compute]
             for lane in (self._backups, self._loads):
                 if lane.queued:
                     lane.issue(after)

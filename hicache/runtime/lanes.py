@@ -5,12 +5,13 @@ batches in order. It does not make the core's events; see `controller`.
 
 A batch has one copy per component and layer group, over the pages of all its transfers. The groups
 are issued in ascending order with a mark after each, so that a forward pass can wait for the layer
-that it needs.
+that it needs. Each stage of a pipeline copies its own layers, on a stream of its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +27,11 @@ class LaneFullError(HicacheError):
 
 
 class Batch(NamedTuple):
-    """Transfers that were issued together, and one mark per layer group."""
+    """Transfers that were issued together, one mark per layer group, and the last of each stage."""
 
     flights: tuple[FlightId, ...]
     marks: tuple[Mark, ...]
+    ends: tuple[Mark, ...]
 
 
 class Ended(NamedTuple):
@@ -37,29 +39,35 @@ class Ended(NamedTuple):
     ok: bool
 
 
+class LanePart(NamedTuple):
+    """What one stage of a pipeline copies: the name of its stream, and its layer groups, each
+    [first, last)."""
+
+    stream: str
+    groups: tuple[tuple[int, int], ...]
+
+
 class Lane:
-    """One direction on one stream of a device.
+    """One direction, on one stream of each stage.
 
     capacity  the most transfers queued or in flight at once; one more is a LaneFullError.
     depth     the most batches in flight at once. Transfers that are queued meanwhile are merged
               into a later batch.
-    groups    the layer groups of a batch, each [first, last).
+    parts     of each stage, in order.
     """
 
     def __init__(
         self,
         device: Device,
         direction: Direction,
-        stream: str,
-        groups: tuple[tuple[int, int], ...],
+        parts: Sequence[LanePart],
         capacity: int,
         depth: int,
     ) -> None:
         self._device = device
         self._direction = direction
-        self._name = stream
-        self._stream = device.stream(stream)
-        self._groups = groups
+        self._name = parts[0].stream
+        self._parts = [(device.stream(part.stream), part.groups) for part in parts]
         self._capacity = capacity
         self._depth = depth
         self._queued: deque[Transfer] = deque()
@@ -91,22 +99,24 @@ class Lane:
             )
         self._queued.append(action)
 
-    def issue(self, after: Mark) -> None:
-        """Issue everything that is queued as one batch that starts after a mark."""
+    def issue(self, after: Sequence[Mark]) -> None:
+        """Issue everything that is queued as one batch, which starts after a mark of each stage."""
         actions = tuple(self._queued)
         self._queued.clear()
         device = self._device
-        device.wait(self._stream, after)
         merged = _merged(actions)
         flights = tuple(action.flight for action in actions)
         why = f"{self._name} of flights {flights[0]}..{flights[-1]}"
-        marks = []
-        for group in self._groups:
-            for component, (source, target) in merged.items():
-                job = CopyJob(self._direction, component, source, target, group, why)
-                device.copy(self._stream, job)
-            marks.append(device.record(self._stream))
-        batch = Batch(flights, tuple(marks))
+        marks, ends = [], []
+        for (stream, groups), mark in zip(self._parts, after, strict=True):
+            device.wait(stream, mark)
+            for group in groups:
+                for component, (source, target) in merged.items():
+                    job = CopyJob(self._direction, component, source, target, group, why)
+                    device.copy(stream, job)
+                marks.append(device.record(stream))
+            ends.append(marks[-1])
+        batch = Batch(flights, tuple(marks), tuple(ends))
         self._batches.append(batch)
         for flight in flights:
             self._marks[flight] = batch.marks
@@ -115,7 +125,7 @@ class Lane:
         """Transfers that ended since the last call, in order of submission."""
         ended: list[Ended] = []
         device = self._device
-        while self._batches and device.query(self._batches[0].marks[-1]):
+        while self._batches and all(device.query(mark) for mark in self._batches[0].ends):
             batch = self._batches.popleft()
             ok = not any(device.failed(mark) for mark in batch.marks)
             for flight in batch.flights:

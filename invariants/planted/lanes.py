@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,10 +47,10 @@ class _Early(Front[Device]):
 
 def _issued_through(
     front: Callable[[Device], Device], direction: Direction
-) -> Callable[[Lane, Mark], None]:
+) -> Callable[[Lane, Sequence[Mark]], None]:
     """Returns `Lane.issue` with a changed device for the lane of this direction."""
 
-    def issue(self: Lane, after: Mark) -> None:
+    def issue(self: Lane, after: Sequence[Mark]) -> None:
         whole = self._device
         if self._direction is direction:
             self._device = front(whole)
@@ -82,7 +82,7 @@ class _Short(Front[Device]):
 
 
 @bug(Lane, "issue", executor="device")
-def last_layer_is_not_loaded(self: Lane, after: Mark) -> None:
+def last_layer_is_not_loaded(self: Lane, after: Sequence[Mark]) -> None:
     """A load of several layers leaves out the last one."""
     whole = self._device
     if self._direction is Direction.HOST_TO_DEVICE:

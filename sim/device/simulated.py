@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -139,13 +139,18 @@ class _Stream:
 
 
 class SimDevice:
-    """See the module. listener: called when the host may see something new."""
+    """See the module. links: one, or one of each stage of a pipeline. listener: called when the
+    host may see something new."""
 
     def __init__(
-        self, clock: Clock, link: Link, options: SimDeviceOptions, memory: Memory | None = None
+        self,
+        clock: Clock,
+        links: Link | Sequence[Link],
+        options: SimDeviceOptions,
+        memory: Memory | None = None,
     ) -> None:
         self._clock = clock
-        self._link = link
+        self._links = [links] if isinstance(links, Link) else links
         self._options = options
         self._memory = memory
         self._layers = len(next(iter(options.page_bytes.values())))
@@ -320,10 +325,12 @@ class SimDevice:
         no time.
         """
         direction = copy.job.direction
+        first = min(copy.job.layers[0], self._layers - 1)
+        link = self._links[first * len(self._links) // self._layers]
         line.held = True
         if self._options.faults(number, direction):
             line.failed = True
-            self._link.send(direction, 0, [lambda: self._release(line)])
+            link.send(direction, 0, [lambda: self._release(line)])
             return
         if not size:
             line.held = False
@@ -332,12 +339,12 @@ class SimDevice:
                 self._store(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
             return
         if self._memory is None:
-            self._link.send(direction, size, [lambda: self._release(line)])
+            link.send(direction, size, [lambda: self._release(line)])
             return
         parts = self._parts(number)
         words = len(copy.job.source) * ROW_WORDS
         bounds = [words * part // parts for part in range(parts + 1)]
-        self._link.send(
+        link.send(
             direction,
             size,
             [lambda part=part: self._chunk(line, copy, bounds, part) for part in range(parts)],  # type: ignore[misc]

@@ -4,7 +4,8 @@ Lives here: the steps of the boundary between two passes, their order, and the t
 boundary. Does not implement the steps (see prefill, growth, running), compute durations (see
 forward, sim/times), choose the next request (see schedulers) or decide about pages (see the core).
 
-No pass is in flight at a boundary. The steps, in this order:
+No pass of the micro-batch whose turn it is is in flight at a boundary (there is one micro-batch;
+of several see pipeline). The steps, in this order:
 
     1. apply the replies of transfers, even without prefills: otherwise backups would keep their
        pages locked
@@ -17,7 +18,7 @@ No pass is in flight at a boundary. The steps, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from hicache.core.actions import Prefill, Refused
 from hicache.core.types import RequestId
@@ -31,6 +32,7 @@ from .reception import Reception
 from .reserves import RULES
 from .running import Platform, Running
 from .sequence import Sequence
+from .token_gaps import TokenGaps
 
 
 class Engine:
@@ -56,8 +58,7 @@ class Engine:
         self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)
         self._growth = Growth(self._running, platform.forward, stretch)
-        self._decode = self._running.decode
-        self.gaps = self._running.gaps
+        self._gaps = self._running.gaps
         self._host = platform.forward.host
         self._reception = Reception(options, platform.clock, self._waiting, self._received)
         self._store = platform.store
@@ -74,6 +75,17 @@ class Engine:
     def sequences(self) -> Mapping[RequestId, Sequence]:
         """The sequences that have arrived and not ended."""
         return self._running.sequences
+
+    @property
+    def gaps(self) -> tuple[TokenGaps, ...]:
+        """The times between tokens, of each micro-batch."""
+        return tuple(batch.gaps for batch in self._running.batches)
+
+    def waiting_of(self, gaps: TokenGaps) -> Iterator[Sequence]:
+        """The sequences that have not ended, of one micro-batch."""
+        for sequence in self.sequences.values():
+            if self._running.batches[sequence.home].gaps is gaps:
+                yield sequence
 
     @property
     def last_refusal(self) -> Refused | None:
@@ -138,16 +150,24 @@ class Engine:
             self._boundary()
 
     def _boundary(self) -> None:
+        self._take()
+        self._compose()
+
+    def _take(self) -> None:
+        """What has come since the last boundary."""
         self._prefills.take_delivered()
         self._running.take_replies()
         self._end_released()
         self._reception.compose(self._decoded)
+
+    def _compose(self) -> None:
         self._growth.finish_ended()
         retractions = self._running.retractions
         self._growth.retry_stalled()
         self._growth.grow_full()
         self._prefills.schedule(retractions)
-        if self._reception.pending and not self._prefills.batch and not len(self._decode):
+        empty = not self._prefills.batch and not len(self._running.decode)
+        if empty and self._reception.pending:
             self._reception.hurry()
             self._prefills.schedule(retractions)
         self._controller.start()
@@ -160,13 +180,13 @@ class Engine:
             self._running.end(sequence)
 
     def _launch(self) -> None:
-        decoding, batch = len(self._decode), self._prefills.batch
+        decoding, batch = len(self._running.decode), self._prefills.batch
         self._busy = bool(batch or decoding)
         self._decoded = 0
         self._launched_ns = self._clock.now_ns
         if batch:
             alone = bool(decoding) and not self._prefills.with_decoding
-            context = 0 if alone else self._decode.context
+            context = 0 if alone else self._running.decode.context
             self._compute_ns = self._forward.launch(
                 batch, 0 if alone else decoding, context, lambda: self._pass_ended(int(not alone))
             )
@@ -184,12 +204,13 @@ class Engine:
         of the two. While an admission waits for what changes with each step, it is one step.
         """
         settled = not (self._prefills.unsettled or self._reception.pending)
-        limit = self._decode.quiet_steps() if self._fast_forward and settled else 1
+        decode = self._running.decode
+        limit = decode.quiet_steps() if self._fast_forward and settled else 1
         horizon_ns = self._clock.next_ns()
         if horizon_ns >= 0:
             horizon_ns -= self._clock.now_ns
-        context = self._decode.context
-        step_ns, note = self._costs.step_ns, self.gaps.steps_ns.append
+        context = decode.context
+        step_ns, note = self._costs.step_ns, self._gaps.steps_ns.append
         added_ns, least_ns = self._host.of(decoding, 0)
         duration_ns = last_ns = max(step_ns((), decoding, context) + added_ns, least_ns)
         steps = 1
@@ -205,14 +226,9 @@ class Engine:
     def _pass_ended(self, steps: int) -> None:
         """A pass of so many decode steps has ended; 0 if decoding waited for it."""
         self._busy = False
-        self._decode.steps += steps
         elapsed_ns = self._clock.now_ns - self._launched_ns
-        if steps:
-            self.gaps.step(elapsed_ns - self._before_last_ns, -steps)
-            if len(self._decode):
-                self._running.reserve.decoded(steps)
-        else:
-            self.gaps.paused_ns += elapsed_ns
+        self._running.decoded(steps, elapsed_ns, self._before_last_ns)
         self._before_last_ns = 0
-        self._prefills.ended(elapsed_ns, self._compute_ns)
+        waited_ns = max(0, elapsed_ns - self._compute_ns)
+        self._prefills.ended(self._prefills.batch, elapsed_ns, waited_ns)
         self._boundary()

@@ -1,10 +1,14 @@
 """Runs one forward pass on a device: its time, its waits, and its reads and writes.
 
-Lives here: the order of waits, accesses and compute on the compute stream. Does not choose the
+Lives here: the order of waits, accesses and compute on the compute streams. Does not choose the
 batch, compute the pages of an access (see accesses) or call the core.
 
 A pass that reads pages still being loaded runs one layer group at a time and waits only for the
 load of that group. The load of later layers then overlaps the compute of earlier ones.
+
+Each stage of a pipeline has a compute stream, on which passes run one after another. A pass begins
+on a stage when the stage before has sent it and when the pass before it has left. The time of the
+layers is divided by their number; of the rest, and of the host, see `StagedTimes` and `_of_stages`.
 """
 
 from __future__ import annotations
@@ -12,20 +16,22 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from hicache.core.actions import Prefill
 from hicache.devices.base import Device, Mark, Stream, Touch
-from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.controller import COMPUTE, TransferController, of_stage, stage_layers
 
 from ..content import Words, partial_tag
 from ..engine_profiles.base import EngineProfile
 from ..engine_profiles.plain import PROFILE
-from ..times.base import LayerTimes
+from ..times.base import Chunks, LayerTimes, StagedTimes
 from .accesses import Access, Accesses
 from .sequence import Sequence
+
+_SEND = "send"
 
 
 class HostTimes:
@@ -38,10 +44,10 @@ class HostTimes:
     Keeps no state between calls.
     """
 
-    __slots__ = ("_chunk_ns", "_gap_ns", "_overlap", "_sequence_ns", "_step_ns")
+    __slots__ = ("_chunk_ns", "_overlap", "_sequence_ns", "_step_ns", "gap_ns")
 
     def __init__(self, profile: EngineProfile) -> None:
-        self._gap_ns = profile.step_gap_ns
+        self.gap_ns = profile.step_gap_ns
         self._step_ns = profile.step_host_ns
         self._sequence_ns = profile.per_sequence_host_ns
         self._chunk_ns = profile.prefill_host_ns
@@ -52,8 +58,8 @@ class HostTimes:
         sequences and chunks takes max(device_ns + added, least)."""
         host_ns = self._step_ns + self._sequence_ns * (decoding + chunks) + self._chunk_ns * chunks
         if self._overlap:
-            return self._gap_ns, host_ns + self._gap_ns
-        return host_ns + self._gap_ns, 0
+            return self.gap_ns, host_ns + self.gap_ns
+        return host_ns + self.gap_ns, 0
 
 
 class Model(Protocol):
@@ -77,9 +83,20 @@ class Model(Protocol):
         """Calls `action` when the mark is reached."""
 
 
+class _Stage(NamedTuple):
+    """A stage of the pipeline: its compute stream, the one on which it is sent a pass, its layer
+    groups [first, last), and the layers in each of them."""
+
+    stream: Stream
+    sent: Stream
+    groups: tuple[int, int]
+    sizes: list[int]
+
+
 class Forward:
     """checked: report accesses and content. Without it, a pass only takes time. host: what the host
-    adds to a pass."""
+    adds to a pass. stages: of the pipeline. durations: nanoseconds of the pass that was launched
+    last on each stage, and send_ns, between two of them."""
 
     def __init__(
         self,
@@ -90,6 +107,7 @@ class Forward:
         accesses: Accesses,
         checked: bool,
         host: HostTimes | None = None,
+        stages: int = 1,
     ) -> None:
         self._model = model
         self._device = device
@@ -99,10 +117,24 @@ class Forward:
         self._page_size = accesses.page_size
         self.checked = checked
         self.host = host or HostTimes(PROFILE)
-        self._stream = device.stream(COMPUTE)
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
-        self._sizes = [last - first for first, last in pairwise(bounds)]
+        sizes = [last - first for first, last in pairwise(bounds)]
+        self._stages = [
+            _Stage(
+                device.stream(of_stage(COMPUTE, number)),
+                device.stream(of_stage(_SEND if number else COMPUTE, number)),
+                span,
+                sizes[slice(*span)],
+            )
+            for number, span in enumerate(stage_layers(groups, stages))
+        ]
+        self.durations: list[int] = []
+        self.send_ns = 0
+
+    @property
+    def stages(self) -> int:
+        return len(self._stages)
 
     def launch(
         self,
@@ -110,32 +142,63 @@ class Forward:
         decoding: int,
         context: int,
         ended: Callable[[], None],
+        left: Callable[[int], None] | None = None,
     ) -> int:
         """Launches a pass over prefill chunks and decoding sequences. Returns the nanoseconds that
-        it takes without its waits for loads. ended: called when the host sees its end.
+        it takes without its waits for loads, and for other passes. ended: called when the host sees
+        its end. left: called with each stage but the last when it leaves it.
         """
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
-        overhead_ns = self._costs.overhead_ns(chunks, decoding)
-        device_ns = self._costs.layers * layer_ns + overhead_ns
-        added_ns, least_ns = self.host.of(decoding, len(chunks))
-        total_ns = max(device_ns + added_ns, least_ns)
+        self.durations, self.send_ns = self._of_stages(chunks, decoding, layer_ns)
         waits = self._load_marks(prefills)
-        if waits:
-            for group, size in enumerate(self._sizes):
-                for marks in waits:
-                    self._device.wait(self._stream, marks[group])
-                self._group(prefills, (group, group + 1), size * layer_ns)
-            self._model.compute(self._stream, overhead_ns + total_ns - device_ns)
-        else:
-            self._group(prefills, (0, len(self._sizes)), total_ns)
-        self._close(ended)
-        return total_ns
+        mark: Mark | None = None
+        for number, stage in enumerate(self._stages):
+            stream, duration_ns = stage.stream, self.durations[number]
+            if mark is not None:
+                self._sync(mark, number - 1, left)
+                self._device.wait(stage.sent, mark)
+                self._model.compute(stage.sent, self.send_ns)
+                self._device.wait(stream, self._device.record(stage.sent))
+            if waits:
+                for group, size in enumerate(stage.sizes, stage.groups[0]):
+                    for marks in waits:
+                        self._device.wait(stream, marks[group])
+                    self._group(stream, prefills, (group, group + 1), size * layer_ns)
+                self._model.compute(stream, duration_ns - sum(stage.sizes) * layer_ns)
+            else:
+                self._group(stream, prefills, stage.groups, duration_ns)
+            mark = self._device.record(stream)
+        assert mark is not None
+        self._close(mark, ended)
+        return sum(self.durations) + (len(self._stages) - 1) * self.send_ns
+
+    def _sync(self, mark: Mark, stage: int, left: Callable[[int], None] | None) -> None:
+        if left is not None:
+            self._model.sync(mark, lambda: left(stage))
+
+    def _of_stages(self, chunks: Chunks, decoding: int, layer_ns: int) -> tuple[list[int], int]:
+        """Nanoseconds of a pass on each stage, and between two. The scheduler's host is that of the
+        first stage; a device waits between two passes on each."""
+        costs = self._costs
+        overhead_ns = costs.overhead_ns(chunks, decoding)
+        added_ns, least_ns = self.host.of(decoding, len(chunks))
+        found = [sum(stage.sizes) * layer_ns for stage in self._stages]
+        send_ns = 0
+        if len(found) > 1:
+            assert isinstance(costs, StagedTimes)
+            first_ns, send_ns = costs.first_ns(chunks, decoding), costs.send_ns(chunks, decoding)
+            found = [found[0] + first_ns, *(one + self.host.gap_ns for one in found[1:])]
+            overhead_ns -= first_ns
+        found[-1] += overhead_ns
+        found[0] = max(found[0] + added_ns, least_ns)
+        return found, send_ns
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
-        """Launches one or more decode steps of known total duration."""
-        self._model.compute(self._stream, duration_ns)
-        self._close(ended)
+        """Launches one or more decode steps of known total duration. One stage only."""
+        stream = self._stages[0].stream
+        self._model.compute(stream, duration_ns)
+        self._close(self._device.record(stream), ended)
 
     def report_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
         """Reports the reads and writes of a decoding sequence since the last call.
@@ -146,23 +209,25 @@ class Forward:
         """
         if not self.checked:
             return
-        layers, held = (0, len(self._sizes)), sequence.held
+        held = sequence.held
         why = f"decode of request {sequence.job.index} at token {held}"
         tables, states = sequence.tables, sequence.states
         if held != sequence.reported:
             since, sequence.reported = sequence.reported, held
-            for access in self._accesses.decoded(tables, states, since, held, why):
-                if access.mode == "r" and not access.state:
-                    self._device.touch(self._stream, access.touch(layers, why))
-                else:
-                    self._perform(sequence, access, layers, why)
+            decoded = self._accesses.decoded(tables, states, since, held, why)
+            for stream, _, layers, _ in self._stages:
+                for access in decoded:
+                    if access.mode == "r" and not access.state:
+                        self._device.touch(stream, access.touch(layers, why))
+                    else:
+                        self._perform(stream, sequence, access, layers, why)
         if leaving:
-            for access in self._accesses.held(tables, states, held, why):
-                self._perform(sequence, access, layers, why)
+            found = self._accesses.held(tables, states, held, why)
+            for stream, _, layers, _ in self._stages:
+                for access in found:
+                    self._perform(stream, sequence, access, layers, why)
 
-    def _close(self, ended: Callable[[], None]) -> None:
-        mark = self._device.record(self._stream)
-
+    def _close(self, mark: Mark, ended: Callable[[], None]) -> None:
         def finish() -> None:
             seen = self._device.query(mark)
             assert seen, "a synchronised mark is visible"
@@ -194,6 +259,7 @@ class Forward:
 
     def _group(
         self,
+        stream: Stream,
         prefills: abc.Sequence[tuple[Sequence, Prefill]],
         layers: tuple[int, int],
         duration_ns: int,
@@ -203,16 +269,17 @@ class Forward:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
                 arriving = self._marks_of(prefill, layers[1])
                 for access in self._accesses.first(prefill):
-                    self._perform(sequence, access, layers, why, arriving)
-        self._model.compute(self._stream, duration_ns)
+                    self._perform(stream, sequence, access, layers, why, arriving)
+        self._model.compute(stream, duration_ns)
         if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} to token {prefill.end_token}"
                 for access in self._accesses.last(prefill):
-                    self._perform(sequence, access, layers, why)
+                    self._perform(stream, sequence, access, layers, why)
 
     def _perform(
         self,
+        stream: Stream,
         sequence: Sequence,
         access: Access,
         layers: tuple[int, int],
@@ -221,12 +288,12 @@ class Forward:
     ) -> None:
         """Reports the access, then compares (read) or writes (write) the content of its pages."""
         touch = access.touch(layers, why)
-        self._device.touch(self._stream, touch)
+        self._device.touch(stream, touch)
         tags = tags_of(sequence, access, self._page_size)
         if touch.mode == "r":
-            self._model.verify(self._stream, touch, tags, unless)
+            self._model.verify(stream, touch, tags, unless)
         else:
-            self._model.publish(self._stream, touch, tags)
+            self._model.publish(stream, touch, tags)
 
 
 def tags_of(sequence: Sequence, access: Access, page_size: int) -> Words:

@@ -7,6 +7,7 @@ costs) or grow decoding sequences (see growth).
 from __future__ import annotations
 
 from itertools import chain
+from typing import TypeAlias
 
 from hicache.core.actions import Admitted, Matched, Outcome, Prefill
 from hicache.core.errors import CallerError, CoreBug
@@ -18,6 +19,8 @@ from ..workload import Workload
 from .batching import WAYS
 from .running import Blocked, Platform, Running
 from .sequence import UNSET_NS, Sequence, note_reuse
+
+Batch: TypeAlias = list[tuple[Sequence, Prefill]]
 
 
 class Prefills:
@@ -38,7 +41,7 @@ class Prefills:
                 f"token_budget: expected at least one page of {size} tokens, found "
                 f"{options.token_budget}"
             )
-        self.batch: list[tuple[Sequence, Prefill]] = []
+        self.batch: Batch = []
         self._running = running
         self._workload = workload
         self._page_size = size
@@ -56,6 +59,11 @@ class Prefills:
         self._batching = WAYS[options.profile.batching]
         self.with_decoding = self._batching.with_decoding
         self.unsettled = False
+        self._most_in_batch = 0  # requests of a micro-batch; 0 for no limit of its own
+        self._passes = 1  # of one request that may be under way
+        stages = platform.forward.stages
+        if stages > 1 and options.profile.batch_limits:
+            self._most_in_batch = max(1, options.max_running // stages)
         self._refused: Blocked | None = None  # state of the last refused admission
         self._starved: Blocked | None = None  # state of the last refused chunk
 
@@ -87,7 +95,7 @@ class Prefills:
             return False
         left = options.wait_permille * options.token_budget // 1000 - decoding
         for sequence in chain(running.prefilling.values(), running.waiting.requests()):
-            left -= sequence.length - sequence.held
+            left -= sequence.length - sequence.begun
         self._waited = self._waited + 1 if left > 0 and self._waited < options.wait_passes else 0
         return self._waited > 0
 
@@ -95,18 +103,25 @@ class Prefills:
         """Whether an admission would be refused as before."""
         running = self._running
         full = len(running.admitted) >= self._options.max_running
+        if self._most_in_batch:
+            own = len(running.decode) + len(running.stalled) + len(self.batch)
+            full = full or own >= self._most_in_batch
         return full or running.is_blocked(self._refused) or running.is_blocked(self._starved)
 
-    def ended(self, elapsed_ns: int, compute_ns: int) -> None:
-        """Reports the chunks of the finished pass to the core.
+    def ended(self, batch: Batch, elapsed_ns: int, waited_ns: int) -> None:
+        """Reports the chunks of a finished pass to the core.
 
-        elapsed_ns: duration of the pass. compute_ns: its duration without waits for loads.
+        elapsed_ns: duration of the pass. waited_ns: how long it waited for loads. What an earlier
+        pass of the same request covers is not counted again.
         """
-        for sequence, prefill in self.batch:
+        now_ns = self._clock.now_ns
+        for sequence, prefill in batch:
             if sequence.first_token_ns == UNSET_NS:
-                waited_ns = max(0, elapsed_ns - compute_ns)
-                sequence.load_ns += waited_ns
-                sequence.compute_ns += elapsed_ns - waited_ns
+                alone_ns = min(elapsed_ns, now_ns - sequence.passed_ns)
+                load_ns = min(waited_ns, alone_ns)
+                sequence.load_ns += load_ns
+                sequence.compute_ns += alone_ns - load_ns
+                sequence.passed_ns = now_ns
             self._prefilled(sequence, prefill)
 
     def deliver(self, sequence: Sequence, prefill: Prefill) -> None:
@@ -146,7 +161,10 @@ class Prefills:
         if running.is_blocked(self._starved):
             return
         for index, sequence in list(running.prefilling.items()):
-            chunk = self._chunk(sequence.length - sequence.held)
+            left = sequence.length - sequence.begun
+            if not left or len(sequence.flights) >= self._passes:
+                continue
+            chunk = self._chunk(left)
             if chunk < 1:
                 return
             if index in running.prefilling and not self._extend(sequence, chunk):
@@ -181,7 +199,8 @@ class Prefills:
             sequence = waiting.best(self._reusable)
             chunk = sequence.length if sequence.incoming else self._first_chunk(sequence)
             if chunk < 1:
-                self._refused = Blocked(running.progress)
+                if len(running.batches) == 1:  # else the next pass has another budget
+                    self._refused = Blocked(running.progress)
                 return
             if not self._may_begin(sequence):
                 return
@@ -249,6 +268,8 @@ class Prefills:
                 if outcome.end_token == outcome.start_token and not outcome.completes_prompt:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 sequence.set_tables(outcome)
+                sequence.begun = outcome.end_token
+                sequence.flights.append(outcome.flight)
                 if sequence.incoming:
                     assert self._relay is not None
                     self._running.arriving[sequence.job.index] = sequence
@@ -263,15 +284,20 @@ class Prefills:
 
     def _prefilled(self, sequence: Sequence, prefill: Prefill) -> None:
         running = self._running
-        ok = not any(self._controller.load_failed(flight) for flight in prefill.after)
+        failed = any(self._controller.load_failed(flight) for flight in prefill.after)
+        ok = not failed and prefill.flight in sequence.flights  # else it was restarted meanwhile
         running.feed(PrefillDone(prefill.flight, ok))
         running.progress += 1
         if not ok:
             return
+        sequence.flights.remove(prefill.flight)
         sequence.held = sequence.reported = prefill.end_token
         if not prefill.completes_prompt:
             return
         running.prefilling.pop(sequence.job.index, None)
+        if sequence.home != running.turn.index:
+            running.batches[sequence.home].gaps.close(sequence)
+            sequence.home = running.turn.index
         sequence.generated += 1
         if not sequence.incoming:  # its first token was sampled elsewhere
             running.gaps.sampled(sequence)

@@ -11,7 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from hicache.core.actions import Cached, Granted, Outcome, Prefetched, Prefill, Refused, Restarted
+from hicache.core.actions import (
+    NO_REQUEST,
+    Cached,
+    Granted,
+    Outcome,
+    Prefetched,
+    Prefill,
+    Refused,
+    Restarted,
+)
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, Retracted
 from hicache.core.types import FlightId, RequestId, Tier
@@ -23,12 +32,11 @@ from ..errors import too_small
 from ..schedulers.base import Scheduler
 from ..storage.executor import StoreExecutor
 from ..times.base import TimeModel
-from .decode import DecodeSet
 from .forward import Forward
+from .micro_batch import MicroBatch
 from .prefetching import Prefetching, PrefetchLimit
 from .reserves import Reserve
 from .sequence import UNSET_NS, Sequence
-from .token_gaps import TokenGaps
 
 
 class Relay(Protocol):
@@ -81,11 +89,14 @@ class Running:
     """See the module. ended: called with each sequence that ended.
 
     sequences   sequences that have arrived and not ended.
-    prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
+    prefilling  sequences with prefill chunks left.
+    batches     micro-batches; the one whose turn it is has the next pass. stalled, decode, gaps:
+                those of this one.
+    wanted      sequences to retract when their passes have ended, and which sequence needs it.
     arriving    admitted sequences whose prompt a transfer brings. leaving: sequences that decode
                 elsewhere, whose pages a transfer still reads.
     admitted    those that are computed here. promised: the pages that they have when they end.
-                reserve: what must stay free for them. gaps: the times between tokens.
+                reserve: what must stay free for them.
     retractions how often one was preempted.
     progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
                 pages back, or computed a chunk.
@@ -103,11 +114,12 @@ class Running:
         self.page_size = page_size
         self.sequences: dict[RequestId, Sequence] = {}
         self.prefilling: dict[RequestId, Sequence] = {}
-        self.stalled: dict[RequestId, Sequence] = {}
         self.arriving: dict[RequestId, Sequence] = {}
         self.leaving: dict[RequestId, Sequence] = {}
-        self.gaps = TokenGaps(lambda: platform.clock.now_ns)
-        self.decode = DecodeSet(self.gaps)
+        count = range(platform.forward.stages)
+        self.batches = [MicroBatch(index, lambda: platform.clock.now_ns) for index in count]
+        self.wanted: dict[RequestId, Sequence] = {}
+        self.give_turn(self.batches[0])
         self.admitted: dict[RequestId, Sequence] = {}
         self.promised = 0
         self.reserve = reserve
@@ -124,6 +136,10 @@ class Running:
         self._relay = platform.relay
         self.prefetching = Prefetching(platform.clock, waiting, platform.limit, self.feed)
 
+    def give_turn(self, batch: MicroBatch) -> None:
+        self.turn, self.decode = batch, batch.decode
+        self.stalled, self.gaps = batch.stalled, batch.gaps
+
     @property
     def capacity(self) -> int:
         """Pages of the first component on device."""
@@ -136,7 +152,7 @@ class Running:
 
     def left(self, sequence: Sequence) -> int:
         """Tokens that a sequence will still generate."""
-        return sequence.outputs - self.decode.generated(sequence)
+        return sequence.outputs - self.batches[sequence.home].decode.generated(sequence)
 
     def admit(self, sequence: Sequence) -> None:
         """It is computed here from now on."""
@@ -146,6 +162,17 @@ class Running:
     def _leave(self, sequence: Sequence) -> None:
         del self.admitted[sequence.job.index]
         self.promised -= -(-sequence.final // self.page_size)
+
+    def decoded(self, steps: int, elapsed_ns: int, before_last_ns: int = 0) -> None:
+        """A pass of so many decode steps has ended; 0 if decoding waited for it. before_last_ns:
+        what all steps but the last took."""
+        self.decode.steps += steps
+        if not steps:
+            self.gaps.paused_ns += elapsed_ns
+            return
+        self.gaps.step(elapsed_ns - before_last_ns, -steps)
+        if len(self.decode):
+            self.reserve.decoded(steps)
 
     def take_replies(self) -> None:
         self._apply(self._driver.poll())
@@ -180,10 +207,30 @@ class Running:
                 if outcome.reason == "too_large":
                     short = outcome.component, outcome.needed, outcome.available
                     raise too_small(sequence.job.index, *short)
+                if outcome.preempt != NO_REQUEST and self._in_flight(outcome.preempt):
+                    self.wanted[outcome.preempt] = sequence
+                    outcome = outcome._replace(preempt=NO_REQUEST)
                 self.last_refusal = outcome
                 sequence.refusals += 1
                 return outcome
+        if self.wanted:  # it has what it needed
+            self.wanted = {one: by for one, by in self.wanted.items() if by is not sequence}
         return None
+
+    def _in_flight(self, index: RequestId) -> bool:
+        """Whether a pass under way computes it."""
+        sequence = self.sequences[index]
+        return bool(sequence.flights) or self.batches[sequence.home].holds(sequence)
+
+    def retract_wanted(self) -> None:
+        """Retracts those that had a pass under way when another needed their pages, and that still
+        needs them."""
+        for index, other in list(self.wanted.items()):
+            if index in self.admitted and self._in_flight(index):
+                continue
+            del self.wanted[index]
+            if index in self.admitted and other.job.index in self.admitted:
+                self.retract(self.sequences[index])
 
     def finish(self, sequence: Sequence) -> None:
         """Its last token was sampled here."""
@@ -200,7 +247,7 @@ class Running:
         self.feed(Finished(job.index, sequence.key, sequence.final))
         self.progress += 1
         sequence.finish_ns = self._clock.now_ns
-        self.gaps.close(sequence)
+        self.batches[sequence.home].gaps.close(sequence)
         del self.sequences[job.index]
         self._ended(sequence)
 
@@ -245,14 +292,18 @@ class Running:
         """Stops its prefill or decode and brings its counters up to date."""
         index = sequence.job.index
         self.prefilling.pop(index, None)
-        self.stalled.pop(index, None)
-        if self.decode.holds(sequence):
-            self.decode.leave(sequence)
+        batch = self.batches[sequence.home]
+        batch.stalled.pop(index, None)
+        if batch.decode.holds(sequence):
+            if batch is not self.turn:
+                batch.pause(self._clock.now_ns)
+            batch.decode.leave(sequence)
 
     def _requeue(self, sequence: Sequence) -> None:
         """Puts a sequence that is no longer admitted at the front of the queue."""
         sequence.length = sequence.job.input_length + sequence.generated
-        sequence.held = sequence.reported = 0
+        sequence.held = sequence.reported = sequence.begun = 0
+        sequence.flights.clear()
         self._leave(sequence)
         self.progress += 1
         self.waiting.push_front(sequence)

@@ -77,6 +77,9 @@ class Sequence:
     length     tokens of its prompt; after a retraction this includes the generated tokens.
     generated  tokens sampled so far. held: tokens whose KV is on the device. While it decodes,
                both are as of decode step `since`.
+    begun      tokens of its prompt that passes have computed or compute. flights: of the passes
+               under way that compute chunks of it. passed_ns: when one has ended last.
+    home       its micro-batch, when it decodes or has decoded.
     key, tags  for all tokens it will ever have; empty until it is announced.
     due        (step, kind): the decode step at which it ends or needs pages (see decode).
     announced  the core knows the request.
@@ -107,7 +110,10 @@ class Sequence:
     reported: int = 0
     since: int = 0
     due: tuple[int, int] = NEVER_DUE
-    flight: FlightId = 0
+    begun: int = 0
+    flights: list[FlightId] = field(default_factory=list)
+    home: int = 0
+    passed_ns: int = 0
     device_tokens: int = 0
     host_tokens: int = 0
     computed_tokens: int = 0

@@ -40,6 +40,7 @@ class EngineProfile:
     token_budget      tokens of one pass; see EngineOptions.
     max_running       maximum number of admitted requests.
     rank_limits       token_budget and max_running are those of one attention rank.
+    batch_limits      with pipeline stages, max_running is divided among the micro-batches.
     lookahead         a pass is composed while the one before it runs, so a request that comes
                       during a pass joins the one after the next.
     memory_permille   part of the device memory that the engine uses.
@@ -82,6 +83,7 @@ class EngineProfile:
     token_budget: int = 8192
     max_running: int = 256
     rank_limits: bool = False
+    batch_limits: bool = False
     lookahead: bool = False
     memory_permille: int = 900
     stream_interval: int = 1

@@ -9,6 +9,8 @@ the running ones fit. [ratio] srt/environ.py: of the remaining tokens 0.7 are ex
 160 GB, decode graphs up to 160, later 512 sequences, memory about 0.88. [overlap] SGLang v0.4,
 lmsys.org/blog/2024-12-04-sglang-v0-4: the host prepares the next batch while one runs, the default.
 [dp] docs.sglang.ai, DP attention: chunked_prefill_size is divided among the ranks.
+[pp] managers/scheduler_pp_mixin.py: as many micro-batches as stages; a micro-batch has at most
+max_running_requests // pp_size requests.
 
 Times of the host are estimates of this project where they are not fitted.
 """
@@ -25,6 +27,7 @@ _FIRST = EngineProfile(
     reserve_permille=700,  # [ratio]
     token_budget=8192,  # [args]
     max_running=2048,
+    batch_limits=True,  # [pp]
     lookahead=True,  # [overlap]
     overlap=True,  # [overlap]
     memory_permille=880,  # [args]

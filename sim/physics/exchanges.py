@@ -114,9 +114,6 @@ def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Ex
     return exchange("all_gather", ranks, 1, moved, hardware)
 
 
-def sends(model: ModelDescription, hardware: HardwareProfile, stages: int) -> Exchange | None:
-    """What the stages of a pipeline hand on, for each token; None for one stage."""
-    if stages == 1:
-        return None
-    moved = (stages - 1) * model.hidden_size * _ELEMENT_BYTES
-    return exchange("send", 2, stages - 1, moved, hardware)
+def send(model: ModelDescription, hardware: HardwareProfile) -> Exchange:
+    """What a stage of a pipeline hands on to the next, for each token."""
+    return exchange("send", 2, 1, model.hidden_size * _ELEMENT_BYTES, hardware)

@@ -62,7 +62,7 @@ def times(
     system, known = system_of(hardware.name), model_of(model)
     shares = [
         ("tp_size", parallelism.attention_tp),
-        ("pp_size", parallelism.pp),
+        ("pp_size", 1),
         ("attention_dp_size", parallelism.attention_dp),
     ]
     if model.experts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hicache import registry
 from hicache.core.errors import CallerError
@@ -89,6 +89,18 @@ class TimeModel(LayerTimes, Protocol):
         """Nanoseconds of a pass over prefill chunks and decoding sequences."""
 
 
+@runtime_checkable
+class StagedTimes(TimeModel, Protocol):
+    """A time model that knows the stages of a pipeline: what it says of a pass is divided among
+    them by their layers, and by these."""
+
+    def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        """Of `overhead_ns`, what the first stage computes; the rest is the last one's."""
+
+    def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        """Nanoseconds in which a stage hands a pass on to the next."""
+
+
 def make(
     name: str,
     model: ModelDescription,
@@ -110,6 +122,11 @@ def make(
     except ImportError as error:
         raise registry.uninstalled(registry.TIMES, name, error) from error
     made: TimeModel = entry.times(model, hardware, parallelism, engine)
+    if parallelism.pp > 1 and not isinstance(made, StagedTimes):
+        raise CallerError(
+            f"pp: expected 1 with --times {name}, which does not know stages, found "
+            f"{parallelism.pp}; choose --times {DEFAULT}"
+        )
     return made
 
 
@@ -161,15 +178,29 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def rank_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> int:
-    """Bytes of the weights on each rank. Groups of ranks that attend to requests of their own each
-    have the weights of attention."""
-    groups = parallelism.attention_dp - 1
+    """Bytes of the weights on a rank of the stage that has most. Groups of ranks that attend to
+    requests of their own each have the weights of attention."""
+    return max(stage_weight_bytes(model, parallelism))
+
+
+def stage_weight_bytes(model: ModelDescription, parallelism: Parallelism) -> list[int]:
+    """Bytes of the weights on each rank, by stage. The first has the embedding, the last the output
+    head; a table that serves as both is on both."""
+    groups, pp = parallelism.attention_dp - 1, parallelism.pp
     bits = sum(
         one.layers * one.parameters * WEIGHT_BITS[one.dtype]
         for one in model.matrices
         if one.part == "attention" and groups
     )
-    return (model.weight_bytes + int(groups * bits) // 8) // parallelism.ranks
+    whole = model.weight_bytes + int(groups * bits) // 8
+    if pp == 1:
+        return [whole // parallelism.tp]
+    of_layers, table = whole - model.embeddings * model.head_bytes, model.head_bytes
+    tables = [(stage == 0) + (stage == pp - 1) for stage in range(pp)]
+    return [
+        (of_layers * (last - first) // model.layers + count * table) // parallelism.tp
+        for (first, last), count in zip(model.stage_layers(pp), tables, strict=True)
+    ]
 
 
 def check_weights(
@@ -177,7 +208,9 @@ def check_weights(
 ) -> None:
     """Raises CallerError if the weights and one token do not fit the memory of the ranks."""
     ranks, weights = parallelism.ranks, rank_weight_bytes(model, parallelism)
-    if weights + model.bytes_per_token(parallelism.attention_tp) > hardware.hbm_bytes:
+    tp = parallelism.attention_tp
+    row = max(stage.bytes_per_token(tp) for stage in model.stages(parallelism.pp))
+    if weights + row > hardware.hbm_bytes:
         raise CallerError(
             f"tp: expected enough ranks for the weights of {model.name}, of which each of {ranks} "
             f"holds {weights / 1e9:.1f} GB, found {hardware.hbm_bytes / 1e9:.1f} GB on each; "

@@ -20,7 +20,8 @@ Figures of models: hicache/models; of hardware: sim/hardware.
 
 Not modelled: exchanges between ranks, activations, the higher rate of fp8 products, the expansion
 of cached latents in an MLA prefill, what an engine adds, and how experts and attention are spread
-over ranks. Stages of a pipeline run one after the other, so they add memory and no speed.
+over ranks, and what the stages of a pipeline send. They divide a pass by their layers; the first
+one has the fixed overhead, the last one the output head.
 """
 
 from __future__ import annotations
@@ -140,6 +141,14 @@ class PureRoofline:
         compute_ns = -(-self._head_flops * sampled * _NS // self._flops_per_s)
         memory_ns = -(-self._head_bytes * _NS // self._hbm_bytes_per_s)
         return self._overhead_ns + max(compute_ns, memory_ns)
+
+    def first_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
+        """See `StagedTimes`."""
+        return self._overhead_ns if real(prefill_chunks) or decode_requests else 0
+
+    def send_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
+        """See `StagedTimes`: not modelled."""
+        return 0
 
     def step_ns(
         self,

@@ -5,8 +5,9 @@ kernels, exchanges between ranks, and outside its layers the output head and sam
 what its kind reaches of the peaks. Kernels of a rank run one after another. Where no CUDA graph
 holds them, a pass takes at least the time of their launches.
 
-A pipeline of p stages has p passes under way, each with its share of the requests. So a pass takes
-the time of all layers for its share, and what the stages hand on.
+The stages of a pipeline divide a pass by their layers. The first one has the rest of a pass
+(embedding, inputs), the last one the output head and sampling, and between two stages a pass is
+sent (see sim/engine/forward).
 
 The time of the host is not part of it: the simulated engine adds that of its engine profile.
 """
@@ -31,6 +32,7 @@ _MOST_KEPT = 1 << 16
 _LOGIT_BYTES = 4
 _LOGIT_PASSES = 4  # where the engine does not say it
 _PLAIN = EngineProfile("plain")
+_REST = Work("pass", 1, 0.0, 0.0)
 
 
 def times(
@@ -65,8 +67,7 @@ class Roofline:
         self.label = f"roofline, constants of {family(hardware)}: {source}"
         self.constants = constants
         ranks, shared = parallelism.tp, parallelism.attention_tp
-        self._stages = parallelism.pp
-        self._groups = parallelism.pp * parallelism.attention_dp
+        self._groups = parallelism.attention_dp
         matrices = list(products.matrices_of(model))
         plain = [matrix for matrix in matrices if not matrix.routed]
         routed = [matrix for matrix in matrices if matrix.routed]
@@ -98,7 +99,7 @@ class Roofline:
         self._launch_ns = engine.launch_ns
         self._in_graph = engine.graph_tokens, max(engine.graph_tokens, engine.graph_batch)
         self._kept: dict[tuple[int, int], tuple[float, float]] = {}
-        self._ended: dict[tuple[int, int], int] = {}
+        self._ended: dict[int, int] = {}
 
     def _outside(
         self,
@@ -116,8 +117,7 @@ class Roofline:
             *([gathered] if gathered is not None else []),
             PerToken("sampling", 1, 0.0, 0.0, read),
         ]
-        sent = exchanges.sends(model, hardware, parallelism.pp)
-        self._sent = [sent] if sent is not None else []
+        self._sent = exchanges.send(model, hardware)
 
     def works(self, chunks: Chunks, decoding: int, context: int) -> tuple[list[Work], list[Work]]:
         """The work of a pass: in its layers, and outside. Empty if there is nothing to compute.
@@ -130,20 +130,18 @@ class Roofline:
             return [], []
         group, stage = self._tokens(filled, decoding)
         inside = self._of_tokens(group, stage) + self._of_context(filled, decoding, context)
-        return inside, self._of_ends(len(filled) + decoding, stage)
+        return inside, self._of_ends(len(filled) + decoding)
 
     def _tokens(self, chunks: Chunks, decoding: int) -> tuple[int, int]:
         """Tokens of the busiest attention group, and of a stage, at once."""
+        new = decoding
+        for start, end in chunks:
+            new += end - start
         if self._groups == 1:
-            new = decoding
-            for start, end in chunks:
-                new += end - start
             return new, new
         sizes = [end - start for start, end in chunks] or [0]
-        return (
-            -int(-share(sum(sizes), max(sizes), self._groups) // 1) + -(-decoding // self._groups),
-            -int(-share(sum(sizes), max(sizes), self._stages) // 1) + -(-decoding // self._stages),
-        )
+        busiest = -int(-share(sum(sizes), max(sizes), self._groups) // 1)
+        return busiest + -(-decoding // self._groups), new
 
     def _of_tokens(self, group: int, stage: int) -> list[Work]:
         found = [each.of(group) for each in self._of_group]
@@ -169,11 +167,8 @@ class Roofline:
             found.append(self._states.of(self._tokens(chunks, decoding)[0], sequences))
         return found
 
-    def _of_ends(self, sampled: int, tokens: int) -> list[Work]:
-        at_once = -(-sampled // self._stages)
-        found = [each.of(at_once) for each in self._of_sampled]
-        found += [each.of(tokens) for each in self._sent]
-        return [*found, Work("pass", 1, 0.0, 0.0)]
+    def _of_ends(self, sampled: int) -> list[Work]:
+        return [*(each.of(sampled) for each in self._of_sampled), _REST]
 
     def _sum(self, works: list[Work]) -> tuple[float, float]:
         """Nanoseconds and launches of some work."""
@@ -210,18 +205,28 @@ class Roofline:
         return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
 
     def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
-        """See `TimeModel`: the output head, sampling, and what stages hand on."""
-        filled = real(chunks)
-        if not filled and not decoding:
+        """See `TimeModel`: the output head, sampling, and the rest of a pass."""
+        sampled = len(real(chunks)) + decoding
+        if not sampled:
             return 0
-        ends = len(filled) + decoding, self._tokens(filled, decoding)[1]
-        found = self._ended.get(ends)
+        found = self._ended.get(sampled)
         if found is None:
             if len(self._ended) >= _MOST_KEPT:
                 self._ended.clear()
-            total = self._sum(self._of_ends(*ends))[0] * self._device
-            found = self._ended[ends] = int(total + 0.5)
+            total = self._sum(self._of_ends(sampled))[0] * self._device
+            found = self._ended[sampled] = int(total + 0.5)
         return found
+
+    def first_ns(self, chunks: Chunks, decoding: int) -> int:
+        """See `StagedTimes`."""
+        if not real(chunks) and not decoding:
+            return 0
+        return int(self._sum([_REST])[0] * self._device + 0.5)
+
+    def send_ns(self, chunks: Chunks, decoding: int) -> int:
+        """See `StagedTimes`."""
+        tokens = self._tokens(real(chunks), decoding)[1]
+        return int(self._sum([self._sent.of(tokens)])[0] * self._device + 0.5) if tokens else 0
 
     def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         """See `TimeModel`."""

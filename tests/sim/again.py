@@ -56,28 +56,28 @@ class PlainKernels:
             return 0.0
         inside = [*self.inside(real, decoding, context)]
         total = sum(map(self._ns, inside)) * self.engine.device_permille / 1000
-        stage = self._most_tokens(real, decoding, self.parallelism.pp)
+        stage = self._most_tokens(real, decoding, 1)
         held = self.engine.graph_tokens
         if not real:
             held = max(held, self.engine.graph_batch)
         if self.engine.launch_ns and stage > held:
             launches = sum(one.starts for one in inside) + 5 * self.model.layers
             total = max(total, launches * self.engine.launch_ns)
-        outside = sum(map(self._ns, self.outside(len(real) + decoding, stage)))
+        outside = sum(map(self._ns, self.outside(len(real) + decoding)))
         return total + outside * self.engine.device_permille / 1000
 
     def inside(self, chunks: Chunks, decoding: int, context: int) -> Iterator[Launch]:
         """The kernels of all layers, one by one."""
-        pp, dp = self.parallelism.pp, self.parallelism.attention_dp
-        own = self._most_tokens(chunks, decoding, pp * dp)
-        stage = self._most_tokens(chunks, decoding, pp)
+        dp = self.parallelism.attention_dp
+        own = self._most_tokens(chunks, decoding, dp)
+        stage = self._most_tokens(chunks, decoding, 1)
         for matrix in self.model.matrices:
             if matrix.part == "experts":
                 continue
             tokens = stage if matrix.part == "mlp" else own
             if matrix.expands:
                 ends = [end for _, end in chunks] or [0]
-                tokens = self._most(ends, pp * dp) - -decoding // (pp * dp)
+                tokens = self._most(ends, dp) - -decoding // dp
             for _ in range(matrix.layers):
                 yield self._product(matrix, tokens, self._ranks_of(matrix))
         yield from self._experts(stage)
@@ -85,10 +85,18 @@ class PlainKernels:
         yield from self._attention(chunks, decoding, context, own)
         yield from self._exchanges(own, stage)
 
-    def outside(self, sampled: int, tokens: int) -> Iterator[Launch]:
-        """The kernels after the layers."""
-        model, tp, pp = self.model, self.parallelism.tp, self.parallelism.pp
-        each = -(-sampled // pp)
+    def send_ns(self, tokens: int) -> float:
+        """Nanoseconds in which a pipeline stage hands these tokens on."""
+        one = self._exchange("send", 2, tokens * self.model.hidden_size * 2, 1)
+        return self._ns(one) * self.engine.device_permille / 1000
+
+    def first_ns(self) -> float:
+        """Of what is outside the layers, what the first pipeline stage does."""
+        return self._ns(Launch("pass")) * self.engine.device_permille / 1000
+
+    def outside(self, each: int) -> Iterator[Launch]:
+        """The kernels after the layers, of so many sequences that sample."""
+        model, tp = self.model, self.parallelism.tp
         yield self._product(Matrix("head", model.hidden_size, model.vocabulary, 1), each, tp)
         if tp > 1:
             sent = each * (tp - 1) / tp * model.vocabulary * 2
@@ -96,9 +104,6 @@ class PlainKernels:
         passes = self.engine.logit_passes or 4
         read = each * model.vocabulary * 4 * passes
         yield Launch("sampling", moved=read, bytes_per_s=self.hardware.hbm_bytes_per_s)
-        if pp > 1:
-            sent = tokens * model.hidden_size * 2 * (pp - 1)
-            yield self._exchange("send", 2, sent, pp - 1)
         yield Launch("pass")
 
     def _ns(self, one: Launch) -> float:
@@ -211,7 +216,7 @@ class PlainKernels:
         yield Launch("elements", moved=moved, bytes_per_s=rate, starts=self.model.layers)
 
     def _attention(self, chunks: Chunks, decoding: int, context: int, own: int) -> Iterator[Launch]:
-        parts = self.parallelism.pp * self.parallelism.attention_dp
+        parts = self.parallelism.attention_dp
         each, attended = -(-decoding // parts), -(-context // parts)
         model, ranks = self.model, self.parallelism.attention_tp
         rates = self.hardware.flops_per_s, self.hardware.hbm_bytes_per_s

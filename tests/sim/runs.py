@@ -141,7 +141,7 @@ def plain(case: Case) -> Ran:
     arrive()
     while clock.peek() != float("inf"):
         clock.step()
-    link = machine.link
+    (link,) = machine.links
     return Ran(
         [done[index] for index in sorted(done)],
         recorder.digest(),

@@ -118,7 +118,7 @@ def test_both_directions_share_the_link_as_measured_but_for_runs_that_repeat_ear
     machine = build(config, llama, h100, 1, WorldOptions(times=times))
     count = 1 << 30
     for direction in Direction:
-        machine.link.send(direction, count, [lambda: None])
+        machine.links[0].send(direction, count, [lambda: None])
     while machine.clock.next_ns() >= 0:
         machine.clock.step()
     rate = 2 * count / (machine.clock.now_ns - h100.copy_latency_ns) * 1e9

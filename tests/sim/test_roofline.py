@@ -85,11 +85,14 @@ def test_a_pass_is_its_kernels() -> None:
         _agree(*both(cached, H100, Parallelism()), batch)
 
 
-def _agree(found: Roofline, plain: PlainKernels, batch: tuple[object, int, int]) -> None:
-    step, again = found.step_ns(*batch), plain.step_ns(*batch)  # type: ignore[arg-type]
+def _agree(found: Roofline, plain: PlainKernels, batch: Batch) -> None:
+    step, again = found.step_ns(*batch), plain.step_ns(*batch)
     rounding = found.layers / 2 + 1
     name = plain.model.name
     assert abs(step - again) <= rounding + again * 1e-9, f"{name}, {batch}: {step}, not {again} ns"
+    tokens = batch[1] + sum(end - start for start, end in batch[0])
+    assert found.send_ns(*batch[:2]) == int(tokens and plain.send_ns(tokens) + 0.5)
+    assert found.first_ns(*batch[:2]) == int(tokens and plain.first_ns() + 0.5)
 
 
 @pytest.mark.one_in(16)

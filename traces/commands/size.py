@@ -197,7 +197,7 @@ class Options(WorkerOptions, OfReplays):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
+    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN, "pp")))
     parser.epilog = _EXAMPLES
 
 

@@ -83,6 +83,7 @@ def checked(options: ReplayOptions) -> ReplayOptions:
             f"--attention-dp {options.attention_dp}",
             "omit it",
         ),
+        (options.pp > 1, "ranks of one pipeline stage", f"--pp {options.pp}", "omit it"),
         (
             options.device_pages == UNBOUNDED,
             "a device of real memory",

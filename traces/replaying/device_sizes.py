@@ -19,7 +19,7 @@ from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
-from sim.times.base import rank_weight_bytes
+from sim.times.base import stage_weight_bytes
 
 from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
@@ -64,7 +64,8 @@ class Plan:
 class DeviceSizes:
     """Page counts on device, of full and of the other components. shorts: pools too small for any
     request, filled by `full` and `other`. Groups of ranks that attend to requests of their own
-    each hold other pages; the counts are of all groups together."""
+    each hold other pages; the counts are of all groups together. All pipeline stages have the same
+    counts: those of the stage with the least room."""
 
     def __init__(self, options: ReplayOptions, plan: Plan) -> None:
         self._options = options
@@ -72,15 +73,19 @@ class DeviceSizes:
         self._page = plan.page_size
         ranks = options.parallelism
         self._groups = ranks.attention_dp
-        self._weights = rank_weight_bytes(plan.model, ranks)
-        self._room = self._groups * (plan.memory - self._weights)
+        weights = stage_weight_bytes(plan.model, ranks)
+        self._weights = max(weights)
+        self._rooms = [max(0, self._groups * (plan.memory - each)) for each in weights]
         self.window_pages = -(-plan.window // self._page)
         self._least_window = self.window_pages + max(1, -(-plan.interval // self._page))
         self._running = plan.engine.max_running if options.mode == "timed" else 1
         if in_passes(options):
             self._running = options.concurrency or 1
         self._bytes = {
-            name: plan.model.bytes_per_page(name, self._page, ranks.attention_tp)
+            name: [
+                stage.bytes_per_page(name, self._page, ranks.attention_tp)
+                for stage in plan.model.stages(ranks.pp)
+            ]
             for name in plan.model.components
         }
         self._limit: dict[str, int] = {}
@@ -172,25 +177,32 @@ class DeviceSizes:
 
     def hardware_pages(self) -> int:
         """The most pages of full that leave room for the other components; 0 for none."""
-        room = max(0, self._room)
         others = [name for name in self._bytes if name != BACKBONE]
         for name in others:  # running requests leave at least half of the memory to the cache
-            self._limit[name] = room // (2 * len(others) * self._bytes[name])
-        low, high = 0, room // self._bytes[BACKBONE] + 1
+            self._limit[name] = self._most(name) // (2 * len(others))
+        low, high = 0, self._most(BACKBONE) + 1
         while high - low > 1:
             middle = (low + high) // 2
-            taken = self._bytes[BACKBONE] * middle
+            pages = {BACKBONE: middle}
             for name in others:
                 given = self._given(name)
-                pages = self._wanted(name, middle) if given is None else given
-                taken += self._bytes[name] * pages
-            low, high = (middle, high) if taken <= self._room else (low, middle)
+                pages[name] = self._wanted(name, middle) if given is None else given
+            fits = all(
+                sum(self._bytes[name][stage] * count for name, count in pages.items()) <= room
+                for stage, room in enumerate(self._rooms)
+            )
+            low, high = (middle, high) if fits else (low, middle)
         return low
 
+    def _most(self, name: str) -> int:
+        """Pages of a component that would fit without the others."""
+        sizes = zip(self._rooms, self._bytes[name], strict=True)
+        return min(room // size for room, size in sizes if size)
+
     def _given_bytes(self) -> Mapping[str, int]:
-        """Bytes of the pools whose size was given, on each rank."""
+        """Bytes of the pools whose size was given, on a rank of the stage that has most."""
         others = ((name, self._given(name)) for name in self._bytes if name != BACKBONE)
-        return {name: self._bytes[name] * pages for name, pages in others if pages is not None}
+        return {name: max(self._bytes[name]) * pages for name, pages in others if pages is not None}
 
     def _no_room(self) -> CallerError:
         options, plan = self._options, self._plan
@@ -204,8 +216,8 @@ class DeviceSizes:
         return CallerError(
             f"--model {plan.model.name}: expected {what} below {plan.memory / 1e9:.0f} GB (90% of "
             f"one {options.hardware or HARDWARE}) and room for a page of each pool, found "
-            f"{weights:.1f} GB of weights{pools} on each rank; use a larger --tp, other --hardware "
-            f"or {smaller}{size}"
+            f"{weights:.1f} GB of weights{pools} on each rank; use a larger --tp or --pp, other "
+            f"--hardware or {smaller}{size}"
         )
 
 

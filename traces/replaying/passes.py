@@ -42,8 +42,13 @@ from ..formats.base import Paged
 from .hits import HitsReplay, prefill_of, too_small
 
 
-def check_passes(profile: EngineProfile, at_once: int) -> None:
+def check_passes(profile: EngineProfile, at_once: int, stages: int) -> None:
     """Raises CallerError for an engine whose passes with several requests are not those here."""
+    if at_once > 1 and stages > 1:
+        raise CallerError(
+            f"--concurrency: expected 1 in hits mode with --pp {stages}, whose passes need a clock,"
+            f" found {at_once}; use --mode timed, or leave out --pp"
+        )
     if at_once > 1 and (profile.batching != "mixed" or profile.reserve != "none"):
         raise CallerError(
             f"--concurrency: expected 1 in hits mode with {profile.label}, whose passes need a "

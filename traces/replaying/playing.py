@@ -16,6 +16,7 @@ from typing import TypeAlias
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Executor, Observer
 from hicache.runtime.executors import ImmediateExecutor, TieredExecutor
+from sim.engine.pipeline import StageUse
 from sim.fleet.desk import Desk, Window
 from sim.fleet.fleet import Fleet, FleetResult, digest_of
 from sim.fleet.options import FleetOptions
@@ -29,7 +30,7 @@ from sim.storage.page_bytes import PageBytes
 from sim.world import World
 
 from ..formats.base import Paged
-from ..results.record import Transfer
+from ..results.record import Stages, Transfer
 from . import timed as replay_timed
 from .account import Account
 from .fleet.outcome import with_fleet
@@ -130,6 +131,7 @@ def _timed(played: Play, shown: Shown) -> Run:
         preempted=preempted,
         storage=use_of(settings, team.counting.prefetches, stores, parts),
         copies=team.copies,
+        stages=_stages([one.stages for one in parts if one.stages is not None]),
     )
     if isinstance(result, TimedResult):
         return run
@@ -143,9 +145,20 @@ def _moved(settings: Settings, links: Sequence[LinkUse]) -> Transfer:
     return _transfer(settings, moved, busy_ns / NS_PER_S)
 
 
+def _stages(used: Sequence[StageUse]) -> Stages | None:
+    """The use of the stages, of all replicas together; None without stages."""
+    if not used:
+        return None
+    computing = [sum(times) for times in zip(*(one.computing_ns for one in used), strict=True)]
+    whole = sum(one.under_way_ns for one in used)
+    idle = [1 - each / whole if whole else 0.0 for each in computing]
+    return Stages([each / NS_PER_S for each in computing], whole / NS_PER_S, idle)
+
+
 def _transfer(settings: Settings, moved: int, busy_s: float | None = None) -> Transfer:
-    """moved: bytes of one rank of each group that attends."""
-    each, total = moved // settings.parallelism.attention_dp, moved * settings.page_ranks
+    """moved: bytes of one rank of each stage and group that attends."""
+    ranks = settings.parallelism
+    each, total = moved // (ranks.attention_dp * ranks.pp), moved * settings.page_ranks
     return Transfer(moved, each, total, busy_s)
 
 

@@ -22,6 +22,7 @@ from hicache.models import ModelDescription
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
+from sim.times.base import Parallelism
 
 from ..formats.base import Trace
 from ..terminal.options import UNBOUNDED
@@ -238,7 +239,7 @@ def _host(
         rule = "as given" if len(device) == 1 else "its share of --host-bytes"
         pages, rules = [], [rule] * len(device)
         if total:
-            planned = _planned(model, page_size, device, total, options.parallelism.attention_tp)
+            planned = _planned(model, page_size, device, total, options.parallelism)
             pages = [planned[name] for name in device]
     else:
         if ratio is None:  # storage is behind host memory, so there is some
@@ -253,11 +254,12 @@ def _host(
 
 
 def _planned(
-    model: ModelDescription, page_size: int, device: dict[str, int], total: int, tp: int
+    model: ModelDescription, page_size: int, device: dict[str, int], total: int, ranks: Parallelism
 ) -> Mapping[str, int]:
     """Pages of each component in `total` bytes. The error for a bare number suggests a unit."""
     try:
-        return plan_pools(model, page_size, device, total_bytes=total, tp=tp).pages
+        tp, pp = ranks.attention_tp, ranks.pp
+        return plan_pools(model, page_size, device, total_bytes=total, tp=tp, pp=pp).pages
     except CallerError as error:
         hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
         raise CallerError(f"{error}{hint}") from None

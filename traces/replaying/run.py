@@ -22,6 +22,7 @@ from ..results.record import (
     Pair,
     Ranks,
     Spread,
+    Stages,
     Storage,
     Streaming,
     Times,
@@ -133,6 +134,7 @@ class Run:
     then covers the part that ran. accounts: everything counted a second time, if all was checked.
     copies: when bytes moved, where it was asked for. fleet: what each replica did, if there are
     several; the other figures are then of all together. ranks: the same replay by processes.
+    stages: use of pipeline stages.
     """
 
     account: Account
@@ -156,6 +158,7 @@ class Run:
     copies: Copies | None = None
     streaming: Streaming | None = None
     ranks: Ranks | None = None
+    stages: Stages | None = None
 
     @property
     def backbone(self) -> Component:

@@ -98,7 +98,7 @@ class Settings:
 
     @property
     def tp(self) -> int:
-        """Accelerators that share the model."""
+        """Accelerators of a pipeline stage."""
         return self.parallelism.tp
 
     @property
@@ -127,12 +127,22 @@ class Settings:
 
     @property
     def page_bytes(self) -> tuple[int, ...]:
-        """Bytes of one page or state of each component, on each rank."""
+        """Bytes of one page or state of each component, on one rank of each pipeline stage
+        together."""
+        return self._page_bytes(self.model)
+
+    @property
+    def rank_page_bytes(self) -> tuple[int, ...]:
+        """The same on a rank of the stage that has most of the component."""
+        stages = map(self._page_bytes, self.model.stages(self.parallelism.pp))
+        return tuple(map(max, zip(*stages, strict=True)))
+
+    def _page_bytes(self, model: ModelDescription) -> tuple[int, ...]:
         size, tp = self.core.page_size, self.page_ranks
-        return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
+        return tuple(model.bytes_per_page(name, size, tp) for name in self.core.components)
 
     def bytes_of(self, pages: Counter[str]) -> int:
-        """Bytes of so many pages or states of each component, on each rank."""
+        """Bytes of so many pages or states of each component, as `page_bytes`."""
         sizes = zip(self.core.components, self.page_bytes, strict=True)
         return sum(pages[name] * size for name, size in sizes)
 
@@ -144,7 +154,7 @@ class Settings:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on each rank."""
+        """Bytes of the weights on a rank of the pipeline stage that has most."""
         return times.rank_weight_bytes(self.model, self.parallelism)
 
     @property
@@ -267,7 +277,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model, profile)
     if in_passes(options):
-        check_passes(engine.profile, options.concurrency or 1)
+        check_passes(engine.profile, options.concurrency or 1, options.pp)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         # raises if the ranks cannot hold the weights

@@ -112,6 +112,6 @@ def _can_share(settings: Settings, tp: int) -> bool:
 
 def _fits_twice(settings: Settings) -> bool:
     """Whether twice the device pools fit the memory of the hardware."""
-    pools = zip(settings.core.device_pages, settings.page_bytes, strict=True)
+    pools = zip(settings.core.device_pages, settings.rank_page_bytes, strict=True)
     pool_bytes = sum(pages * size for pages, size in pools)
     return settings.weight_bytes + 2 * pool_bytes <= memory_of(settings.hardware)

@@ -192,4 +192,4 @@ def order_table(found: Result) -> Table | None:
 
 def each_rank(settings: Settings) -> str:
     """What follows a figure of one rank where there are several."""
-    return " per rank" if settings.tp > 1 else ""
+    return " per rank" if settings.parallelism.ranks > 1 else ""

@@ -18,7 +18,7 @@ from hicache.core.components.base import residency
 from ..formats.base import Trace
 from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..results.record import Checks, Output, Result, Share, Streaming, Times
+from ..results.record import Checks, Output, Result, Share, Stages, Streaming, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, each_rank, order_table, turn_table
@@ -27,6 +27,8 @@ from .fleet import fleet_tables
 from .ranks import rank_tables
 from .slo import limits_table
 from .stored import losses_table, lost_table, prefetch_table, setting_rows, transfer_rows
+
+_MOST_STAGES = 4
 
 
 def print_report(
@@ -195,11 +197,20 @@ def _verdict(found: Result) -> Table:
     if found.preempted:
         times = "once" if found.preempted == 1 else f"{found.preempted:,} times"
         rows.append(("preempted", times))
+    if found.stages is not None:
+        rows.append(("stages idle", _idle(found.stages)))
     rows += _checked(found.checks)
     if found.streaming is not None:
         rows.append(("read once", _read_once(found.streaming)))
     rows += [("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
     return pairs("Verdict", rows)
+
+
+def _idle(stages: Stages) -> str:
+    """How much of the time the pipeline had bubbles."""
+    rates = [percent(rate) for rate in stages.idle_rate]
+    shown = ", ".join(rates) if len(rates) <= _MOST_STAGES else f"{min(rates)} to {max(rates)}"
+    return f"{shown} of the {stages.under_way_s:,.1f} s with passes under way"
 
 
 def _read_once(streaming: Streaming) -> str:
@@ -262,16 +273,16 @@ def size_rows(trace: Trace, settings: Settings) -> list[tuple[str, str]]:
 
 
 def model_rows(settings: Settings) -> list[tuple[str, str]]:
-    model, tp = settings.model, settings.tp
-    each = " per rank" if settings.page_ranks > 1 else ""
-    page = f"{settings.page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
-    weights = _bytes(settings.weight_bytes, tp, model.weight_bytes)
+    model, ranks = settings.model, settings.parallelism
+    each = " per rank" if settings.page_ranks * ranks.pp > 1 else ""
+    page = f"{settings.rank_page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
+    weights = _bytes(settings.weight_bytes, ranks.ranks, model.weight_bytes)
     return [("model", f"{model.name}, {page}"), ("weights", f"{weights}, {model.weight_dtype}")]
 
 
 def hardware_row(settings: Settings) -> tuple[str, str]:
     """The link is that of one rank, in one direction, and what copies reach of it."""
-    profile, tp = settings.hardware, settings.tp
+    profile, ranks = settings.hardware, settings.parallelism.ranks
     link = f"host link {profile.reached_link_bytes_per_s / 1e9:.1f} GB/s{each_rank(settings)}"
     if settings.host_bandwidth.bytes_per_s:
         source = "as given"
@@ -281,15 +292,19 @@ def hardware_row(settings: Settings) -> tuple[str, str]:
         factor = settings.host_bandwidth.factor
         times = f"{float(factor):g} x " if factor != 1 else ""
         source = f"{times}{profile.link_permille / 10:g}% of its peak"
-    return "hardware", f"{tp} x {profile.name}, {link} each way ({source})"
+    return "hardware", f"{ranks} x {profile.name}, {link} each way ({source})"
 
 
 def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
     if not pages:
         return "none"
     core = settings.core
-    size = pages * settings.page_bytes[place] // settings.parallelism.attention_dp
-    amount = f"{_bytes(size, settings.tp, size * settings.tp)} ({rule})"
+    ranks = settings.parallelism
+    each, total = (
+        pages * size[place] // ranks.attention_dp
+        for size in (settings.rank_page_bytes, settings.page_bytes)
+    )
+    amount = f"{_bytes(each, ranks.ranks, total * ranks.tp)} ({rule})"
     if residency(core.components[place]) == "state":
         return f"{pages:,} states, {amount}"
     return f"{pages:,} pages, {pages * core.page_size:,} tokens, {amount}"

@@ -71,6 +71,7 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         slo=None if slo is None else goodput(trace, slo, latency),
         load=load.figures,
         times_from=settings.time_model.label,
+        stages=run.stages,
         expected_error=_expected(settings, run, latency),
         preempted=run.preempted,
     )

@@ -460,6 +460,16 @@ class Ranks:
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """Pipeline stages, of all replicas together. computing_s: how long each computed, while passes
+    were under way for under_way_s. idle_rate: the part of this in which it did not."""
+
+    computing_s: Sequence[float]
+    under_way_s: float
+    idle_rate: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorOf:
     runs: Needed[int]
     median: float | None
@@ -513,6 +523,7 @@ class Result(Figures):
     output: Output | None = None
     load: LoadFigures | None = None
     times_from: str | None = None
+    stages: Stages | None = None
     preempted: int | None = None
     refused: Mapping[str, int]
     storage: Storage | None = None

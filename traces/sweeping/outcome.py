@@ -60,7 +60,7 @@ def outcome_of(point: Mapping[str, Any]) -> Outcome:
         point=point["point"],
         key=point["key"],
         digest=found.digest,
-        gpus=found.config["tp"] * replicas,
+        gpus=found.config["tp"] * found.config["pp"] * replicas,
         host_bytes=sum(use.pool_bytes_total.host for use in found.components.values()),
         hit_rate=whole.hit_rate if hits else None,
         tier_rates=tuple(map(whole.rate, astuple(hits))) if hits else (),

@@ -117,6 +117,13 @@ class EngineOptions(TimesOptions):
         keys=True,
         tried="2",
     )
+    pp: int = option(
+        "pipeline stages that share the layers, each on --tp accelerators",
+        *COUNT,
+        default=1,
+        in_head=True,
+        tried="2",
+    )
     ep: int | None = option(
         "accelerators over which the routed experts are spread whole, a divisor of --tp (default: "
         "1, all share each expert)",
@@ -167,4 +174,4 @@ class EngineOptions(TimesOptions):
     @property
     def parallelism(self) -> Parallelism:
         """How the ranks share the model. Raises CallerError for numbers that contradict."""
-        return Parallelism(self.tp, 1, self.ep or 1, self.attention_dp or 1)
+        return Parallelism(self.tp, self.pp, self.ep or 1, self.attention_dp or 1)

@@ -81,6 +81,8 @@ def _wrong(
     if options.mode == "hits":
         do = "use --mode timed, or give --replicas"
         yield "decode_replicas", "--mode timed", "hits mode, which has no clock", do
+    if options.pp > 1:
+        yield "decode_replicas", "--pp 1", str(options.pp), "leave out --pp, or give --replicas"
     if len(components) > 1:
         do = "give --components full, or --replicas"
         found = ",".join(components)

@@ -94,14 +94,14 @@ class Observers:
             return Pair(*sums) if reports else None
 
         for place, name in enumerate(core.components):
-            size, ranks = settings.page_bytes[place], settings.page_ranks
+            size, total = settings.rank_page_bytes[place], settings.page_bytes_total[name]
             capacity = Pair(core.device_pages[place], core.host_pages[place]).times(replicas)
             found[name] = Component(
                 page_bytes=size,
-                page_bytes_total=size * ranks,
+                page_bytes_total=total,
                 capacity=capacity,
                 pool_bytes_per_rank=capacity.times(size),
-                pool_bytes_total=capacity.times(size * ranks),
+                pool_bytes_total=capacity.times(total),
                 backed_up=tally.backed_up[name],
                 loaded=tally.loaded[name],
                 evicted=Pair(tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),

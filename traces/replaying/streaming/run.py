@@ -68,7 +68,8 @@ def run(
 
     def fold() -> None:
         for engine in engines:
-            times.fold(engine.gaps, engine.sequences.values())
+            for gaps in engine.gaps:
+                times.fold(gaps, engine.waiting_of(gaps))
 
     def latency(result: TimedResult | FleetResult) -> tuple[Latency, int]:
         fold()

@@ -1,0 +1,183 @@
+"""Pipeline stages: their times in closed form, and drawn workloads with all checks on.
+
+The closed forms have a time model in which every pass takes each layer the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from hicache import models
+from hicache.core.config import Config
+from sim.engine.pipeline import StageUse
+from sim.engine_profiles.plain import PROFILE as PLAIN
+from sim.hardware import profile as hardware
+from sim.options import EngineOptions, WorldOptions
+from sim.replica import TimedResult
+from sim.times.base import Chunks, Parallelism, StagedTimes
+from sim.workload import Job
+from sim.world import World
+
+from .cases import crowded, drawn, profiled
+from .runs import Case, idle, simulated
+from .workloads import PAGE, Prompts, alone
+
+MODEL = models.get("llama-3.1-8b")
+H100 = hardware.get("h100")
+_LAYER_NS = 1_000
+
+
+class _Even:
+    """Every pass takes each layer the same time. Satisfies `StagedTimes`."""
+
+    label = "even"
+
+    def __init__(self, layers: int = MODEL.layers, first_ns: int = 0, send_ns: int = 0) -> None:
+        self.layers = layers
+        self._first_ns, self._send_ns = first_ns, send_ns
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
+        return _LAYER_NS
+
+    def overhead_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        return self._first_ns
+
+    def first_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        return self._first_ns
+
+    def send_ns(self, chunks: Chunks, decoding: int, /) -> int:
+        return self._send_ns
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int, /) -> int:
+        return self.layers * _LAYER_NS + self._first_ns
+
+
+def _run(
+    workload: Prompts,
+    pp: int,
+    times: StagedTimes | None = None,
+    engine: EngineOptions | None = None,
+    pages: tuple[int, int] = (4000, 0),
+) -> TimedResult:
+    config = Config(PAGE, (pages[0],), (pages[1],), ("full",))
+    options = WorldOptions(checks="every", parallelism=Parallelism(1, pp))
+    engine = engine or EngineOptions(token_budget=4 * PAGE)
+    costs = times or _Even()
+    return World(workload, config, MODEL, H100, engine=engine, options=options, costs=costs).run()
+
+
+def _stage_ns(pp: int) -> int:
+    return MODEL.layers // pp * _LAYER_NS
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 8])
+def test_prompts_fill_the_pipeline(pp: int) -> None:
+    """m passes through p stages take m + p - 1 times of a stage, and the bubbles are the rest."""
+    for count in (1, 2, 5, 12):
+        found = _run(alone([0] * count, 4 * PAGE), pp)
+        stage_ns = _stage_ns(pp)
+        assert found.makespan_ns == (count + pp - 1) * stage_ns
+        ends = [one.first_token_ns for one in found.requests]
+        assert ends == [(number + pp) * stage_ns for number in range(count)]
+        assert all(one.load_ns == 0 for one in found.requests)
+        if pp > 1:
+            assert found.stages == StageUse((count * stage_ns,) * pp, found.makespan_ns)
+
+
+def test_stages_send_and_differ() -> None:
+    """30 layers on 4 stages are 7, 8, 7 and 8 of them; the first one has the rest of a pass. The
+    longest sets the pace, until a micro-batch waits for its last pass and all of its sends."""
+    first_ns, send_ns, count = 300, 2_000, 9
+    times = _Even(30, first_ns, send_ns)
+    model_ns = [7 * _LAYER_NS + first_ns, 8 * _LAYER_NS, 7 * _LAYER_NS, 8 * _LAYER_NS]
+    found = _run(alone([0] * count, 4 * PAGE), 4, times)
+    assert found.requests[0].first_token_ns == sum(model_ns) + 3 * send_ns
+    ends = [one.first_token_ns for one in found.requests]
+    assert ends[1] - ends[0] == 8 * _LAYER_NS
+    cycles = [after - before for before, after in zip(ends[:-4], ends[4:], strict=True)]
+    assert cycles == [sum(model_ns) + 3 * send_ns] * (count - 4)
+
+
+@pytest.mark.parametrize("busy", [4, 2, 1])
+def test_decoding_waits_for_its_own_pass(busy: int) -> None:
+    """A micro-batch has a token each time that a pass has gone through all stages, however many
+    of them decode; a full pipeline has no bubbles between, a half-empty one every second."""
+    pp, outputs = 4, 50
+    stage_ns = _stage_ns(pp)
+    found = _run(alone([0] * busy, 4 * PAGE, outputs), pp)
+    for number, one in enumerate(found.requests):
+        assert one.first_token_ns == (number + pp) * stage_ns
+        assert one.finish_ns - one.first_token_ns == (outputs - 1) * pp * stage_ns
+        assert _gaps(found, number) == [pp * stage_ns] * (outputs - 1)
+    assert found.stages is not None
+    assert set(found.stages.computing_ns) == {busy * outputs * stage_ns}
+    assert found.stages.under_way_ns == (outputs * pp + busy - 1) * stage_ns
+
+
+def test_micro_batches_share_the_requests_where_the_engine_says_so() -> None:
+    """Four short prompts come, three of them while the first is computed. One pass has room for
+    these, and then they decode together; with a limit for each micro-batch every one has its own.
+    """
+    for limits, batches in ((False, {0, 1}), (True, {0, 1, 2, 3})):
+        profile = replace(PLAIN, batch_limits=limits)
+        engine = EngineOptions(token_budget=8 * PAGE, max_running=4, profile=profile)
+        found = _run(alone([0] * 4, PAGE, 9), 4, engine=engine)
+        used = {n for n, gaps in enumerate(found.gaps) if len(gaps.weighted(np.arange(4))[0])}
+        assert used == batches
+
+
+def test_a_load_comes_over_the_link_of_each_stage() -> None:
+    """Pages come back from host: each stage loads those of its layers, all at the same time."""
+    prompts = [list(range(80)), list(range(1000, 1100)), list(range(2000, 2100)), list(range(81))]
+    jobs = [Job(at, at * 10**10, len(prompt), 1) for at, prompt in enumerate(prompts)]
+    engine = EngineOptions(layer_groups=4)
+    one, two, four = (
+        _run(Prompts(jobs, prompts), pp, engine=engine, pages=(30, 200)) for pp in (1, 2, 4)
+    )
+    assert one.h2d.bytes == two.h2d.bytes == four.h2d.bytes > 0
+    assert one.requests[3].host_tokens == four.requests[3].host_tokens == 80
+    latency_ns = H100.copy_latency_ns  # of each layer group
+    moved_ns = [one.h2d.busy_ns - 4 * latency_ns, two.h2d.busy_ns - 2 * latency_ns]
+    assert abs(moved_ns[0] - 2 * moved_ns[1]) <= 4
+    assert four.requests[3].load_ns < two.requests[3].load_ns < one.requests[3].load_ns
+
+
+def _gaps(found: TimedResult, request: int) -> list[int]:
+    """The times between the tokens of a request, sorted."""
+    told = [gaps.weighted(np.array([request])) for gaps in found.gaps]
+    return sorted(np.concatenate([np.repeat(*one) for one in told]).tolist())
+
+
+def _checked(case: Case) -> TimedResult:
+    """Runs a case with all checks on, and compares what it tells with what happened."""
+    result, world, accounts = simulated(case)
+    assert not accounts.wrong, accounts.wrong[0]
+    assert len(result.requests) == len(case.workload.jobs), "a request was lost"
+    idle(world)
+    for one in result.requests:
+        assert min(one.queue_ns, one.load_ns, one.compute_ns) >= 0, one
+        gaps = _gaps(result, one.request)
+        assert len(gaps) == max(1, one.output_length) - 1
+        assert sum(gaps) == one.finish_ns - one.first_token_ns
+    return result
+
+
+def _staged(case: Case, pp: int) -> Case:
+    return replace(case, options=replace(case.options, parallelism=Parallelism(1, pp)))
+
+
+@pytest.mark.one_in(16)
+@pytest.mark.parametrize("pp", [2, 3, 4])
+@pytest.mark.parametrize(
+    "case",
+    [partial(make, seed) for make in (drawn, crowded, profiled) for seed in range(12)],
+    ids=lambda one: f"{one.func.__name__} {one.args[0]}",
+)
+def test_drawn_workloads(case: Callable[[], Case], pp: int) -> None:
+    """Failing loads, preemptions, windows, states and every way to compose passes."""
+    _checked(_staged(case(), pp))
