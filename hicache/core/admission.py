@@ -45,15 +45,17 @@ from .state import State
 from .storage.flights import leave, let_go
 from .storage.prefetch import begin_prefetch
 from .storage.stores import store_used
-from .transfers import land, lend_own, orphan_flights
+from .transfers import begun_tokens, land, lend_own, orphan_flights
 from .types import BACKBONE, Key, Tier
 from .validation import (
     check_chunk,
     check_committed,
+    check_follows,
     check_growth,
     check_new,
     check_priority,
     check_prompt,
+    continuing,
     idle,
     known,
     waiting,
@@ -103,24 +105,25 @@ def admit(state: State, event: AdmitWanted) -> None:
 
 
 def continue_prefill(state: State, event: ContinueWanted) -> None:
-    request = idle(state, event.request)
-    if request.computed_tokens >= request.length:
+    request = continuing(state, event.request)
+    start = begun_tokens(state, request)
+    if start >= request.length:
         raise CallerError(f"request {request.id}: its prompt of {request.length} is computed")
     check_chunk(event.chunk)
-    start, end = request.computed_tokens, min(request.computed_tokens + event.chunk, request.length)
-    release_behind(state, request, start)
+    end, alone = min(start + event.chunk, request.length), not request.passes
+    release_behind(state, request, request.computed_tokens)
     if any(reachable_end(state, request, one, end) < end for one in state.bounded):
-        release_behind(state, request, start, exactly=True)
+        release_behind(state, request, request.computed_tokens, exactly=True)
     state.touched_requests[request.id] = None
     for index in state.bounded:
         end = reachable_end(state, request, index, end)
         if end <= start:
-            refuse_room(state, request.id, index, 1, preempt=True)
+            refuse_room(state, request.id, index, 1, preempt=alone)
             return
     for index in state.bounded:
         count = max(0, pages_of(state, end) - request.filled_pages)
         if not make_device_room(state, index, count):
-            refuse_room(state, request.id, index, count, preempt=True)
+            refuse_room(state, request.id, index, count, preempt=alone)
             return
     fill(state, request, pages_of(state, end))
     _begin_prefill(state, request, end)
@@ -128,6 +131,7 @@ def continue_prefill(state: State, event: ContinueWanted) -> None:
 
 def prefill_done(state: State, event: PrefillDone) -> None:
     flight = flight_of(state, event.flight, FlightKind.PREFILL)
+    check_follows(state, flight)
     request = state.requests.get(flight.request)
     if request is not None and event.ok and request.load:
         land(state, state.flights[request.load])
@@ -135,7 +139,7 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     if request is None:
         return
     state.touched_requests[request.id] = None
-    request.prefill = 0
+    request.passes.remove(flight.id)
     if not event.ok:
         restart(state, request)
         return
@@ -255,21 +259,22 @@ def _report_match(state: State, request: Request) -> None:
 
 
 def _begin_prefill(state: State, request: Request, end: int) -> None:
-    """Queue the prefill of the prompt up to token `end`."""
-    if request.prefill or end < request.computed_tokens or end > request.length:
+    """Queue the next pass over the prompt, up to token `end`."""
+    start = begun_tokens(state, request)
+    if len(request.passes) >= state.config.passes or not start <= end <= request.length:
         raise CoreBug(
-            f"request {request.id}: a pass to token {end} beside flight {request.prefill}"
+            f"request {request.id}: a pass over {start}..{end} beside flights {request.passes}"
         )
     flight = open_flight(state, FlightKind.PREFILL, request.id)
-    flight.end_token = end
-    choose_checkpoint_slots(state, request, flight, request.computed_tokens)
+    flight.end_token, flight.follows = end, request.passes[-1] if request.passes else 0
+    choose_checkpoint_slots(state, request, flight, start)
     lend_own(state, request, flight)
-    request.prefill = flight.id
+    request.passes.append(flight.id)
     state.out.append(
         Prefill(
             flight=flight.id,
             request=request.id,
-            start_token=request.computed_tokens,
+            start_token=start,
             end_token=end,
             tables=paged_tables(state, request),
             after=(request.load,) if request.load else (),

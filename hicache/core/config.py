@@ -12,6 +12,7 @@ from .components.base import ComponentSettings
 from .errors import CallerError
 
 S = TypeVar("S", bound=ComponentSettings)
+_LEAST_1 = ("page_size", "passes")
 _COUNTS = (
     *("load_threshold_pages", "load_quota_pages", "max_backups"),
     *("prefetch_threshold_tokens", "prefetch_budget_tokens", "max_stores", "store_tries"),
@@ -58,6 +59,8 @@ class Config:
                           period); 0 means that nothing expires.
     pin_pages             device pages, per component, that pins may hold. (): none.
     pin_host_pages        the same of host pages.
+    passes                passes of one request that may be in flight at a time, at least 1: as many
+                          as the pipeline has stages.
     settings              `Settings` of components, from their files; settings that equal their
                           defaults may be left out.
     """
@@ -85,11 +88,13 @@ class Config:
     ttl_periods: int = 0
     pin_pages: tuple[int, ...] = ()
     pin_host_pages: tuple[int, ...] = ()
+    passes: int = 1
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.page_size < 1:
-            raise CallerError(f"page_size: expected at least 1, found {self.page_size}")
+        for name in _LEAST_1:
+            if getattr(self, name) < 1:
+                raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
         if not self.components:
             raise CallerError("components: expected at least one (full), found none")
         if len(set(self.components)) < len(self.components):
@@ -154,7 +159,7 @@ class Config:
 
     def _check_types(self) -> None:
         """Raises CallerError for values of another type than the one declared."""
-        for name in ("page_size", *_COUNTS):
+        for name in (*_LEAST_1, *_COUNTS):
             _of_type(name, getattr(self, name), int, "a whole number, an int")
         for name in ("write_policy", "eviction_policy", "prefetch_policy"):
             _of_type(name, getattr(self, name), str, "the name of a policy")

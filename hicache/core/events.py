@@ -68,8 +68,9 @@ class AdmitWanted(NamedTuple):
 class ContinueWanted(NamedTuple):
     """The next prefill chunk of an admitted request, `chunk` tokens.
 
-    Answered by `Prefill`, or by `Refused` if a component that takes its pages chunk by chunk
-    finds none. The request then stays admitted, without a forward pass.
+    Fewer than `Config.passes` passes of the request are in flight; the new one begins where the
+    last of them ends. Answered by `Prefill`, or by `Refused` if a component that takes its pages
+    chunk by chunk finds none. The request then stays admitted, without a new forward pass.
     """
 
     request: RequestId
@@ -218,6 +219,9 @@ class BackupDone(NamedTuple):
 
 
 class PrefillDone(NamedTuple):
+    """The passes of a request end in the order in which they began. If one fails, the request waits
+    again, and what its later passes say does not count."""
+
     flight: FlightId
     ok: bool = True
 

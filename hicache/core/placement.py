@@ -68,7 +68,7 @@ class Plan:
 def place(state: State, request: Request, chunk: int) -> int:
     """Admit a waiting request. Returns the token at which its first pass ends, or 0 if the request
     was refused and still waits."""
-    if request.admitted or request.load or request.prefill:
+    if request.admitted or request.load or request.passes:
         raise CoreBug(f"request {request.id} is admitted already")
     known = match(state, request.key, request.match_pages)
     found = anchors(state, known)

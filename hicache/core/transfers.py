@@ -4,7 +4,8 @@
              page is freed if the node got a copy meanwhile. A load lands at its own reply or at the
              reply of the prefill that read it, whichever comes first.
     prefill  the request's own pages are on loan while the pass runs. Pages that are given back in
-             that time (abort, duplicates) are retiring until it ends.
+             that time (abort, duplicates) are retiring until it ends. The passes of a request end
+             in the order in which they began; the last one has its locks if the request is gone.
 
 The flights of an aborted or restarted request go on and end like any other. Does not handle
 backups, see `backup`, or what all flights have in common, see `flights`.
@@ -111,6 +112,13 @@ def cancel_load(state: State, flight: Flight) -> None:
     flight.legs.clear()
 
 
+def begun_tokens(state: State, request: Request) -> int:
+    """Tokens that are computed, or will be when the passes in flight have ended."""
+    return (
+        state.flights[request.passes[-1]].end_token if request.passes else request.computed_tokens
+    )
+
+
 def lend_own(state: State, request: Request, flight: Flight) -> None:
     """Put the request's own pages, and the target pages of its load, on loan to a pass."""
     if flight.lent:
@@ -128,15 +136,16 @@ def lend_own(state: State, request: Request, flight: Flight) -> None:
 def orphan_flights(state: State, request: Request) -> bool:
     """Detach a request from its flights. Pages that they still use become free when they end.
 
-    Returns True if its prefill has taken over the request's locks."""
+    Returns True if its last pass has taken over the request's locks."""
     load = state.flights.get(request.load)
     if load is not None:
         load.request = NO_REQUEST
-    prefill = state.flights.get(request.prefill)
-    if prefill is None:
+    for one in request.passes:
+        state.flights[one].request = NO_REQUEST
+    if not request.passes:
         return False
+    last = request.passes[-1]
     if load is not None:
-        load.read_by = prefill.id
-    prefill.request = NO_REQUEST
-    prefill.receipt = request.receipt
+        load.read_by = last
+    state.flights[last].receipt = request.receipt
     return True

@@ -7,6 +7,7 @@ requests for lack of pages; see `refusals`.
 from __future__ import annotations
 
 from .errors import CallerError
+from .radix.node import Flight
 from .requests.record import Request
 from .state import State
 from .types import BACKBONE, MOST_PRIORITY, Key, RequestId
@@ -52,13 +53,37 @@ def waiting(state: State, request_id: RequestId) -> Request:
 
 
 def idle(state: State, request_id: RequestId) -> Request:
-    """The admitted request with this id, if no prefill of it is in flight. Raises CallerError
+    """The admitted request with this id, if no pass of it is in flight. Raises CallerError
     otherwise."""
     request = state.running.get(request_id) if isinstance(request_id, int) else None
-    if request is None or request.prefill:
+    if request is None or request.passes:
         found = "none" if request is None else "one whose prefill is in flight"
         raise CallerError(f"request {request_id}: expected an idle admitted request, found {found}")
     return request
+
+
+def continuing(state: State, request_id: RequestId) -> Request:
+    """The admitted request with this id, if one more pass of it may begin. Raises CallerError
+    otherwise."""
+    request = state.running.get(request_id) if isinstance(request_id, int) else None
+    most = state.config.passes
+    if request is None or most == 1:
+        return idle(state, request_id)
+    if len(request.passes) >= most:
+        raise CallerError(
+            f"request {request_id}: expected fewer than {most} passes in flight, found {most}; "
+            "continue it when one of them has ended"
+        )
+    return request
+
+
+def check_follows(state: State, flight: Flight) -> None:
+    """Raises CallerError if a pass of the same request began earlier and has not ended."""
+    if flight.follows in state.flights:
+        raise CallerError(
+            f"flight {flight.id}: expected the reply to flight {flight.follows} first; the passes "
+            "of a request end in the order in which they began"
+        )
 
 
 def check_chunk(chunk: int) -> None:

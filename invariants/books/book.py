@@ -200,12 +200,14 @@ class Book:
             return
         self.parted.append(req)
         if req.admitted:
-            prefill = self.tickets.open.get(req.prefill)
+            passes = [self.tickets.open[one] for one in req.passes]
             load = self.tickets.open.get(req.load)
-            locked = self.requests.leave(req, keep_locks=prefill is not None)
-            if prefill is not None:
-                prefill.locked, prefill.request = locked, -1
-                prefill.path = sum(tag in self.nodes.at for tag in req.tags.tolist())
+            locked = self.requests.leave(req, keep_locks=bool(passes))
+            for one in passes:
+                one.request = -1
+            if passes:  # the one that ends last
+                passes[-1].locked = locked
+                passes[-1].path = sum(tag in self.nodes.at for tag in req.tags.tolist())
             if load is not None:
                 load.request = -1
         event = self.event
@@ -244,7 +246,14 @@ class Book:
         if type(action) is Load:
             req.load = action.flight
         else:
-            req.prefill, req.states = action.flight, action.states  # type: ignore[union-attr]
+            req.passes.append(action.flight)
+            req.states = action.states  # type: ignore[union-attr]
+
+    def passes_before(self, action: Action) -> list[Ticket]:
+        """The open passes of the same request that began before this action, if it is one."""
+        req = self.requests.by_id.get(action.request) if type(action) is Prefill else None
+        before = [one for one in req.passes if one < action.flight] if req is not None else []
+        return [self.tickets.open[one] for one in before]
 
     def _shared(self, request_id: RequestId) -> int:
         """Leading positions that a request shares, when a pass of it begins."""
@@ -345,10 +354,10 @@ def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | Non
 
 def _end_pass(event: PrefillDone, ticket: Ticket, tickets: TicketBook, reqs: RequestBook) -> None:
     req = reqs.by_id.get(ticket.request)
-    if req is None or req.prefill != ticket.id:
+    if req is None or ticket.id not in req.passes:
         tickets.land_prefill(ticket, False, NO_TAGS)
         return
-    req.prefill = 0
+    req.passes.remove(ticket.id)
     load = tickets.open.get(req.load)
     if event.ok:
         if load is not None:

@@ -43,7 +43,7 @@ class RequestMirror:
         "low",
         "match_pages",
         "own",
-        "prefill",
+        "passes",
         "refilled_at_tokens",
         "rehold",
         "shared_pages",
@@ -73,7 +73,7 @@ class RequestMirror:
         self.tables: list[Pages] = [NO_PAGES] * width
         self.own: list[Pages] = [NO_PAGES] * width
         self.held: list[list[Pages]] = [[] for _ in range(width - 1)]
-        self.prefill: FlightId = 0
+        self.passes: list[FlightId] = []  # in the order in which they began
         self.load: FlightId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last reported
         self.refilled_at_tokens = 0  # maximum computed tokens when a checkpoint slot was assigned

@@ -261,7 +261,8 @@ class TicketBook:
         tables, states = iter(action.tables), iter(action.states)
         for use, kind in zip(ticket.uses, self.kinds, strict=True):
             book = self.pages[use.at]
-            book.writer[use.writes] = 0
+            over = use.writes[book.writer[use.writes] == ticket.id]
+            book.writer[over] = 0  # a later pass of the request may write the same page
             if not ok or not kind.positional:
                 book.content[use.writes] = POISON
             if kind.positional:

@@ -40,8 +40,8 @@ class Bytes(Check):
         if req is None:
             return
         if type(item) is Prefill:
-            depth = min(item.start_token // book.page_size, len(req.tags))
-            start = depth
+            known = min(item.start_token, req.computed_tokens)  # the rest is being computed
+            depth = start = min(known // book.page_size, len(req.tags))
             awaited = book.tickets.open.get(req.load)
             if awaited is not None and not awaited.landed:
                 depth = len(req.shared_pages)
@@ -60,13 +60,15 @@ class Bytes(Check):
     def _states(self, book: Book, req: RequestMirror, item: Prefill) -> None:
         """A pass must continue from the state of the prefix before it."""
         kinds = [kind for kind in book.kinds if not kind.positional]
+        before = book.passes_before(item)
+        read = before[-1].action.end_token if before else req.working  # type: ignore[union-attr]
         for kind, state in zip(kinds, item.states, strict=True):
             pages, start = book.pages[kind.at], item.start_token
             if state.source < 0:
-                if start != req.working:
+                if start != read:
                     self.fail(
                         f"request {req.id}: a pass from token {start} goes on with a {kind.name} "
-                        f"state that has read {req.working}",
+                        f"state that has read {read}",
                         story.request(req.id),
                     )
             elif start % book.page_size or not 0 < start // book.page_size <= len(req.tags):

@@ -237,6 +237,8 @@ class MetricReference(Check):
                 )
             return
         start = max(self._next.get(item.request, 0), req.computed_tokens)
+        for earlier in book.passes_before(item):
+            start = max(start, earlier.action.end_token)  # type: ignore[union-attr]
         first, end, whole = item.start_token, item.end_token, item.completes_prompt
         last = end == req.length
         if first != start or not start <= end <= req.length or whole != last:

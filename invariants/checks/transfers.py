@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
 from hicache.core.types import Pages, Tier
@@ -91,18 +92,30 @@ _Writing: TypeAlias = Load | Backup | Prefill | Fetch | Store
 
 class HappensBeforeWrite(Check):
     name = "HB-WRITE"
-    sentence = "An action writes only pages that no unanswered action reads or writes."
+    sentence = (
+        "An action writes only pages that no unanswered action reads or writes, except that a pass "
+        "goes on where an unanswered pass of its request ends."
+    )
     watches = (Load, Backup, Prefill, Fetch, Store)
 
     def issue(self, book: Book, item: _Writing, view: CoreView) -> None:
+        before = book.passes_before(item)
         for use in book.uses:
-            self._nobody_else(book, item, book.pool(Tier.DEVICE, use.at), use.writes)
+            pages = book.pool(Tier.DEVICE, use.at)
+            busy = pages.busy[use.writes]
+            for own in (one for ticket in before for one in ticket.uses if one.at == use.at):
+                harmless = ~np.isin(use.writes, own.writes)
+                harmless[:1] = True  # the page where it goes on, or the working state
+                busy = busy - (np.isin(use.writes, own.busy) & harmless)
+            self._nobody_else(book, item, pages, use.writes, busy)
         tier = Tier.DEVICE if type(item) is Load else Tier.HOST
         for move in book.moves:
-            self._nobody_else(book, item, book.pool(tier, move.at), move.target)
+            pages = book.pool(tier, move.at)
+            self._nobody_else(book, item, pages, move.target, pages.busy[move.target])
 
-    def _nobody_else(self, book: Book, item: _Writing, pages: PageBook, target: Pages) -> None:
-        busy = pages.busy[target]
+    def _nobody_else(
+        self, book: Book, item: _Writing, pages: PageBook, target: Pages, busy: NDArray[np.int32]
+    ) -> None:
         if np.count_nonzero(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
@@ -130,12 +143,13 @@ class ReadAfterArrive(Check):
     name = "READ-AFTER-ARRIVE"
     sentence = (
         "A page that an unanswered action writes is read only by a prefill that waits for that "
-        "action."
+        "action, or goes on where it ends."
     )
     watches = (Load, Backup, Prefill, Fetch, Store)
 
     def issue(self, book: Book, item: _Reading, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()
+        after += tuple(one.id for one in book.passes_before(item))
         for use in book.uses:
             self._arrived(item, after, book.pool(Tier.DEVICE, use.at), use.reads)
         tier = Tier.DEVICE if type(item) is Backup else Tier.HOST

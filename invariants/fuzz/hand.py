@@ -98,6 +98,7 @@ class Hand:
         self.past: list[tuple[list[int], str]] = []  # recent prompts, from which new ones may start
         self.used: set[int] = set()  # all request numbers ever used
         self.landed: set[int] = set()
+        self.follows: dict[int, int] = {}  # by pass, the pass of its request that ends before it
         self.never = LOST  # due time of a lost reply
         self.counts: Counter[str] = Counter()
         self.events = 0
@@ -135,9 +136,12 @@ class Hand:
         for item in outcomes:
             if isinstance(item, Prefill):
                 self.submit(item)
+                if item.flight in self.follows:
+                    self.refused(PrefillDone(item.flight))  # before the pass that it follows
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
+                job.flights = []
             self.see(item)
         if self.content is not None and self.events >= self._audit_at:
             self.content.audit(self.core.view)
@@ -169,7 +173,10 @@ class Hand:
             self._fresh.append(self.pending[-1])
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
-            job.stage, job.flight, job.loads = "prefilling", action.flight, action.after
+            if job.flights:
+                self.follows[action.flight] = job.flights[-1]
+            job.stage, job.begun, job.loads = "prefilling", action.end_token, action.after
+            job.flights.append(action.flight)
         self.carry_out(self.pending[-1], act.tie)
 
     def carry_out(self, one: Pending, tie: int) -> None:
@@ -213,13 +220,20 @@ class Hand:
             self.blind -= 1
             return 0
         while True:
-            ready = self.schedule.offers(self.now, self.pending)
+            ready = self.schedule.offers(self.now, self.answerable())
             one = self.schedule.choose(ready, self.pending) if ready else None
             if one is None:
                 return taken
             self.take(one)
             self.finish()
             taken += 1
+
+    def answerable(self) -> list[Pending]:
+        """The pending replies, without those of passes that end after one of these."""
+        if not self.follows:
+            return self.pending
+        there = {one.number for one in self.pending}
+        return [one for one in self.pending if self.follows.get(one.number) not in there]
 
     def take(self, one: Pending) -> None:
         """Delivers a reply to the core."""
@@ -258,17 +272,19 @@ class Hand:
 
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
-        lost = job is None or job.flight != action.flight or job.stage != "prefilling"
+        lost = job is None or action.flight not in job.flights
         if self.content is not None:
             for load in () if lost or not fine else action.after:
                 self.content.end_copy(load, Tier.DEVICE, True)
             self.content.end_pass(action, None if job is None or lost or not fine else job.ids)
         if job is None or lost:
             return fine
+        job.flights.remove(action.flight)
         if fine:
             self.landed.update(action.after)
             job.computed = action.end_token
-            job.stage = "decoding" if action.completes_prompt else "idle"
+            if not job.flights:
+                job.stage = "decoding" if action.completes_prompt else "idle"
             if action.completes_prompt:
                 job.committed = job.prompt
                 job.asked = job.asked or job.prompt
@@ -298,12 +314,12 @@ class Hand:
         while self.pending:
             self.now = max([self.now, *(one.due for one in self.pending if one.due < LOST)])
             if not self.take_due():
-                self.take(min(self.pending, key=by_time))
+                self.take(min(self.answerable(), key=by_time))
                 self.finish()
 
     def wait(self) -> bool:
         """Advances time to the next reply and takes it. Returns False if none is pending."""
-        due = [one.due for one in self.pending]
+        due = [one.due for one in self.answerable()]
         if due:
             self.now = max(self.now, min(due)) if min(due) < self.never else self.now
             self.take_due()

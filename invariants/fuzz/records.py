@@ -13,8 +13,9 @@ LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 @dataclass(slots=True)
 class Job:
-    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. asked:
-    length of its first prompt, 0 until that was computed once.
+    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. flights: of
+    its passes in flight, in their order. begun: tokens up to where they go. asked: length of its
+    first prompt, 0 until that was computed once.
     """
 
     id: int
@@ -25,10 +26,16 @@ class Job:
     computed: int = 0
     committed: int = 0
     told: int = 0  # computed tokens reported to the core
-    flight: int = 0
+    flights: list[int] = field(default_factory=list)
+    begun: int = 0
     loads: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     asked: int = 0
+
+    def may_go_on(self, passes: int) -> bool:
+        """Whether its next chunk may begin, if so many of its passes may be in flight."""
+        more = self.begun < self.prompt and len(self.flights) < passes
+        return self.stage == "idle" or (self.stage == "prefilling" and more)
 
 
 class Issued(NamedTuple):

@@ -43,6 +43,8 @@ FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
 MORE_RANKS = ((3, 2), (4, 1), (8, 1))  # instead of 3, by a later draw; the others stay the same
+PASSES = ((1, 12), (2, 2), (4, 2))  # of one request in flight: stages of a pipeline
+MOST_PASSES = 64
 BROKEN = 30  # percent of the sequences with several ranks, for each kind of broken exchange
 LONGER = 3
 # Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
@@ -83,9 +85,10 @@ def draw_swarm(
     executor: str = "",
     eviction: str = "",
     wanted: bool = False,
+    passes: int = 0,
 ) -> Swarm:
-    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed. wanted: with
-    pins or copies that expire."""
+    """Draws a swarm. Given components, policy, ranks, executor, eviction and passes are fixed.
+    wanted: with pins or copies that expire."""
     draws = Draws(seed, "swarm")
     chosen_components = components or draws.one(COMPONENTS)
     pools = Draws(seed, "pools").weighted(SIZES)
@@ -145,6 +148,7 @@ def draw_swarm(
             for name in names(of_exchanges=True)
             if broken.chance(BROKEN)
         )
+    config = replace(config, passes=passes or Draws(seed, "passes").weighted(PASSES))
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     longer = LONGER if pools == LARGE else 1
     return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs, longer)

@@ -190,7 +190,7 @@ class ModelHand(Hand):
 
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
-        there = job is not None and job.flight == action.flight and job.stage == "prefilling"
+        there = job is not None and action.flight in job.flights
         fine = super()._end_pass(action, fine)
         if job is not None and there and fine:
             if self.computes:

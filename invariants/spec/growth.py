@@ -24,11 +24,12 @@ from .refusals import can_never_fit, lacks_pages
 
 
 def next_chunk(cache: Cache, request: Request, chunk: int) -> None:
-    """As many tokens as are wanted, or as the windows have pages for, or a refusal."""
-    start, had = request.computed, request.filled
+    """As many tokens as are wanted, or as the windows have pages for, or a refusal. What the passes
+    in flight read stays."""
+    start, had = begun(cache, request), request.filled
     end = min(start + chunk, request.length)
     wanted = max(0, cache.rounded_up(end) - had)
-    _let_windows_pass(cache, request, start, cache.windows, wanted)
+    _let_windows_pass(cache, request, request.computed, cache.windows, wanted)
     rooms = [cache.available(DEVICE, kind) for kind in cache.windows]
     end = min([end, *((had + room) * cache.config.page_size for room in rooms)])
     count = max(int(end <= start < request.length), cache.rounded_up(end) - had)
@@ -62,7 +63,7 @@ def _got(cache: Cache, request: Request, kinds: Sequence[int], count: int) -> bo
     if short is None:
         short = next((kind for kind in kinds if not make_room(cache, DEVICE, kind, count)), None)
     if short is not None:
-        lacks_pages(cache, request, short, count, preempt=True)
+        lacks_pages(cache, request, short, count, preempt=not passes_of(cache, request))
     return short is None
 
 
@@ -121,11 +122,20 @@ def fill_windows(cache: Cache, request: Request, upto: int) -> None:
 # -- a pass, and the states that boundaries need
 
 
+def passes_of(cache: Cache, request: Request) -> list[Flight]:
+    return [one for one in cache.flights.values() if one.to is None and one.request is request]
+
+
+def begun(cache: Cache, request: Request) -> int:
+    """Where the next pass begins: what is computed, or will be when those in flight have ended."""
+    return max([request.computed, *(one.end_token for one in passes_of(cache, request))])
+
+
 def begin_pass(cache: Cache, request: Request, end: int) -> None:
     """The pass may use the request's own pages, and the targets of its load, until its reply."""
+    start, stored = begun(cache, request), _states_to_store(cache, request, end)
     flight, load = copies.begin(cache, None, request), request.load
-    flight.end_token = end
-    flight.checkpoints = _states_to_store(cache, request, end)
+    flight.end_token, flight.checkpoints = end, stored
     for kind in range(len(cache.kinds)):
         loaded = {move.target for move in load.of(kind)} if load is not None else set()
         flight.lent[kind] = loaded.union(cache.own(request, kind))
@@ -133,7 +143,7 @@ def begin_pass(cache: Cache, request: Request, end: int) -> None:
         Prefill(
             flight.number,
             request.number,
-            request.computed,
+            start,
             end,
             tables_of(cache, request),
             (load.number,) if load is not None else (),
@@ -175,13 +185,14 @@ def where_it_ends(cache: Cache, request: Request, pages: int, tokens: int) -> li
 
 def _states_to_store(cache: Cache, request: Request, end: int) -> list[tuple[int, int, int]]:
     """(kind, tokens, slot): the deepest goes where decode would put it, the one before it into the
-    other slot; a slot without a page stores nothing."""
+    other slot; a slot without a page, or one that a pass in flight writes, stores nothing."""
     size, found = cache.config.page_size, []
-    depths = where_others_start(cache, request, request.computed, end)[::-1]
+    busy = [(kind, at) for one in passes_of(cache, request) for kind, _, at in one.checkpoints]
+    depths = where_others_start(cache, request, begun(cache, request), end)[::-1]
     for kind in cache.stateful if depths else ():
         first = slot_for(cache, kind, depths[0] * size)
         for depth, slot in zip(depths, (first, 1 - first), strict=False):
-            if request.tables[kind][1 + slot] is not None:
+            if request.tables[kind][1 + slot] is not None and (kind, slot) not in busy:
                 found.append((kind, depth * size, slot))
     return found
 

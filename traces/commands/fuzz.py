@@ -22,6 +22,7 @@ from invariants.against import AGAINST, SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import REAL
 from invariants.fuzz.reach import probes, rates
+from invariants.fuzz.swarm import MOST_PASSES
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
@@ -88,6 +89,12 @@ class Options(OptionRecord):
     )
     ranks: int = option(
         f"number of ranks, 1 to {MOST_RANKS} (default: drawn)", option_values.ranks, "N", default=0
+    )
+    passes: int = option(
+        f"passes of one request in flight at a time, 1 to {MOST_PASSES} (default: drawn)",
+        read.between(1, MOST_PASSES),
+        "N",
+        default=0,
     )
     check: Level = option(", ".join(CHECKS), read.choice(CHECKS), default="every")
     jobs: int | None = option("worker processes (default: one for each core)", *read.COUNT)
@@ -236,6 +243,7 @@ def _work(options: Options, plant: str) -> Work:
         options.output,
         options.canary,
         ranks=options.ranks,
+        passes=options.passes,
         plant=plant,
         eviction=options.eviction or "",
         outside=entries.given(),
@@ -268,6 +276,7 @@ def _missed(tally: Tally, options: Options) -> list[str]:
     """
     usual = options.operations >= rates.OPERATIONS
     usual &= not (options.write_policy or options.eviction or options.ranks or options.device)
+    usual &= not options.passes
     if not usual or options.canary or options.plant or options.rates:
         return []
     return probes.missed(tally.probes, tally.played, options.components)
@@ -311,6 +320,7 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "write policy": options.write_policy,
         "eviction": options.eviction,
         "ranks": options.ranks or "",
+        "passes": options.passes or "",
         "planted": options.plant,
         "checks": options.check,
         "compared with": options.against,

@@ -98,6 +98,7 @@ class Work:
     canary: bool = False
     limit_s: float = 0.0  # 0: `allowed_s` of the operations
     ranks: int = 0  # of every sequence; 0: drawn
+    passes: int = 0  # of one request in flight, of every sequence; 0: drawn
     plant: str = ""  # the bug that is planted in every sequence
     eviction: str = ""
     outside: entries.Outside = ()  # policies of the user
@@ -173,6 +174,7 @@ class Work:
             self.ranks,
             executor=self.device,
             eviction=self.eviction,
+            passes=self.passes,
         )
 
     def variants(self, outcome: Outcome) -> Iterator[Outcome]:
@@ -264,6 +266,7 @@ class Work:
         ):
             words += [flag, entries.spelled(package, name)] if name else []
         words += ["--ranks", str(self.ranks)] if self.ranks else []
+        words += ["--passes", str(self.passes)] if self.passes else []
         words += ["--device", self.device] if self.device else []
         words += ["--twins"] if self.twins else []
         words += ["--fail-each-transfer"] if self.fail_each_transfer else []

@@ -298,6 +298,8 @@ class Flight:
     read_by      load whose request is gone: the pass of that request, which still reads what the
                  load brings; 0 if there is none.
     end_token    prefill: the token at which it ends.
+    follows      prefill: the pass of the same request that was in flight when it began, and that
+                 ends before it; 0 if there was none.
     checkpoints  prefill: (component, depth in tokens, slot) of the states that it stores.
     abandoned    lookup, fetch, store or delete: nobody needs it any more.
     beliefs_since  lookup, fetch, store or delete: `State.beliefs_since` when it began.
@@ -318,6 +320,7 @@ class Flight:
         "end_token",
         "evicts",
         "first_page",
+        "follows",
         "found_pages",
         "frees",
         "gives_up",
@@ -346,6 +349,7 @@ class Flight:
         self.gives_up: list[int] = []
         self.read_by: FlightId = 0
         self.end_token = 0
+        self.follows: FlightId = 0
         self.checkpoints: list[tuple[int, int, int]] = []
         self.abandoned = False
         self.beliefs_since = 0

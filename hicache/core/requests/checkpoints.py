@@ -40,19 +40,23 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
 
 def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
     """Choose the slots for the states at the boundaries of a pass. The state at the last boundary
-    gets the slot that decode would use for it, a state before it gets the other slot."""
+    gets the slot that decode would use for it, a state before it gets the other slot. None gets
+    a slot that another pass in flight writes: its boundary is not made."""
     if not state.stateful:
         return
     size = state.config.page_size
     boundaries = boundaries_of_pass(state, request, start, flight.end_token)
     if len(boundaries) > 2:
         raise CoreBug(f"request {request.id} has two slots for states at pages {boundaries}")
+    busy = {
+        (index, slot) for one in request.passes for index, _, slot in state.flights[one].checkpoints
+    }
     for index, component in enumerate(state.components):
         if component.positional or not boundaries:
             continue
         first = 1 + boundaries[-1] * size // component.interval % 2
         for pages, slot in zip(reversed(boundaries), (first, 3 - first), strict=False):
-            if request.tables[index][slot] >= 0:
+            if request.tables[index][slot] >= 0 and (index, slot) not in busy:
                 flight.checkpoints.append((index, pages * size, slot))
 
 

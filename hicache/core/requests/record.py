@@ -25,8 +25,8 @@ class Request:
     refilled_at_tokens  tokens that it may have computed when a slot was last refilled.
     cleared_pages  [component]: leading positions whose pages of a bounded component were freed.
     sources        [component]: the page to copy into the working slot before the first pass, or -1.
-    prefill        flight of its prefill, or 0. load: flight of its load until that has landed,
-                   or 0.
+    passes         flights of its passes, in the order in which they began and end. load: flight of
+                   its load until that has landed, or 0.
     may_load       False after a failed load or forward pass: from then on it recomputes.
     priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
     arrived        counts arrivals: lower for a request that arrived earlier.
@@ -49,8 +49,8 @@ class Request:
         "load",
         "match_pages",
         "may_load",
+        "passes",
         "prefetch",
-        "prefill",
         "priority",
         "receipt",
         "refilled_at_tokens",
@@ -85,7 +85,7 @@ class Request:
         self.refilled_at_tokens = 0
         self.cleared_pages: list[int] = []
         self.sources: list[int] = []
-        self.prefill: FlightId = 0
+        self.passes: list[FlightId] = []
         self.load: FlightId = 0
         self.may_load = may_load
         self.priority = priority

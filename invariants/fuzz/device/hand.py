@@ -333,7 +333,7 @@ class DeviceHand(Hand):
             return well
         well = well and fine
         sequence, job = self._sequences.get(action.request), self.jobs.get(action.request)
-        if well and sequence is not None and job is not None and job.flight == action.flight:
+        if well and sequence is not None and job is not None and action.flight in job.flights:
             sequence.held = sequence.reported = action.end_token
         return well
 

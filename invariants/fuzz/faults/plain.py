@@ -86,7 +86,7 @@ class Retract(Fault):
 
     def issued(self, hand: Player, one: Pending) -> None:
         job = job_of(hand, one)
-        if job is not None and job.stage == "prefilling" and job.flight == one.number:
+        if job is not None and one.number in job.flights:
             size = len(job.tokens)
             most = (size - 1) // hand.config.page_size
             hand.refused(Retracted(job.id, hand.key(job, size), size, most, 0))
@@ -173,17 +173,20 @@ class Error(Fault):
 
 
 class Forbidden(Fault):
-    """Sends an event that is forbidden while a pass of the request runs. The core must refuse it
-    and stay unchanged."""
+    """Sends an event that is forbidden while a pass of the request runs. full: while no other one
+    may begin. The core must refuse it and stay unchanged."""
 
     sites = ("Prefill",)
 
-    def __init__(self, event: Callable[[Player, Job], Event]) -> None:
+    def __init__(self, event: Callable[[Player, Job], Event], full: bool = False) -> None:
         self.event = event
+        self.full = full
 
     def issued(self, hand: Player, one: Pending) -> None:
         job = job_of(hand, one)
-        if job is not None and job.stage == "prefilling" and job.flight == one.number:
+        if job is None or one.number not in job.flights:
+            return
+        if not (self.full and job.may_go_on(hand.config.passes)):
             hand.refused(self.event(hand, job))
 
 
@@ -389,7 +392,7 @@ KINDS = {
     "submit error": Error(-1),
     "late error": Error(200),
     "pass error": Error(0, "Prefill"),
-    "chunk in flight": Forbidden(lambda hand, job: ContinueWanted(job.id, 1)),
+    "chunk in flight": Forbidden(lambda hand, job: ContinueWanted(job.id, 1), full=True),
     "admitted twice": Forbidden(lambda hand, job: AdmitWanted(job.id, 1)),
     "growth in flight": Forbidden(lambda hand, job: PagesWanted(job.id, len(job.tokens) + 1)),
     "finish in flight": Forbidden(lambda hand, job: Finished(job.id, hand.key(job, 0), 0)),

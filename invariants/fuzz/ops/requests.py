@@ -193,7 +193,7 @@ PREFILL_ARGS: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
 
 
 def draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
-    jobs = hand.pick("idle")
+    jobs = [one for one in hand.jobs.values() if one.may_go_on(hand.config.passes)]
     if not jobs:
         return None
     chunk = draws.between(1, LONGEST * hand.config.page_size)
@@ -202,8 +202,8 @@ def draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
 
 def prefill(hand: Hand, args: Arguments) -> None:
     """Requests the next chunk of a prompt."""
-    job = hand.job(args["request"], "idle")
-    if job is not None:
+    job = hand.job(args["request"], "idle", "prefilling")
+    if job is not None and job.may_go_on(hand.config.passes):
         hand.give_way(hand.feed(ContinueWanted(job.id, max(1, int(args["chunk"])))))
 
 
