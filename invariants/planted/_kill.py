@@ -69,6 +69,7 @@ def hunt(
                 executor=bug.executor,
                 eviction=bug.eviction,
                 wanted=bug.wanted,
+                passes=bug.passes,
             )
             swarm = shape(beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked)

@@ -48,10 +48,10 @@ class Bug:
     looks. faults: kinds that each expose the bug alone; without them it is not found in calm
     sequences (see _exposed), and a hunt enables them more often. delays: profile of the delays of
     replies in calm sequences, where the bug needs one. eviction: the only policy that shows it.
-    wanted: it shows only with pins or with copies that expire. ranks: how many it needs. executor:
-    of its hunts. hashed: it shows only in a process with another hash seed, so a hunt plays each
-    sequence in such a process, too. families: of a wrong definition, the models whose logits
-    show it.
+    wanted: it shows only with pins or with copies that expire. ranks, passes: how many it needs.
+    executor: of its hunts. hashed: it shows only in a process with another hash seed, so a hunt
+    plays each sequence in such a process, too. families: of a wrong definition, the models whose
+    logits show it.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Bug:
     eviction: str = ""
     wanted: bool = False
     ranks: int = 0
+    passes: int = 0
     executor: str = REPLIES
     hashed: bool = False
     families: tuple[str, ...] = ()

@@ -188,10 +188,12 @@ def run(options: Options, command: str) -> int:
     if not options.canary:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
-    components, ranks = planting.requirements(plant, options.components, options.ranks)
+    components, ranks, passes = planting.requirements(
+        plant, options.components, options.ranks, options.passes
+    )
     if options.device and ranks > 1:
         raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
-    options = replace(options, components=components, ranks=ranks)
+    options = replace(options, components=components, ranks=ranks, passes=passes)
     if options.reach:
         options = replace(options, check="off", twice=0)
     seed = commit_seed() if options.seed is None else options.seed

@@ -50,14 +50,21 @@ def check(name: str) -> str:
     return name
 
 
-def requirements(name: str, components: tuple[str, ...], ranks: int) -> tuple[tuple[str, ...], int]:
-    """The components and ranks with which the bug can occur.
+def requirements(
+    name: str, components: tuple[str, ...], ranks: int, passes: int
+) -> tuple[tuple[str, ...], int, int]:
+    """The components, ranks and passes of a request in flight with which the bug can occur.
 
-    Empty components and 0 ranks mean any. Raises CallerError if the given ranks exclude the bug.
+    Empty components and 0 mean any. Raises CallerError if what was given excludes the bug.
     """
     if not name or is_definition(name):
-        return components, ranks
+        return components, ranks, passes
     bug = bugs.load(name)
+    if 0 < passes < bug.passes:
+        raise CallerError(
+            f"--passes: expected {bug.passes} or more, to have {name} at all, found {passes}; "
+            "leave the option out"
+        )
     device = bug.executor != REPLIES
     ranks = ranks or bug.ranks
     if ranks < bug.ranks or (device and ranks > 1):
@@ -66,7 +73,7 @@ def requirements(name: str, components: tuple[str, ...], ranks: int) -> tuple[tu
             f"--ranks: expected {wanted}, to have {name} at all, found {ranks}; "
             "leave the option out"
         )
-    return components or bug.components, ranks
+    return components or bug.components, ranks, passes or bug.passes
 
 
 def wanted(given: str | None, tape: Tape, name: str) -> str:
