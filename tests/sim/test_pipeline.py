@@ -14,8 +14,13 @@ import pytest
 
 from hicache import models
 from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.runtime.controller import TransferController
+from hicache.runtime.lanes import Lane
 from sim.engine.pipeline import StageUse
+from sim.engine.running import Running
 from sim.engine_profiles.plain import PROFILE as PLAIN
+from sim.errors import HazardError
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult
@@ -181,3 +186,43 @@ def _staged(case: Case, pp: int) -> Case:
 def test_drawn_workloads(case: Callable[[], Case], pp: int) -> None:
     """Failing loads, preemptions, windows, states and every way to compose passes."""
     _checked(_staged(case(), pp))
+
+
+def _only_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    issue = Lane.issue
+    monkeypatch.setattr(Lane, "issue", lambda self, after: issue(self, after[:1] * len(after)))
+
+
+def _only_first_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = TransferController.load_marks
+    monkeypatch.setattr(
+        TransferController,
+        "load_marks",
+        lambda self, flight: (found := marks(self, flight))[:1] * len(found),
+    )
+
+
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Running, "_in_flight", lambda self, index: False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "case", "kind", "text"),
+    [
+        (_only_first_stage, _staged(crowded(4), 2), HazardError, "on stream write 1"),
+        (_only_first_load, _staged(crowded(9), 4), HazardError, "on stream load 1"),
+        (_at_once, _staged(crowded(0), 2), CallerError, "one whose prefill is in flight"),
+    ],
+    ids=["copies wait for one stage", "passes wait for one load", "pages of a pass go at once"],
+)
+def test_wrong_pipelines_are_found_out(
+    wrong: Callable[[pytest.MonkeyPatch], None],
+    case: Case,
+    kind: type[Exception],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _checked(case)
+    wrong(monkeypatch)
+    with pytest.raises(kind, match=text):
+        simulated(case)

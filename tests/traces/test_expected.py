@@ -113,12 +113,13 @@ def test_each_metric_has_its_own_nearest_runs() -> None:
     [
         ({"hardware": "l40s"}, "hardware", "no published run on l40s was compared with the times"),
         ({"times": "mine"}, "times", "the times of mine were never compared"),
+        ({"stages": 2}, "stages", "no published run that was compared had pipeline stages"),
         ({"engine": "mine"}, "engine", "no published run had the engine mine"),
         ({"engine": "plain"}, "engine", "--engine plain has no time of the host"),
     ],
 )
 def test_what_was_never_judged_is_not_validated(
-    other: dict[str, str], missing: str, said: str
+    other: dict[str, Any], missing: str, said: str
 ) -> None:
     expected = asked(several(5, 0.1), **other)
     found = document(expected)

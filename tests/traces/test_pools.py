@@ -73,6 +73,32 @@ def test_device_memory_is_divided_among_pools_and_filled(
     assert full > 0.2 * memory  # what runs does not crowd out what is cached
 
 
+@pytest.mark.parametrize(
+    ("name", "pp"),
+    [("llama-3.1-8b", 2), ("llama-3.1-70b", 7), ("gemma-3-27b", 4), ("qwen3-next-80b-a3b", 5)],
+)
+def test_the_fullest_stage_limits_all(trace: str, name: str, pp: int) -> None:
+    """Page numbers are the same on all stages. The first holds the embedding, the last the output
+    head. All ranks share the host memory."""
+    found = settled(trace, f"--model {name} --tp 2 --pp {pp} --host-bytes 300GB")
+    model, core = found.model, found.core
+    table = 2 * model.vocabulary * model.hidden_size
+    of_layers = model.weight_bytes - model.embeddings * table
+    taken, on_host = [], 0
+    for number, stage in enumerate(model.stages(pp)):
+        first, last = model.layers * number // pp, model.layers * (number + 1) // pp
+        weights = of_layers * (last - first) // model.layers + table * (number in (0, pp - 1))
+        sizes = [stage.bytes_per_page(one, core.page_size, 2) for one in core.components]
+        pools = (core.device_pages, core.host_pages)
+        device, host = (sum(map(int.__mul__, pages, sizes)) for pages in pools)
+        taken.append(weights // 2 + device)
+        on_host += 2 * host
+    assert 0.99 * 72e9 < max(taken) <= 72e9
+    assert 0.99 * 300e9 < on_host <= 300e9
+    sizes = [found.page_bytes_total[one] for one in core.components]
+    assert sum(map(int.__mul__, core.host_pages, sizes)) == on_host
+
+
 @pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
 def test_half_of_the_memory_is_left_to_what_is_cached(trace: str, components: str) -> None:
     """However many requests may run: all full pages, and a window and a state for each prefix."""

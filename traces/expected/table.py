@@ -191,7 +191,7 @@ _ENGINES = ("vllm", "sglang", "trtllm")  # of the published runs
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The run of which an error is expected. engine: name of its profile. queueing: the part of the
-    time to first token that its requests wait in the queue."""
+    time to first token that its requests wait in the queue. stages: of the pipeline."""
 
     times: str
     hardware: str
@@ -201,6 +201,7 @@ class Asked:
     precision: str
     load: str
     queueing: float = 0.0
+    stages: int = 1
 
     @property
     def near_saturation(self) -> bool:
@@ -223,7 +224,7 @@ class Nearest:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What is known. nearest: by metric, in their order; empty for a run that is not validated,
-    and `missing` says what was never judged: `times`, `engine` or `hardware`."""
+    and `missing` says what was never judged: `times`, `engine`, `stages` or `hardware`."""
 
     asked: Asked
     nearest: tuple[Nearest, ...]
@@ -237,6 +238,8 @@ def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
     same = [group for group in groups if group.times == asked.times]
     if not same:
         return Expected(asked, (), "times")
+    if asked.stages > 1:
+        return Expected(asked, (), "stages")
     same = [group for group in same if group.hardware == asked.hardware]
     found = tuple(
         _nearest(asked, metric, having)

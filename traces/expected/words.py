@@ -92,6 +92,8 @@ def _missing(expected: Expected) -> str:
         return "--engine plain has no time of the host, which every published run had"
     if expected.missing == "times":
         return f"the times of {asked.times} were never compared with published runs"
+    if expected.missing == "stages":
+        return "no published run that was compared had pipeline stages"
     return f"no published run on {asked.hardware} was compared with the times of {asked.times}"
 
 

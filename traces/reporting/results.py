@@ -95,6 +95,7 @@ def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, objec
         precision=table.precision(settings.model.weight_dtype),
         load=table.load(at_once),
         queueing=queue / ttft if ttft else 0.0,
+        stages=settings.parallelism.pp,
     )
     return expected(expected_error(asked, table.shipped()))
 
