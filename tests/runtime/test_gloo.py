@@ -127,3 +127,22 @@ def test_an_address_that_cannot_be_used_is_one_line(address: str, told: str) -> 
 def test_a_group_needs_a_process_group() -> None:
     with pytest.raises(CallerError, match="init_process_group"):
         gloo_group.GlooGroup()
+
+
+@pytest.mark.one_in(16)
+def test_a_step_has_two_collectives_and_its_cost_is_told() -> None:
+    words = ["-m", "tests.bench.agreement_ranks", "--ranks", "2", "3", "--steps", "5"]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=root, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr
+    two, three, _, _, *rows = done.stdout.splitlines()
+    assert [json.loads(line)["collectives"] for line in (two, three)] == [2, 2]
+    assert [row.split(" | ")[:2] for row in rows[2:]] == [
+        ["| 2", "4"],
+        ["| 3", "12"],
+        ["| 16", "480"],
+        ["| 64", "8,064"],
+        ["| 256", "130,560"],
+    ]
