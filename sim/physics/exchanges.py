@@ -28,8 +28,14 @@ from .products import NS
 
 _MOST = 8
 _SUMS = ("custom", "fused", "nccl")
+_OTHERS = ("all_gather", "all_to_all", "send", "pcie")
 _PHASE_BYTES = 1 << 20
 _ELEMENT_BYTES = 2  # of what is exchanged
+
+
+def is_one(kind: str) -> bool:
+    """Whether kernels of this kind are exchanges."""
+    return kind.partition(".")[0] in (*_SUMS, *_OTHERS)
 
 
 @dataclass(frozen=True, slots=True)

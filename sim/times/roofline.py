@@ -204,6 +204,13 @@ class Roofline:
             return 0.0
         return sum(each.launches for each in inside) + products.launches_of_small(self.layers)
 
+    def exchanged(self, chunks: Chunks, decoding: int, context: int) -> float:
+        """The part of a pass in which the ranks exchange something; 0 if nothing is computed."""
+        inside, outside = self.works(chunks, decoding, context)
+        sent = [each for each in (*inside, *outside) if exchanges.is_one(each.kind)]
+        total = self._sum([*inside, *outside])[0]
+        return self._sum(sent)[0] / total if total else 0.0
+
     def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
         """See `TimeModel`: the output head, sampling, and the rest of a pass."""
         sampled = len(real(chunks)) + decoding

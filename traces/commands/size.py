@@ -25,7 +25,7 @@ from ..executors import base as executors
 from ..replaying.defaults import HARDWARE
 from ..replaying.options import HOST_SIZES, OPTIONS, ReplayOptions
 from ..reporting.outputs import check_files
-from ..sizing import buying, decision, study
+from ..sizing import buying, decision, splits, splits_shown, study
 from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
 from ..sizing.host_only import show_host
@@ -41,7 +41,13 @@ COMPILED = True
 _DRAWS = 3
 _OF_A_STUDY = ("draws", "budget", "price", "points")
 _OF_A_PURCHASE = ("attain", "most_gpus", "today")
-_CHOSEN = ("hardware", "tp", "replicas")  # options of a replay that may have several values
+_NOT_OF_SPLITS = ("draws", "budget", "price", "output", "most_gpus", "today")
+_CHOSEN: tuple[str, ...] = (
+    "hardware",
+    "tp",
+    "replicas",
+)  # options of a replay that may have several values
+_NAMED = {"sizes": "--host-bytes"}
 _MOST_VALUES = 16
 
 
@@ -104,6 +110,12 @@ class Options(WorkerOptions, OfReplays):
         "replay each size once at the load of the trace, and show what host memory buys: no search "
         "for the load that is served, and no other hardware",
         default=False,
+    )
+    accelerators: int | None = option(
+        "with --slo: say which split of so many accelerators of --hardware into --tp x --replicas "
+        "serves most, and why; --host-bytes is then of all of them",
+        read.between(1, 64),
+        "N",
     )
     attain: Fraction | None = option(
         f"with --slo: the part of the requests that must keep every limit (default: "
@@ -193,7 +205,8 @@ class Options(WorkerOptions, OfReplays):
     def buys(self) -> bool:
         """Whether a machine is to be chosen."""
         one = self.hardware is not None and len(self.hardware) == 1
-        return self.replay.slo is not None and not one and not self.host_only
+        chosen = one or self.host_only or self.accelerators is not None
+        return self.replay.slo is not None and not chosen
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -223,6 +236,8 @@ def run(options: Options, command: str) -> int:
     executors.load(options.executor)
     if options.buys:
         return _buy(options, command)
+    if options.accelerators is not None:
+        return _split(options, options.accelerators, command)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     asked = study.Asked(
         options.sizes,
@@ -255,13 +270,30 @@ def _buy(options: Options, command: str) -> int:
     return found.ended.ended()
 
 
+def _split(options: Options, accelerators: int, command: str) -> int:
+    """The split of some accelerators that serves most."""
+    asked = splits.Asked(
+        *((options.hardware or (HARDWARE,))[0], accelerators, options.tp, options.replicas),
+        *((options.sizes or (0,))[0], options.attain or ATTAIN, options.how),
+    )
+    out = sys.stderr if options.json == "-" else sys.stdout
+    found = splits.splits(options.replay, asked, command)
+    if found.ended.error is not None:
+        raise found.ended.error
+    splits_shown.show(found, command, out, options.json)
+    return found.ended.ended()
+
+
 def _check_used(options: Options) -> None:
     """Raises CallerError for an option that this kind of study does not read."""
     if options.host_only:
-        names = (*_OF_A_STUDY, *_OF_A_PURCHASE)
+        names = (*_OF_A_STUDY, *_OF_A_PURCHASE, "accelerators")
         used = [name for name in names if getattr(options, name) is not None]
         used += ["executor"] * (options.executor != executors.LOCAL)
         why = "--host-only replays each size once, on this machine, and does not read it"
+    elif options.accelerators is not None:
+        used = [name for name in _NOT_OF_SPLITS if getattr(options, name) is not None]
+        why = "--accelerators compares splits of one machine, and does not read it"
     elif options.buys:
         used, why = [], ""
     else:
@@ -269,10 +301,18 @@ def _check_used(options: Options) -> None:
         why = "it is read where a machine is chosen, with --slo and without one --hardware"
     if used:
         raise CallerError(f"{flag(used[0])}: {why}; leave one of them out")
-    for name in () if options.buys else _CHOSEN:
+    single, where = _CHOSEN, "a machine is chosen, with --slo and without one --hardware"
+    if options.accelerators is not None:
+        single, where = ("hardware", "sizes"), "hicache size has no --accelerators"
+        if options.replay.slo is None:
+            raise CallerError(
+                "--accelerators: expected --slo, the limits that requests must keep, found none; "
+                "give it, such as --slo ttft=2s,tpot=50ms"
+            )
+    for name in () if options.buys else single:
         values = getattr(options, name)
         if values is not None and len(values) > 1:
             raise CallerError(
-                f"{flag(name)}: expected one value, found {len(values)}; several are read where a "
-                "machine is chosen, with --slo and without one --hardware"
+                f"{_NAMED.get(name, flag(name))}: expected one value, found {len(values)}; several "
+                f"are read where {where}"
             )

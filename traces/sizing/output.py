@@ -35,6 +35,7 @@ from ..terminal.tables import percent, print_sentences, print_written
 from .candidates import demand_of
 from .decision import Decision
 from .plan import copies_of, device_is_enough, gpus_of
+from .splits import Splits
 from .study import Moved, Study
 
 TAILS = "Nobody has validated p90 and p99: published runs to compare them with are too few."
@@ -214,7 +215,7 @@ def assumptions(found: Study) -> list[str]:
     return [*told, *moved_times(found.moved), TAILS]
 
 
-def arrivals_told(found: Study | Decision, more: str = "") -> list[str]:
+def arrivals_told(found: Study | Decision | Splits, more: str = "") -> list[str]:
     if not found.options.spread:
         return []
     coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"

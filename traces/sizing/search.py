@@ -12,7 +12,7 @@ can be typed. Which loads are served is a rule of deciding/serving.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,6 +23,8 @@ from ..replaying import modes
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.overload import load_of, slower
+from . import plan
+from .replays import Document, Replays
 
 REQUESTS = 1_500
 
@@ -93,3 +95,24 @@ class Search:
 def typed(load: float) -> Fraction:
     """The load with three digits."""
     return Fraction(f"{load:.{_DIGITS}g}")
+
+
+def bracketed(
+    machines: Sequence[plan.Named],
+    starts: Sequence[Fraction],
+    replays: Replays,
+    serves: Callable[[Document], bool],
+) -> list[Search]:
+    """The search of each machine, all side by side, as far as the replays came."""
+    searches = [Search(start) for start in starts]
+    while wanted := [
+        (search, load, plan.loaded(machine, load))
+        for search, machine in zip(searches, machines, strict=True)
+        if (load := search.next()) is not None
+    ]:
+        found = replays.run([named for _, _, named in wanted])
+        if None in found:
+            break
+        for (search, load, _), document in zip(wanted, found, strict=True):
+            search.tried[load] = serves(document or {})
+    return searches

@@ -30,9 +30,9 @@ from ..terminal.workers import cores
 from . import plan, sampling
 from .plan import Named
 from .replays import Document, Replays, pass_error, together
-from .search import Search, pilot, typed
+from .search import bracketed, pilot, typed
 
-_IDLE = 20  # times less than the first load that is tried
+IDLE = 20  # times less than the first load that is tried
 _LOADS = 8  # replays for the load of a machine: to choose a part for a budget
 
 
@@ -161,21 +161,12 @@ def _searched(
     """The largest load that each machine serves, all of them searched side by side; and the part of
     the requests that keep the limits when there is hardly any load."""
     start = tried / 2
-    searches = [Search(start) for _ in machines]
     idle: float | None = None
     if machines[0][1].options.slo is not None:
-        [alone] = replays.run([plan.loaded(machines[0], typed(float(start / _IDLE)))])
+        [alone] = replays.run([plan.loaded(machines[0], typed(float(start / IDLE)))])
         idle = alone["slo"]["attained_rate"] if alone else None
-    while wanted := [
-        (search, plan.loaded(machine, load))
-        for search, machine in zip(searches, machines, strict=True)
-        if (load := search.next()) is not None
-    ]:
-        found = replays.run([named for _, named in wanted])
-        if None in found:
-            break
-        for (search, (_, point)), document in zip(wanted, found, strict=True):
-            search.tried[point.options.speed or Fraction(1)] = serves(document or {}, idle)
+    starts = [start] * len(machines)
+    searches = bracketed(machines, starts, replays, lambda one: serves(one, idle))
     return [
         Served(label, search.served, search.refused)
         for search, (label, _) in zip(searches, machines, strict=True)
