@@ -95,22 +95,13 @@ class _Ended:
 
 def _rank(address: str, rank: int, ranks: int, steps: int, end: Connection) -> None:
     group = join(address, rank, ranks, timedelta(seconds=_PATIENCE_S))
-    entered = 0
-    original = group._meet
-
-    def counted(*given: object) -> object:
-        nonlocal entered
-        entered += 1
-        return original(*given)  # type: ignore[arg-type]
-
-    group._meet = counted  # type: ignore[assignment,method-assign]
     agreement = Agreement(_Ended(), group)  # type: ignore[arg-type]
     walls: dict[bool, list[float]] = {True: [], False: []}
-    work = 0.0
+    work, entered = 0.0, 0
     for step in range(-_WARM, 2 * steps):
         replies = step % 2 == 0
         if step == 0:
-            entered = 0
+            entered = group.entered
         begun, used = time.perf_counter(), time.process_time()
         if replies:
             agreement.submit(Backup(step + _WARM + 1, ()))
@@ -120,7 +111,11 @@ def _rank(address: str, rank: int, ranks: int, steps: int, end: Connection) -> N
             work += (time.process_time() - used) * replies
     leave()
     deciles = [statistics.quantiles(walls[replies], n=10) for replies in (True, False)]
-    end.send(json.dumps([work / steps, deciles[0][4], deciles[0][0], deciles[1][4], entered]))
+    end.send(
+        json.dumps(
+            [work / steps, deciles[0][4], deciles[0][0], deciles[1][4], group.entered - entered]
+        )
+    )
 
 
 def measured(ranks: int, steps: int) -> Cost:
