@@ -60,7 +60,7 @@ class Prefills:
         self.with_decoding = self._batching.with_decoding
         self.unsettled = False
         self._most_in_batch = 0  # requests of a micro-batch; 0 for no limit of its own
-        self._passes = 1  # of one request that may be under way
+        self._passes = platform.driver.core.view.config.passes  # of one request, under way
         stages = platform.forward.stages
         if stages > 1 and options.profile.batch_limits:
             self._most_in_batch = max(1, options.max_running // stages)

@@ -68,8 +68,9 @@ def _run(
     times: StagedTimes | None = None,
     engine: EngineOptions | None = None,
     pages: tuple[int, int] = (4000, 0),
+    passes: int = 0,
 ) -> TimedResult:
-    config = Config(PAGE, (pages[0],), (pages[1],), ("full",))
+    config = Config(PAGE, (pages[0],), (pages[1],), ("full",), passes=passes or pp)
     options = WorldOptions(checks="every", parallelism=Parallelism(1, pp))
     engine = engine or EngineOptions(token_budget=4 * PAGE)
     costs = times or _Even()
@@ -92,6 +93,18 @@ def test_prompts_fill_the_pipeline(pp: int) -> None:
         assert all(one.load_ns == 0 for one in found.requests)
         if pp > 1:
             assert found.stages == StageUse((count * stage_ns,) * pp, found.makespan_ns)
+
+
+def test_chunks_of_a_prompt_follow_each_other() -> None:
+    """A prompt of m chunks takes m + p - 1 times of a stage, like m prompts; with one pass of it
+    under way at a time, m p times."""
+    pp, chunks = 4, 6
+    stage_ns, prompt = _stage_ns(pp), alone([0], chunks * 4 * PAGE, 3)
+    for passes, stages in ((pp, chunks + pp - 1), (2, 13), (1, chunks * pp)):
+        found = _run(prompt, pp, passes=passes)
+        (one,) = found.requests
+        assert one.first_token_ns == one.compute_ns == stages * stage_ns
+        assert one.finish_ns - one.first_token_ns == 2 * pp * stage_ns
 
 
 def test_stages_send_and_differ() -> None:
@@ -173,7 +186,9 @@ def _checked(case: Case) -> TimedResult:
 
 
 def _staged(case: Case, pp: int) -> Case:
-    return replace(case, options=replace(case.options, parallelism=Parallelism(1, pp)))
+    config = replace(case.config, passes=pp)
+    options = replace(case.options, parallelism=Parallelism(1, pp))
+    return replace(case, config=config, options=options)
 
 
 @pytest.mark.one_in(16)

@@ -354,6 +354,7 @@ def _core(
         load_threshold_pages=LOAD_THRESHOLD if threshold is None else threshold,
         load_quota_pages=options.load_quota or 0,
         exchange_pages=sizes.exchange,
+        passes=options.pp if options.mode == "timed" else 1,
         settings=settings_for(
             sizes.components,
             Shape(sizes.window, sizes.interval, sizes.states_per_path),
