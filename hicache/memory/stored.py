@@ -32,7 +32,7 @@ class StoredPool:
         """flat: all memory of the pool."""
         self.name = plan.pool.name
         self.page_bytes = plan.page_bytes
-        self.shared = plan.pool.heads == 1
+        self.shared = plan.pool.replicated
         self.flat = flat.data
         self._view = canonical(flat.reshape(plan.shape), plan.layout)
         layer, self._step, *inner = self._view.strides

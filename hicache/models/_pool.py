@@ -107,6 +107,16 @@ class PoolDescription:
         scales = -(-self.head_elements // self.scale_group) if self.scale_group else 0
         return elements + scales * self.scale_bytes + self.tail_bytes
 
+    @property
+    def replicated(self) -> bool:
+        """Whether all ranks of tensor parallelism have the same rows, however many they are."""
+        return self.heads == 1
+
+    def copies(self, tp: int) -> int:
+        """Ranks of `tp` that have the same rows: more than one where there are more ranks than
+        heads."""
+        return tp * heads_per_rank(self.heads, tp) // self.heads
+
     def row_bytes(self, tp: int = 1) -> int:
         """Bytes of one row of one part in one layer, on each of `tp` ranks."""
         return heads_per_rank(self.heads, tp) * self.head_bytes

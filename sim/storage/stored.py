@@ -80,7 +80,7 @@ class StoredContents(Contents):
         self._digest = context.digest
         self._places = {
             name: [
-                (pool.name, shard(0, tp, shared=pool.heads == 1))
+                (pool.name, shard(0, tp, shared=pool.replicated))
                 for pool in model.pools_of(name)
                 if pool.kind != "logical"
             ]

@@ -163,6 +163,10 @@ def test_ranks_divide_heads_until_there_is_one_each_and_never_a_latent() -> None
     for tp in (0, -1, 3):
         with pytest.raises(CallerError, match="divisor or a multiple of 8 heads"):
             llama.bytes_per_token(tp)
+    kv, latent = llama.pools[0], deepseek.pools[0]
+    assert [kv.copies(tp) for tp in (1, 4, 8, 16, 32)] == [1, 1, 1, 2, 4]
+    assert [latent.copies(tp) for tp in (1, 4, 16)] == [1, 4, 16]
+    assert (kv.replicated, latent.replicated) == (False, True)
 
 
 def test_parameters_are_the_sum_of_the_weights() -> None:

@@ -211,6 +211,7 @@ def _document(model: ModelDescription, page_size: int, tp: int, pp: int) -> dict
                     pool.name: {
                         "layers": list(pool.layers),
                         "row_bytes": pool.row_bytes(tp),
+                        "copies": pool.copies(tp),
                         "rows_per_page": pool.rows_per_page(page_size),
                         "page_bytes": pool.page_bytes(page_size, tp),
                         "trailing_pages": pool.trailing_pages(page_size),

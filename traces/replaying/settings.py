@@ -119,7 +119,7 @@ class Settings:
         size, tp = self.core.page_size, self.page_ranks
         return {
             name: sum(
-                pool.page_bytes(size, tp) * (1 if pool.heads == 1 else tp)
+                pool.page_bytes(size, tp) * (1 if pool.replicated else tp)
                 for pool in self.model.pools_of(name)
             )
             for name in self.core.components
