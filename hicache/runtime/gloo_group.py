@@ -72,28 +72,30 @@ class GlooGroup:
         self.entered += 1
         mine = Call(self.entered, op, purpose, tuple(values), root)
         first = self._exchange(mine, _frame(mine, 0))
-        for rank, other in enumerate(first):
-            theirs = _call(other)
-            if differs(_call(first[self.rank]), theirs):
-                raise UnequalCollectives(f"rank {self.rank} is at {mine}, rank {rank} at {theirs}")
+        heads = first[:, :_HEAD]
+        if not (heads == heads[self.rank]).all():
+            for rank, other in enumerate(first):
+                theirs = _call(other)
+                if differs(_call(first[self.rank]), theirs):
+                    raise UnequalCollectives(
+                        f"rank {self.rank} is at {mine}, rank {rank} at {theirs}"
+                    )
         parts = [first] + [
             self._exchange(mine, _frame(mine, at)) for at in range(_ROOM, len(values), _ROOM)
         ]
-        calls = []
-        for rank in range(self.size):
-            found = np.concatenate([part[rank][_HEAD:] for part in parts])[: len(values)]
-            calls.append(mine._replace(values=tuple(found.tolist())))
-        return combined(calls)
+        rows = np.concatenate([part[:, _HEAD:] for part in parts], axis=1)[:, : len(values)]
+        return combined([mine._replace(values=tuple(row)) for row in rows.tolist()])
 
-    def _exchange(self, mine: Call, frame: torch.Tensor) -> list[Any]:
-        """Send a frame, and return the frames of all ranks."""
-        sent = frame.repeat(self.size)
-        found = torch.empty_like(sent)
+    def _exchange(self, mine: Call, frame: Any) -> Any:
+        """Send a frame, and return the frames of all ranks: int64[rank, word]."""
+        sent, found = np.tile(frame, (self.size, 1)), np.empty((self.size, _WIDTH), np.int64)
         try:
-            dist.all_to_all_single(found, sent, group=self._group)
+            dist.all_to_all_single(
+                torch.from_numpy(found), torch.from_numpy(sent), group=self._group
+            )
         except RuntimeError as error:
             raise self._missing(mine, error) from error
-        return list(found.view(self.size, _WIDTH).numpy())
+        return found
 
     def _missing(self, mine: Call, error: RuntimeError) -> MissingRank:
         """The error for a collective to which not all ranks came."""
@@ -212,7 +214,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _frame(call: Call, at: int) -> torch.Tensor:
+def _frame(call: Call, at: int) -> Any:
     """A frame with a call and its values from index `at` on."""
     frame = np.zeros(_WIDTH, dtype=np.int64)
     frame[:4] = (call.number, _OPS.index(call.op), call.root, len(call.values))
@@ -220,7 +222,7 @@ def _frame(call: Call, at: int) -> torch.Tensor:
     frame[4:_HEAD] = np.frombuffer(name, dtype="<i8")
     part = call.values[at : at + _ROOM]
     frame[_HEAD : _HEAD + len(part)] = part
-    return torch.from_numpy(frame)
+    return frame
 
 
 def _call(frame: Any) -> Call:

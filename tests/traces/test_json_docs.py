@@ -129,7 +129,9 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
     wants = ["--eviction", "cost_aware", "--ttl", "1h", "--pin", "0:64"]
-    rank = {"digest": "0", "moved": {}, "compared": 1, "exchanges": [(0.1, 0.1, 2)], "wall_s": 1.0}
+    times = dict.fromkeys(("moving_s", "agreeing_s", "moving_cpu_s", "agreeing_cpu_s"), 0.1)
+    exchanges = [times | {"collectives": 2}]
+    rank = {"digest": "0", "moved": {}, "compared": 1, "exchanges": exchanges, "wall_s": 1.0}
     # real ranks have tests of their own
     monkeypatch.setattr(parent, "replayed", lambda *_: parent.figures([rank, rank]))
     ranks = ["--mode", "hits", "--model", "tiny", *small, "--processes", "--ranks", "2"]

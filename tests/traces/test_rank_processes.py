@@ -215,6 +215,7 @@ def test_other_decisions_are_a_difference() -> None:
         ("--processes --tp 2 --storage sim:loss=0.1", "found sim:loss=0.1; leave --storage out"),
         ("--processes --tp 2 --storage-size 1G", "expected stores without a limit"),
         ("--processes --tp 2 --attention-dp 2", "expected ranks that share each request"),
+        ("--processes --tp 2 --pp 2", "expected ranks of one stage, found --pp 2; omit it"),
         ("--processes --tp 2 --replicas 2", "--processes: expected one replica, found several"),
         ("--processes --tp 2 --host-pages 0", "expected a host pool, found none"),
         ("--processes --tp 2 --device-pages unbounded", "expected a device of real memory"),
@@ -266,9 +267,7 @@ class Late:
 def test_replies_come_in_the_order_of_submission_those_of_storage_last() -> None:
     said: list[tuple[Any, ...]] = []
     late = Late()
-    executor = together.Together(
-        late, Alone(), {"full": 8}, 60.0, lambda *one: said.append(one), lambda: None
-    )
+    executor = together.Together(late, Alone(), {"full": 8}, 60.0, lambda *one: said.append(one))
     for action in (
         Lookup(1, 0, 0, (b"a",), 0, (0,)),
         Load(2, 0, ()),
@@ -293,7 +292,7 @@ def test_replies_come_in_the_order_of_submission_those_of_storage_last() -> None
 def test_work_that_does_not_end_is_bounded() -> None:
     late = Late()
     late.held = 1
-    executor = together.Together(late, Alone(), {}, 0.01, lambda *_: None, lambda: None)
+    executor = together.Together(late, Alone(), {}, 0.01, lambda *_: None)
     executor.submit(Load(1, 0, ()))
     executor.start()
     with pytest.raises(StuckError, match="found 1 that did not"):
@@ -330,16 +329,14 @@ def test_a_page_that_was_not_copied_is_found(
 
         def mover(direction: Direction, copy: Copy) -> None:
             here, there = direction.ends
-            device.synchronize(device.record(device.stream("compute")))
             places = (here, copy.source), (there, copy.target)
             device.arena.copy(copy.component, *places, (0, model.layers))
 
         moving = Moving(ImmediateExecutor(mover if moves else None), (content,))
-        found = modes.run(read, paged, settings, None, 0.0, moving=moving)
-        assert found.account.whole().hit_tokens.host > 0
         if moves:
-            content.finish()
+            found = modes.run(read, paged, settings, None, 0.0, moving=moving)
+            assert found.account.whole().hit_tokens.host > 0
             assert content.compared > 0
         else:
             with pytest.raises(WrongBytesError, match="prefill of request"):
-                content.finish()
+                modes.run(read, paged, settings, None, 0.0, moving=moving)

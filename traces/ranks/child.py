@@ -100,7 +100,6 @@ class Rig:
             dict(zip(core.components, settings.page_bytes, strict=True)),
             wait_s,
             lambda *said: tell(file, Said(*said)),
-            self.content.check,
         )
 
     @property
@@ -110,14 +109,13 @@ class Rig:
 
     def figures(self) -> dict[str, Any]:
         """What moved and was compared."""
-        self.content.finish()
         moved = Counter(self.together.moved)
         for copy in self._watch.settle(lambda: time.sleep(0)):
             moved[copy.direction.value] += copy.bytes
         return {
             "moved": dict(moved),
             "compared": self.content.compared,
-            "exchanges": self.together.exchanges,
+            "exchanges": [one._asdict() for one in self.together.exchanges],
         }
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ compute which pages a pass reads (sim/engine/accesses) or compare bytes (traces/
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -29,11 +28,9 @@ from sim.errors import WrongBytesError
 from ..devices.device_run import StandIn
 from ..devices.recording_on_sim import Holdings
 
-_PAUSE_S = 100e-6
-
 
 class Content:
-    """See the module. compared: pages that were read and compared, or are about to be."""
+    """See the module. compared: pages that were read and compared."""
 
     def __init__(
         self,
@@ -76,20 +73,6 @@ class Content:
             elif isinstance(outcome, Released):
                 self._tags.pop(outcome.request, None)
 
-    def check(self) -> None:
-        """Raises WrongBytesError if a page that was compared has other bytes."""
-        wrong = self._stand_in.wrong(self._device)
-        if wrong is not None:
-            raise WrongBytesError(wrong)
-
-    def finish(self) -> None:
-        """Compare everything that was read. Raises WrongBytesError."""
-        end = self._device.record(self._stream)
-        self._device.synchronize(end)
-        while not self._device.query(end):
-            time.sleep(_PAUSE_S)
-        self.check()
-
     def _compute(self, prefill: Prefill) -> None:
         request, start = prefill.request, prefill.start_token
         why = f"prefill of request {request} at token {start}"
@@ -100,6 +83,7 @@ class Content:
         self._perform(request, self._accesses.last(prefill), why)
 
     def _perform(self, request: RequestId, accesses: Iterable[Access], why: str) -> None:
+        """Read and write, to the end. Raises WrongBytesError for a page with other bytes."""
         for access in accesses:
             touch, tags = access.touch(self._layers, why), self._tags_of(request, access)
             if access.mode == "r":
@@ -107,6 +91,10 @@ class Content:
                 self._stand_in.verify(self._stream, touch, tags)
             else:
                 self._stand_in.publish(self._stream, touch, tags)
+        self._device.synchronize(self._device.record(self._stream))
+        wrong = self._stand_in.wrong(self._device)
+        if wrong is not None:
+            raise WrongBytesError(wrong)
 
     def _tags_of(self, request: RequestId, access: Access) -> Words:
         """What each page holds. A last page that the trace does not identify is this request's."""

@@ -41,6 +41,7 @@ WAIT_S = 60.0
 _LOOK_S = 0.02
 _START_S = 60.0  # more, before the first exchange
 _GRACE_S = 5.0  # to write down the end
+_TIMES = ("moving_s", "agreeing_s", "moving_cpu_s", "agreeing_cpu_s")
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -77,6 +78,7 @@ def checked(options: ReplayOptions) -> ReplayOptions:
             "leave --storage out",
         ),
         (options.storage_size is not None, "stores without a limit", "--storage-size", "omit it"),
+        (options.pp != 1, "ranks of one stage", f"--pp {options.pp}", "omit it"),
         (
             options.attention_dp not in (None, 1),
             "ranks that share each request",
@@ -246,18 +248,17 @@ def figures(ended: Sequence[dict[str, Any]]) -> Ranks:
             read_bytes=one["moved"].get("read", 0),
             written_bytes=one["moved"].get("written", 0),
             compared_pages=one["compared"],
-            moving_s=sum(moving for moving, _, _ in one["exchanges"]),
-            agreeing_s=sum(agreeing for _, agreeing, _ in one["exchanges"]),
+            **{name: sum(part[name] for part in one["exchanges"]) for name in _TIMES},
             wall_s=one["wall_s"],
         )
         for rank, one in enumerate(ended)
     ]
     exchanges = list(zip(*(one["exchanges"] for one in ended), strict=True))
-    collectives = [ranks[0][2] for ranks in exchanges]
+    collectives = [ranks[0]["collectives"] for ranks in exchanges]
     return Ranks(
         ranks=each,
         exchanges=len(exchanges),
         collectives=sum(collectives),
         most_collectives=max(collectives, default=0),
-        last_agreeing_s=sum(min(agreeing for _, agreeing, _ in ranks) for ranks in exchanges),
+        last_agreeing_s=sum(min(one["agreeing_s"] for one in ranks) for ranks in exchanges),
     )

@@ -31,12 +31,14 @@ _PAUSE_S = 100e-6
 
 
 class Exchange(NamedTuple):
-    """One poll with replies: seconds that its work took here, and seconds of the agreement on it
-    with its waits for slower ranks. collectives: that it took."""
+    """One poll with replies: seconds that its work took here, and those of the agreement on it,
+    with its waits for slower ranks; and of both the time of processors. collectives: it took."""
 
     moving_s: float
     agreeing_s: float
     collectives: int
+    moving_cpu_s: float
+    agreeing_cpu_s: float
 
 
 class Together:
@@ -52,18 +54,17 @@ class Together:
         value_bytes: dict[str, int],
         wait_s: float,
         tell: Callable[[int, int, str], None],
-        check: Callable[[], None],
     ) -> None:
         """value_bytes: of a page of each component in storage. wait_s: the longest time of an
         exchange here. tell: called before each agreement with the number of the exchange, the
-        events so far and the digest of their decisions. check: called when all has ended here."""
+        events so far and the digest of their decisions."""
         self._decisions = Decisions()
         self._agreement = Agreement(executor, group, self._decisions)
         self._group, self._value_bytes = group, value_bytes
-        self._wait_s, self._tell, self._check = wait_s, tell, check
+        self._wait_s, self._tell = wait_s, tell
         self._actions: dict[FlightId, Transfer | StorageAction] = {}  # not answered, in order
         self._running: dict[FlightId, None] = {}
-        self._began_s = 0.0
+        self._began = (0.0, 0.0)
         self.exchanges: list[Exchange] = []
         self.moved: Counter[str] = Counter()
 
@@ -81,7 +82,7 @@ class Together:
         """Does nothing: all actions end before the next poll returns."""
 
     def start(self) -> None:
-        self._began_s = time.perf_counter()
+        self._began = _now()
         self._running = dict.fromkeys(self._actions)
         self._agreement.start()
 
@@ -90,12 +91,14 @@ class Together:
         if not self._running:
             return []
         self._end_here()
-        self._check()
-        before, moved_s = self._group.entered, time.perf_counter()
+        before, moved = self._group.entered, _now()
         self._tell(len(self.exchanges), self._decisions.events, self._decisions.short())
         replies = {reply.flight: reply for reply in self._agreement.poll()}
-        agreed_s, entered = time.perf_counter(), self._group.entered - before
-        self.exchanges.append(Exchange(moved_s - self._began_s, agreed_s - moved_s, entered))
+        (wall, cpu), (began, began_cpu), (agreed, agreed_cpu) = moved, self._began, _now()
+        entered = self._group.entered - before
+        self.exchanges.append(
+            Exchange(wall - began, agreed - wall, entered, cpu - began_cpu, agreed_cpu - cpu)
+        )
         answered = [(flight, self._actions.pop(flight)) for flight in self._running]
         answered.sort(key=lambda one: not isinstance(one[1], Load | Backup))  # stable
         self._running = {}
@@ -111,7 +114,7 @@ class Together:
                 self._agreement.end(reply)
             if not running:
                 return
-            if time.perf_counter() - self._began_s > self._wait_s:
+            if time.perf_counter() - self._began[0] > self._wait_s:
                 raise StuckError(
                     f"exchange {len(self.exchanges)}: expected all actions to end within "
                     f"{self._wait_s:g} s, found {len(running)} that did not"
@@ -132,3 +135,8 @@ class Together:
                 pages = min(left, len(piece.digests))
                 self.moved["written"] += pages * self._value_bytes[piece.component]
                 left -= pages
+
+
+def _now() -> tuple[float, float]:
+    """Seconds of the wall clock, and of the processors that this process had."""
+    return time.perf_counter(), time.process_time()

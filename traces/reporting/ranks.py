@@ -20,15 +20,14 @@ def rank_tables(found: Ranks) -> Iterator[Table]:
         times = [f"{seconds:,.2f}" for seconds in (one.moving_s, one.agreeing_s)]
         rows.add_row(f"{one.rank}", *sizes, f"{one.compared_pages:,}", *times)
     yield rows
-    own, all_ = (found.share(one) for one in (found.last_agreeing_s, found.agreeing_s))
+    part, cpu = (percent(one).strip() for one in (found.agreeing_share, found.agreeing_cpu_share))
     rounds = f"{found.collectives:,} in {found.exchanges:,} exchanges"
     work = f"the {found.moving_s:.2f} s of the exchanges' own work"
-    waits = f"{percent(all_).strip()} with waits for slower ranks"
     yield pairs(
         "Agreement",
         [
             ("digest", f"that of a single process on each of {len(found.ranks)} ranks"),
             ("collectives", f"{rounds}, at most {found.most_collectives} in one"),
-            ("time", f"{found.last_agreeing_s:.2f} s, {percent(own).strip()} of {work}; {waits}"),
+            ("time", f"{found.last_agreeing_s:.2f} s, {part} of {work}; of processors {cpu}"),
         ],
     )

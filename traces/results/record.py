@@ -418,7 +418,8 @@ class Fleet:
 class RankFigures:
     """One rank that was a process. d2h_bytes, h2d_bytes: that its device copied. read_bytes,
     written_bytes: of its store. compared_pages: reused, byte by byte. moving_s: until what it had
-    started had ended here; agreeing_s: then until all ranks agreed, waits for slower ones too."""
+    started had ended here; agreeing_s: then until all ranks agreed, with waits for slower ones;
+    moving_cpu_s, agreeing_cpu_s: of both the time of processors."""
 
     rank: int
     digest: str
@@ -429,6 +430,8 @@ class RankFigures:
     compared_pages: int
     moving_s: float
     agreeing_s: float
+    moving_cpu_s: float
+    agreeing_cpu_s: float
     wall_s: float
 
 
@@ -450,13 +453,15 @@ class Ranks:
         return sum(one.moving_s for one in self.ranks) / len(self.ranks)
 
     @figure
-    def agreeing_s(self) -> float:
-        """The mean of the ranks."""
-        return sum(one.agreeing_s for one in self.ranks) / len(self.ranks)
+    def agreeing_share(self) -> float:
+        """The agreement of the rank that came last, as a part of the exchanges' own work."""
+        return self.last_agreeing_s / self.moving_s if self.moving_s else 0.0
 
-    def share(self, seconds: float) -> float:
-        """As a part of the exchanges' own work."""
-        return seconds / self.moving_s if self.moving_s else 0.0
+    @figure
+    def agreeing_cpu_share(self) -> float:
+        """The same in time of processors, of all ranks."""
+        moving = sum(one.moving_cpu_s for one in self.ranks)
+        return sum(one.agreeing_cpu_s for one in self.ranks) / moving if moving else 0.0
 
 
 @dataclass(frozen=True, slots=True)
