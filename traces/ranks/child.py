@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -149,11 +149,12 @@ def replay(folder: Folder, rank: int, orders: Orders) -> dict[str, Any]:
     group = join(folder.address, rank, orders.ranks, timedelta(seconds=orders.wait_s))
     core = alone(agree_on_settings(settings.core, group))
     settings = replace(settings, core=core)
-    with closing(Rig(settings, paged, group, folder, orders.wait_s)) as rig:
-        begun = time.perf_counter()
-        found = modes.run(trace, paged, settings, None, begun, shown=_silent, moving=rig.moving)
-        wall_s = time.perf_counter() - begun
-        figures = rig.figures()
+    rig = Rig(settings, paged, group, folder, orders.wait_s)
+    begun = time.perf_counter()
+    found = modes.run(trace, paged, settings, None, begun, shown=_silent, moving=rig.moving)
+    wall_s = time.perf_counter() - begun
+    figures = rig.figures()
+    rig.close()  # after an error, the end of the process closes it, so that the others soon know
     leave()
     return {"digest": found.digest, "wall_s": wall_s, **figures}
 

@@ -34,7 +34,7 @@ from ..results.record import RankFigures, Ranks
 from ..terminal.options import UNBOUNDED
 from ..terminal.progress import counting
 from ..terminal.workers import module_command
-from .folder import REFUSED, Folder, Orders
+from .folder import REFUSED, Folder, Orders, Said
 
 MOST_RANKS = 64
 WAIT_S = 60.0
@@ -168,29 +168,24 @@ def _wait(
     wait_s: float,
     show: Callable[[int], None],
 ) -> None:
-    """Wait until all have ended, or until those that have not are late."""
+    """Wait until all have left their figures or an error, or until those that have not are late."""
     ranks = range(len(processes))
-    said = [folder.said(rank) for rank in ranks]
+    said: list[Said] = []
     due = time.monotonic() + _START_S + 2 * wait_s
     failed = False
-    while running := [rank for rank in ranks if processes[rank].poll() is None]:
+    while True:
+        ended = [folder.ended(rank) for rank in ranks]
+        left = {rank for rank in ranks if ended[rank] is None and processes[rank].poll() is None}
+        missing = {rank for one in ended if one for rank in one.get("missing") or ()}
+        if left <= missing or time.monotonic() > due:
+            return  # all others have said how they ended
         if not failed and any(one.returncode for one in processes):
             failed, due = True, time.monotonic() + wait_s + _GRACE_S
-        if failed and set(running) <= _missing(folder, ranks):
-            return  # all others have said so
         now = [folder.said(rank) for rank in ranks]
         show(min(one.exchange for one in now))
         if now != said and not failed:
-            said, due = now, time.monotonic() + 2 * wait_s + _GRACE_S
-        if time.monotonic() > due:
-            return
+            said, due = now, max(due, time.monotonic() + 2 * wait_s + _GRACE_S)
         time.sleep(_LOOK_S)
-
-
-def _missing(folder: Folder, ranks: Sequence[int]) -> set[int]:
-    """The ranks that others found missing."""
-    ended = [folder.ended(rank) for rank in ranks]
-    return {rank for one in ended if one for rank in one.get("missing") or ()}
 
 
 def _judge(
