@@ -479,10 +479,16 @@ class Decider:
         return self.orders.busy
 
     def reset(self) -> bool:
-        """Forget what is on host, and use storage no longer: the weights may be others now. Returns
-        False if requests are in the way."""
+        """Forget what is on host, and use storage no longer: the weights may be others now. Loads
+        that were promised, and for which vLLM has given no blocks, are not in the way. Returns
+        False while one is under way."""
         if self._view.attached:
             self._feed(DetachWanted())
+        for name, asked in list(self._asked.items()):
+            if asked.load is not None:
+                self._end(asked)
+                del self._asked[name]
+        self._poll()
         self._sweep()
         return first_of(Refused, self._feed(Flushed())) is None
 

@@ -1,9 +1,10 @@
 """A stand-in for vLLM: its scheduler, pool of blocks and forward passes, as far as a connector sees
 them (interface of 0.32).
 
-What a pass writes at a position is a digest of all tokens up to there, and every pass first checks
-all that it would read. So a block that was loaded into the wrong place, saved too late, or reused
-under a copy gives a failed assertion at the next pass that reads it.
+What a pass writes at a position is a digest of the weights and of all tokens up to there, and every
+pass first checks all that it would read. So a block that was loaded into the wrong place, saved too
+late, reused under a copy, or kept over a reset gives a failed assertion at the next pass that reads
+it.
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ class Engine:
         self.arriving: dict[str, Request] = {}
         self.hits: dict[str, tuple[int, int]] = {}
         self.failed = 0
+        self.weights = 0  # resets that emptied all caches
+        self.reset_preempted: list[Request] = []
         self._ranks_left: dict[str, int] = {}
         self._failing: set[str] = set()
         self._loads: dict[int, str] = {}  # by flight, the request that waits
@@ -151,11 +154,12 @@ class Engine:
     # -- what a position holds
 
     def digest(self, request: Request, end: int, layer: str = "") -> bytes:
-        text = f"{layer}|{request.cache_salt}|{request.all_token_ids[:end]}"
+        text = f"{self.weights}|{layer}|{request.cache_salt}|{request.all_token_ids[:end]}"
         return hashlib.blake2b(text.encode(), digest_size=ROW).digest()
 
     def hash_of(self, group: Any, request: Request, index: int) -> Any:
-        return group.number, self.digest(request, (index + 1) * group.block)
+        tokens = request.all_token_ids[: (index + 1) * group.block]
+        return group.number, request.cache_salt, tuple(tokens)
 
     # -- scheduling
 
@@ -171,6 +175,9 @@ class Engine:
         """Returns the number of requests that had a pass."""
         work: dict[str, int] = {}
         preempted: list[Request] = []
+        for request in self.reset_preempted:
+            self.decider.preempted(request.request_id)
+        self.reset_preempted.clear()
         for request in list(self.running):
             if request in self.running:
                 self._grow(request, work, preempted)
@@ -208,16 +215,33 @@ class Engine:
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
         while not self._allocate(request, request.num_computed_tokens + tokens):
-            victim = self.running.pop()
-            self._release(victim)
-            victim.num_computed_tokens = 0
+            victim = self._preempt()
             work.pop(victim.request_id, None)
-            self.waiting.insert(0, victim)
             preempted.append(victim)
             if victim is request:
                 return
         work[request.request_id] = tokens
         self._cache(request, request.num_computed_tokens + tokens)
+
+    def _preempt(self) -> Request:
+        victim = self.running.pop()
+        self._release(victim)
+        victim.num_computed_tokens = 0
+        self.waiting.insert(0, victim)
+        return victim
+
+    def reset(self) -> bool:
+        """`reset_prefix_cache` with `reset_running_requests` and `reset_connector`, and new weights
+        if all caches are empty. vLLM raises an error where a copy has blocks, or a request that
+        waits for one."""
+        while self.running:
+            self.reset_preempted.append(self._preempt())
+        if len(self.pool.free) < len(self.pool.blocks) - 1:
+            return False
+        self.pool.forget()
+        assert self.decider.reset()
+        self.weights += 1
+        return True
 
     def _admit(self, request: Request, work: dict[str, int]) -> bool:
         """Returns False if nobody behind it may be admitted now."""

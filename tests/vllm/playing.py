@@ -31,6 +31,7 @@ KINDS = {
     "small_state": [(STATE, 4), (FULL, 8), (STATE, 4)],
     "all": [(WINDOW, 8), (STATE, 8), (FULL, 8)],
 }
+LONGEST = 90  # tokens of a prompt
 WORDS = 3  # different tokens of which shared beginnings are made
 
 
@@ -137,15 +138,18 @@ class Playing:
             mover.close()
 
 
-def drawn(seed: int, playing: Playing, requests: int, longest: int = 90) -> None:
-    """Send, step, abort and drop at random until so many requests have been sent."""
+def drawn(seed: int, playing: Playing, requests: int, resets: float = 0.0) -> None:
+    """Send, step, abort and drop at random until so many requests have been sent. resets: the share
+    of requests before which all caches are to be emptied."""
     draw = random.Random(seed)
     alive: list[Request] = []
     beginnings: list[list[int]] = [[]]
     for _ in range(requests):
+        if resets and draw.random() < resets:
+            playing.engine.reset()
         begun = draw.choice(beginnings)
         cut = draw.randint(0, len(begun))
-        more = [draw.randrange(WORDS) for _ in range(draw.randint(1, longest - cut))]
+        more = [draw.randrange(WORDS) for _ in range(draw.randint(1, LONGEST - cut))]
         prompt = begun[:cut] + more
         beginnings = [*beginnings[-6:], prompt]
         salt = draw.choice([None, None, None, "salt"])

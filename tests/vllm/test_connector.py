@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hicache.core.types import Key
+from hicache.core.types import Key, Tier
 from hicache.storage.base import Status
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
@@ -88,6 +88,24 @@ def test_ranks_load_the_longest_prefix_that_all_can_restore(
     assert hit(again, PROMPT) == (0, 8 * pages)
 
 
+def test_a_load_that_was_promised_is_not_in_the_way_of_a_reset(opened: Opened) -> None:
+    """It waits for blocks that a request has which the reset preempts."""
+    playing = opened(Setting(blocks=22))
+    engine, host = playing.engine, playing.decider.driver.core.view.pools(Tier.HOST)[0]
+    hit(playing, PROMPT)
+    engine.pool.forget()
+    runs, waits = playing.request([2] * 59, wanted=9), playing.request(PROMPT)
+    while not engine.running or engine.decider.busy:
+        engine.step()
+    assert engine.running == [runs]
+    assert engine.waiting == [waits]
+    assert engine.reset()
+    assert host.free == host.capacity
+    engine.end(runs)
+    playing.settle()
+    assert engine.hits[waits.request_id] == (0, 0)
+
+
 def test_a_salt_shares_nothing(opened: Opened) -> None:
     playing = opened(Setting())
     hit(playing, PROMPT)
@@ -114,12 +132,14 @@ def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
     assert not groups_of(config).drafts
 
 
-def reached(opened: Opened, setting: Setting, what: Callable[[Playing], bool]) -> None:
+def reached(
+    opened: Opened, setting: Setting, what: Callable[[Playing], bool], resets: float = 0.0
+) -> None:
     """Play drawn sequences until one reaches what is asked. How copies and passes interleave is not
     drawn but happens, so no single sequence has to reach it."""
     for seed in range(8):
         playing = opened(setting)
-        drawn(seed, playing, 40)
+        drawn(seed, playing, 40, resets)
         if what(playing):
             return
     pytest.fail("not reached in 8 sequences")
@@ -135,6 +155,15 @@ def test_drawn_sequences(opened: Opened, kinds: str, form: str) -> None:
         return counts.host_tokens > 0 and counts.saved_pages > 0
 
     reached(opened, Setting(kinds, form=form), loaded)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("kinds", KINDS)
+def test_drawn_sequences_with_resets(opened: Opened, kinds: str) -> None:
+    def renewed(playing: Playing) -> bool:
+        return playing.engine.weights > 0 and playing.decider.counts.host_tokens > 0
+
+    reached(opened, Setting(kinds, blocks=45), renewed, resets=0.1)
 
 
 @pytest.mark.one_in(4)

@@ -80,6 +80,20 @@ def _empty(hand: Hand, args: Arguments) -> None:
     peer.empty_host()
 
 
+def _draw_renew(hand: Hand, draws: Draws) -> Arguments | None:
+    peer: Any = hand.peer
+    rare = hand.config.get("store") and peer.steps % 32 != 31  # the store is not used after it
+    plays = peer.presses and hand.jobs and not rare
+    return {"paused": draws.between(0, 1)} if plays else None
+
+
+def _renew(hand: Hand, args: Arguments) -> None:
+    """What runs is preempted and all caches are emptied, as for new weights."""
+    peer: Any = hand.peer
+    if peer.presses:
+        peer.renew(bool(args["paused"]))
+
+
 def _draw_revisit(hand: Hand, draws: Draws) -> Arguments | None:
     peer: Any = hand.peer
     if not peer.presses or not hand.past or len(hand.jobs) >= MOST_JOBS:
@@ -109,5 +123,6 @@ OPERATIONS = {
 }
 OF_A_SCHEDULER = {
     "empty": Operation(9, {}, _draw_empty, _empty),
+    "renew": Operation(3, {"paused": number(0, 1)}, _draw_renew, _renew),
     "revisit": Operation(16, OF_A_SERVER["arrive"].args, _draw_revisit, _revisit),
 }

@@ -205,6 +205,21 @@ def audit_emptied(scheduler: Any) -> None:
     need(not any(one is not None for one in known), "RESET", "after a reset something is on host")
 
 
+def renewed(scheduler: Any) -> bool:
+    """Whether what runs is preempted and all caches are emptied. vLLM refuses that while a copy
+    has blocks, or a request that was loaded and does not run, or a step for one that ended."""
+    try:
+        done = scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    except RuntimeError:
+        held = scheduler.kv_holding_waiting or kept_blocks(scheduler) or scheduler.deferred_frees
+        text = "nothing holds a block, and the device cannot be emptied"
+        need(bool(held), "RESET", text, "running")
+        return False
+    need(done, "RESET", "the device is empty, and the connector cannot be emptied", "running")
+    audit_emptied(scheduler)
+    return True
+
+
 def audit_rest(scheduler: Any) -> None:
     """Raises Broken if the connector remembers or holds something while nothing is under way."""
     decider = scheduler.connector._decider

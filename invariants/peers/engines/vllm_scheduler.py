@@ -37,6 +37,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
 from hicache.core.errors import CallerError
@@ -71,7 +72,7 @@ from ._vllm_engine import PAGE, engine_config, lent, make_scheduler
 from ._vllm_models import groups_of, sizes_of
 from ._vllm_moves import Moves
 from ._vllm_ops import OF_A_SCHEDULER
-from ._vllm_ours import Ranks, audit_emptied, audit_pages, audit_rest, kept_blocks, ours
+from ._vllm_ours import Ranks, audit_emptied, audit_pages, audit_rest, kept_blocks, ours, renewed
 from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, audit_failed, remote
 from ._vllm_settings import OFFLOADS, OURS, TAKES, drawn, longest, simpler
@@ -400,6 +401,22 @@ class VllmSchedulerPeer(Peer):
             self.counts["host emptied"] += 1
             if done and self.config["connector"] == OURS:
                 self.recorder.check(audit_emptied, self.scheduler)
+
+    def renew(self, paused: bool) -> None:
+        """What runs is preempted, and all caches are emptied, unless a copy is in the way. paused:
+        first vLLM steps until no copy is under way, as pause_scheduler with "keep" does."""
+        if paused:
+            self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+            for _ in range(MOST_COPIES):
+                for number in sorted(raw(self.mover).jobs):
+                    self.mover.end(number)
+                if self.scheduler.has_requests():
+                    self._schedule()
+                if self.queue:
+                    self._take()
+            self.scheduler.set_pause_state(PauseState.UNPAUSED)
+        done = self.recorder.make("renewed", renewed, self.scheduler)
+        self.counts["renewed" if raw(done) else "renewal refused"] += 1
 
     @property
     def presses(self) -> bool:
