@@ -39,10 +39,11 @@ def sized(folder: Path, *more: str) -> dict[str, Any]:
 
 @pytest.mark.one_in(16)
 def test_each_split_serves_what_its_replay_serves_and_no_more(tmp_path: Path) -> None:
-    found = sized(tmp_path, "--accelerators", "4", "--host-bytes", "64GB")
+    found = sized(tmp_path, "--accelerators", "4", "--pp", "1,2", "--host-bytes", "64GB")
     compare("hicache size --accelerators", [found])
     splits = found["splits"]
-    assert sorted((one["tp"], one["replicas"]) for one in splits) == [(1, 4), (2, 2), (4, 1)]
+    shapes = sorted((one["pp"], one["tp"], one["replicas"]) for one in splits)
+    assert shapes == [(1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2), (2, 2, 1)]
     assert {one["host_bytes"] * one["replicas"] for one in splits} == {64 * 10**9}
     served = [one["served"] for one in splits]
     assert served == sorted(served, reverse=True)
@@ -52,7 +53,17 @@ def test_each_split_serves_what_its_replay_serves_and_no_more(tmp_path: Path) ->
         assert one["attained_rate"] >= 0.9
         assert one["binds"][0] in ("ttft", "tpot")
         for load, serves in ((one["served"], True), (one["refused"], False)):
-            words = ["--tp", str(one["tp"]), "--speed", f"{load:g}", "--spread", "--seed", "1"]
+            words = [
+                "--tp",
+                str(one["tp"]),
+                "--pp",
+                str(one["pp"]),
+                "--speed",
+                f"{load:g}",
+                "--spread",
+                "--seed",
+                "1",
+            ]
             words += ["--replicas", str(one["replicas"])] if one["replicas"] > 1 else []
             words += ["--host-bytes", str(one["host_bytes"]), "--json", "again.json"]
             assert main(["replay", found["trace"]["path"], *LIMITS, *words]) == 0
@@ -76,15 +87,15 @@ def test_what_binds() -> None:
     def split(exchanges: tuple[float, float] | None, pool: bool = False, **missed: int) -> Split:
         over = {"slo": {"missed": {"itl": None, **missed}}, "whole": {"requests": 10}}
         loads = Fraction(1), Fraction(2)
-        return Split(Candidate("h100", 2, 1), 1, None, *loads, None, over, exchanges, pool)
+        return Split(Candidate("h100", 2, 1), 1, 1, None, *loads, None, over, exchanges, pool)
 
     assert binds(split(None, ttft=2, tpot=1)) == ["ttft"]
     assert binds(split((0.1, 0.3), ttft=2, tpot=1)) == ["ttft"]
     assert binds(split((0.1, 0.3), ttft=1, tpot=2)) == ["tpot", "exchanges"]
     assert binds(split((0.3, 0.1), pool=True, ttft=2)) == ["ttft", "pool", "exchanges"]
     idle = split(None, tpot=4).over
-    assert binds(Split(Candidate("h100", 2, 1), 1, idle)) == ["tpot", "idle"]
-    assert binds(Split(Candidate("h100", 2, 1), 1, idle, Fraction(3))) == []
+    assert binds(Split(Candidate("h100", 2, 1), 1, 1, idle)) == ["tpot", "idle"]
+    assert binds(Split(Candidate("h100", 2, 1), 1, 1, idle, Fraction(3))) == []
 
 
 @pytest.mark.parametrize(
@@ -94,10 +105,11 @@ def test_what_binds() -> None:
         ("--accelerators 4 --slo ttft=1s --speed 2", "--speed: --accelerators searches the"),
         ("--accelerators 4 --slo ttft=1s --concurrency 2", "--concurrency: --accelerators sear"),
         ("--accelerators 4 --slo ttft=1s --draws 2", "--draws: --accelerators compares splits"),
-        ("--accelerators 4 --slo ttft=1s --tp 3", "--accelerators: expected --tp times --replicas"),
+        ("--accelerators 4 --slo ttft=1s --tp 3", "--accelerators: expected --tp times --pp"),
         ("--accelerators 4 --slo ttft=1s --hardware h100,h200", "--hardware: expected one value"),
         ("--accelerators 4 --slo ttft=1s --host-bytes 1GB,2GB", "--host-bytes: expected one value"),
         ("--accelerators 3 --slo ttft=1s --tp 3", "--tp: expected a divisor of the 32 query heads"),
+        ("--slo ttft=1s --pp 2", "--pp: it is read with --accelerators, which compares splits"),
         ("--accelerators 4 --host-only", "--accelerators: --host-only replays each size once"),
     ],
 )

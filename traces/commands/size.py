@@ -112,8 +112,8 @@ class Options(WorkerOptions, OfReplays):
         default=False,
     )
     accelerators: int | None = option(
-        "with --slo: say which split of so many accelerators of --hardware into --tp x --replicas "
-        "serves most, and why; --host-bytes is then of all of them",
+        "with --slo: say which split of so many accelerators of --hardware into --tp x --pp x "
+        "--replicas serves most, and why; --host-bytes is then of all of them",
         read.between(1, 64),
         "N",
     )
@@ -145,6 +145,11 @@ class Options(WorkerOptions, OfReplays):
         _several(read.at_least(1)),
         "LIST",
         common=True,
+    )
+    pp: tuple[int, ...] | None = option(
+        "with --accelerators: pipeline stages to choose from (default: 1)",
+        _several(read.at_least(1)),
+        "LIST",
     )
     replicas: tuple[int, ...] | None = option(
         "replicas behind a router, each with the device and the host memory of the other options "
@@ -273,8 +278,8 @@ def _buy(options: Options, command: str) -> int:
 def _split(options: Options, accelerators: int, command: str) -> int:
     """The split of some accelerators that serves most."""
     asked = splits.Asked(
-        *((options.hardware or (HARDWARE,))[0], accelerators, options.tp, options.replicas),
-        *((options.sizes or (0,))[0], options.attain or ATTAIN, options.how),
+        *((options.hardware or (HARDWARE,))[0], accelerators, options.tp, options.pp),
+        *(options.replicas, (options.sizes or (0,))[0], options.attain or ATTAIN, options.how),
     )
     out = sys.stderr if options.json == "-" else sys.stdout
     found = splits.splits(options.replay, asked, command)
@@ -299,6 +304,8 @@ def _check_used(options: Options) -> None:
     else:
         used = [name for name in _OF_A_PURCHASE if getattr(options, name) is not None]
         why = "it is read where a machine is chosen, with --slo and without one --hardware"
+    if options.accelerators is None and options.pp is not None:
+        used, why = ["pp"], "it is read with --accelerators, which compares splits of a machine"
     if used:
         raise CallerError(f"{flag(used[0])}: {why}; leave one of them out")
     single, where = _CHOSEN, "a machine is chosen, with --slo and without one --hardware"

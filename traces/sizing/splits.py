@@ -1,4 +1,5 @@
-"""Which split of some accelerators serves most: tensor ranks times replicas, at equal numbers.
+"""Which split of some accelerators serves most: tensor ranks times stages times replicas, at
+equal numbers.
 
     idle        with hardly any load: a split whose requests miss the limits even then is out
     load        of each split, the largest at which enough requests keep every limit, to within 5 %
@@ -38,12 +39,13 @@ _GUESS = 0.8  # of what a machine can do: where the search begins
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for beside the replay. tp, replicas: to choose from; None for all. host_bytes:
-    of all accelerators together."""
+    """What was asked for beside the replay. tp, pp, replicas: to choose from; None for all, and for
+    one stage. host_bytes: of all accelerators together."""
 
     hardware: str
     accelerators: int
     tp: Sequence[int] | None
+    pp: Sequence[int] | None
     replicas: Sequence[int] | None
     host_bytes: int
     attain: Fraction
@@ -52,14 +54,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """candidate: what it is. pool_tokens: on the devices of all replicas. idle: its replay with
-    hardly any load. served, refused: the largest load that it serves and the smallest that it does
-    not; both None where it serves none. best, over: the replays there; None without one. exchanges:
-    the part of a pass that the ranks exchange, of a prefill and of a decoding one as in `over`;
-    None where the time model does not tell. pool: whether twice the pages serve SURE times the
-    load."""
+    """candidate: what it is, in `pp` stages. pool_tokens: on the devices of all replicas. idle: its
+    replay with hardly any load. served, refused: the largest load that it serves and the smallest
+    that it does not; both None where it serves none. best, over: the replays there; None without
+    one. exchanges: the part of a pass that the ranks exchange, of a prefill and of a decoding one
+    as in `over`; None where the time model does not tell. pool: whether twice the pages serve SURE
+    times the load."""
 
     candidate: Candidate
+    pp: int
     pool_tokens: int
     idle: Document | None = None
     served: Fraction | None = None
@@ -93,8 +96,8 @@ def splits(given: ReplayOptions, asked: Asked, command: str) -> Splits:
     base = replace(given, check=given.check or "off", seed=given.seed or 1)
     base, spread = spread_of(base, opened_once)
     trace = opened_once(plan.bare(base))
-    pairs = _pairs(asked)
-    settings = _first(base, trace, asked.hardware, pairs)
+    shapes = _shapes(asked)
+    settings = _first(base, trace, asked.hardware, shapes)
     curve = None
     if trace.identity:
         paged = trace.paged(settings.core.page_size)
@@ -106,25 +109,33 @@ def splits(given: ReplayOptions, asked: Asked, command: str) -> Splits:
             f"--accelerators: expected requests that arrive at times of their own, found that "
             f"those of {trace.path} wait for others or come at once; give a trace with times"
         )
-    machines = Machines(base, trace, demand, curve)
-    known, refused = every([asked.hardware], pairs, (0,), (base.storage is not None,), machines)
-    rows = []
-    for one in known:
-        host = asked.host_bytes // one.replicas
-        candidate = replace(one, host_bytes=host, stored=base.storage is not None)
-        own = machines.settings(one.hardware, one.tp)
-        tokens = own.core.device_pages[0] * own.core.page_size * one.replicas
-        rows.append(Split(candidate, tokens))
+    machines, rows = dict[int, Machines](), list[Split]()
+    refused: dict[str, list[str]] = {}
+    for pp in dict.fromkeys(pp for _, pp, _ in shapes):
+        of_stages = machines[pp] = Machines(replace(base, pp=pp), trace, demand, curve)
+        pairs = [(tp, replicas) for tp, stages, replicas in shapes if stages == pp]
+        known, left = every([asked.hardware], pairs, (0,), (base.storage is not None,), of_stages)
+        for reason, which in left.items():
+            told = [f"{one}, pp {pp}" if pp > 1 else one for one in which]
+            refused.setdefault(reason, []).extend(told)
+        for one in known:
+            host = asked.host_bytes // one.replicas
+            candidate = replace(one, host_bytes=host, stored=base.storage is not None)
+            own = of_stages.settings(one.hardware, one.tp)
+            tokens = own.core.device_pages[0] * own.core.page_size * one.replicas
+            rows.append(Split(candidate, pp, tokens))
     replays = Replays(asked.how, command, base, attain=asked.attain)
     whole = Replays(asked.how, command, base)
 
     def named(one: Split) -> plan.Named:
-        return one.candidate.label, one.candidate.point(base)
+        point = one.candidate.point(replace(base, pp=one.pp))
+        varied = point.varied | {"pp": Value(str(one.pp), one.pp)}
+        return f"{one.candidate.label}, pp {one.pp}", Point(point.options, varied)
 
     def serves(document: Document) -> bool:
         return "stopped" not in document and document["slo"]["attained_rate"] >= asked.attain
 
-    starts = [typed(_GUESS * (machines.can_do(one.candidate) or 1)) for one in rows]
+    starts = [typed(_GUESS * (machines[one.pp].can_do(one.candidate) or 1)) for one in rows]
     idle = whole.run(
         [
             plan.loaded(named(one), typed(float(start / IDLE)))
@@ -169,30 +180,33 @@ def _check_load(given: ReplayOptions) -> None:
         )
 
 
-def _pairs(asked: Asked) -> list[tuple[int, int]]:
-    """tp and replicas of each split."""
+def _shapes(asked: Asked) -> list[tuple[int, int, int]]:
+    """tp, pp and replicas of each split."""
     count = asked.accelerators
     found = [
-        (tp, count // tp)
+        (tp, pp, count // (tp * pp))
+        for pp in asked.pp or (1,)
         for tp in asked.tp or range(1, count + 1)
-        if count % tp == 0 and (asked.replicas is None or count // tp in asked.replicas)
+        if count % (tp * pp) == 0
+        and (asked.replicas is None or count // (tp * pp) in asked.replicas)
     ]
     if not found:
         raise CallerError(
-            f"--accelerators: expected --tp times --replicas to be {count}, found no such values; "
-            "leave one of them out"
+            f"--accelerators: expected --tp times --pp times --replicas to be {count}, found no "
+            "such values; leave one of them out"
         )
     return found
 
 
 def _first(
-    base: ReplayOptions, trace: Trace, hardware: str, pairs: Sequence[tuple[int, int]]
+    base: ReplayOptions, trace: Trace, hardware: str, shapes: Sequence[tuple[int, int, int]]
 ) -> Settings:
     """The settings of the first split that can run the model. Raises CallerError if none can."""
     refused: CallerError | None = None
-    for tp, replicas in pairs:
+    for tp, pp, replicas in shapes:
+        point = Candidate(hardware, tp, replicas).point(replace(base, pp=pp))
         try:
-            return resolve(Candidate(hardware, tp, replicas).point(base).options, trace)[0]
+            return resolve(point.options, trace)[0]
         except CallerError as error:
             refused = error
     assert refused is not None
@@ -208,7 +222,7 @@ def _explained(
     named: Sequence[plan.Named],
     replays: Replays,
     whole: Replays,
-    machines: Machines,
+    machines: Mapping[int, Machines],
     serves: Callable[[Document], bool],
 ) -> list[Split]:
     """With the replays that say what binds each."""
@@ -219,13 +233,13 @@ def _explained(
     each = list(zip(rows, named, strict=True))
     bests = _ran(replays, [at(row.served, one) for row, one in each])
     overs = _ran(whole, [at(row.refused, one) for row, one in each])
-    wider = _ran(replays, [_wider(row, one, machines) for row, one in each])
+    wider = _ran(replays, [_wider(row, one, machines[row.pp]) for row, one in each])
     return [
         replace(
             row,
             best=best,
             over=over,
-            exchanges=None if over is None else _exchanges(row.candidate, over, machines),
+            exchanges=None if over is None else _exchanges(row.candidate, over, machines[row.pp]),
             pool=wide is not None and serves(wide),
         )
         for row, best, over, wide in zip(rows, bests, overs, wider, strict=True)

@@ -143,7 +143,7 @@ def _why(found: Splits, one: Split) -> str:
     ]
     if found.trace.identity:
         said.append(f"{percent(over['whole']['hit_rate'], 1)} of the prompt tokens hit")
-    if one.exchanges is not None and one.candidate.tp > 1:
+    if one.exchanges is not None and one.candidate.tp * one.pp > 1:
         prefill, decode = (percent(part, 0) for part in one.exchanges)
         said.append(f"exchanges take {prefill} of a prefill pass and {decode} of a decoding one")
     if "pool" in why:
@@ -173,7 +173,8 @@ def _machine(found: Splits) -> str:
 
 def _label(one: Split) -> str:
     count = one.candidate.replicas
-    return f"tp {one.candidate.tp}, {count} replica{'s' * (count > 1)}"
+    stages = f", pp {one.pp}" * (one.pp > 1)
+    return f"tp {one.candidate.tp}{stages}, {count} replica{'s' * (count > 1)}"
 
 
 def _load(found: Splits, one: Split) -> str:
@@ -192,14 +193,14 @@ def _limits(found: Splits) -> str:
 def _print_table(found: Splits, out: TextIO) -> None:
     title = f"{len(found.found)} splits of {_machine(found)}, {found.replays} replays in all"
     names = ("serves", "not", "a second", "hit", "pool", "binds")
-    result = table(title, "tp x replicas", *names)
+    result = table(title, "tp x pp x replicas", *names)
     for one in found.found:
         served, refused = (
             "" if load is None else f"{float(load):g} x" for load in (one.served, one.refused)
         )
         over = one.over
         result.add_row(
-            f"{one.candidate.tp} x {one.candidate.replicas}",
+            f"{one.candidate.tp} x {one.pp} x {one.candidate.replicas}",
             served or "none",
             refused,
             digits(float(one.served) * found.demand.requests_per_s) if one.served else "",
@@ -220,6 +221,7 @@ def _document(found: Splits, one: Split) -> dict[str, Any]:
     return {
         "label": _label(one),
         "tp": one.candidate.tp,
+        "pp": one.pp,
         "replicas": one.candidate.replicas,
         "host_bytes": one.candidate.host_bytes,
         "pool_tokens": one.pool_tokens,
