@@ -1,4 +1,4 @@
-"""--engine, --ep and --attention-dp on the command line."""
+"""--engine, --pp, --ep and --attention-dp on the command line."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> N
     assert budgets == [8192, 8 * 8192]
 
 
+def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) -> None:
+    found = _document(tmp_path, "--limit", "8", "--pp", "2")
+    config, stages, error = (found[name] for name in ("config", "stages", "expected_error"))
+    assert isinstance(config, dict)
+    assert isinstance(stages, dict)
+    assert isinstance(error, dict)
+    assert config["pp"] == 2
+    computing = [each / stages["under_way_s"] for each in stages["computing_s"]]
+    assert stages["idle_rate"] == pytest.approx([1 - each for each in computing])
+    assert 0 < sum(computing) <= 2
+    assert (error["validated"], error["missing"]) == (False, "stages")
+    said = capsys.readouterr().out
+    assert "stages idle" in said
+    assert "2 x h100" in said
+
+
 @pytest.mark.one_in(16)
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -62,6 +78,15 @@ def test_groups_of_attention_ranks_have_limits_of_their_own(tmp_path: Path) -> N
         (("--engine", "vlm"), "--engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'"),
         (("--engine", "plain@2"), "--engine: expected plain without a version, found '2'"),
         (("--tp", "8", "--attention-dp", "3"), "--attention-dp: expected a divisor of 8 ranks"),
+        (("--pp", "33"), "--pp: expected 1 to 32 stages"),
+        (
+            ("--pp", "2", "--prefill-replicas", "1", "--decode-replicas", "1"),
+            "--decode-replicas: expected --pp 1, found 2",
+        ),
+        (
+            ("--pp", "2", "--mode", "hits", "--engine", "vllm", "--concurrency", "2"),
+            "--concurrency: expected 1 in hits mode with --pp 2",
+        ),
         (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
         (("--mode", "hits", "--ep", "1"), "--ep: expected --mode timed, found hits"),
     ],
