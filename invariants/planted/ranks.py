@@ -8,7 +8,7 @@ from typing import Any
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.events import Event
-from hicache.runtime import agreement, group
+from hicache.runtime import agreement, group, restorable
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.driver import Driver
 from hicache.runtime.group import Call, Group, Turn, Values
@@ -113,3 +113,9 @@ def ranks_use_their_own_clock(self: Driver, event: Event) -> list[Outcome]:
     if rank and before % 3 == 0:
         state.tick = before
     return outcomes
+
+
+@bug(restorable, "offered", components=("full", "swa"), ranks=2)
+def ranks_take_the_least_of_their_deepest_boundaries(reply: Any) -> int:
+    """A rank stands for every number up to its deepest boundary, also where it has no boundary."""
+    return restorable.upto(int(reply[1]))
