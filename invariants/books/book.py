@@ -229,7 +229,10 @@ class Book:
             self.moves = moves_of_pieces(action, self.kinds, tags, self.storage.written)
         elif type(action) is Prefill:
             shared = self._shared(action.request)
-            self.uses = uses_of(action, self.kinds, self.page_size, shared)
+            req = self.requests.by_id.get(action.request)
+            load = self.tickets.open.get(req.load) if req is not None else None
+            load = load if load is not None and not load.landed else None
+            self.uses = uses_of(action, self.kinds, self.page_size, shared, load)
 
     def _file(self, action: Action, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)

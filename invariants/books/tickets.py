@@ -57,7 +57,7 @@ class Use(NamedTuple):
     """The device pages of one component that a pass uses.
 
     busy: all pages that must not be reused meanwhile: the whole table of the backbone, else the
-    pages that the pass reads and those that the request owns.
+    pages that the pass reads, those that the request owns and those that its load brings.
     """
 
     at: int
@@ -163,9 +163,12 @@ def _brought(
         yield written.get((at, digest), usual)
 
 
-def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int) -> list[Use]:
+def uses_of(
+    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int, load: Ticket | None
+) -> list[Use]:
     """Returns the pages that a pass reads and writes, per component; the first and last may be
-    partial. shared: number of leading positions that the request does not own.
+    partial. shared: number of leading positions that the request does not own. load: that of the
+    request, if it has not landed.
     """
     uses = []
     first, last = action.start_token // page_size, -(-action.end_token // page_size)
@@ -185,6 +188,9 @@ def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int)
             busy = np.array([state.source, state.working, *state.checkpoint_slots], dtype=np.int64)
         if kind.at:
             reads, writes, busy = (pages[pages >= 0] for pages in (reads, writes, busy))
+            for move in load.moves if load is not None else ():
+                if move.at == kind.at:
+                    busy = np.union1d(busy, move.target)
         uses.append(Use(kind.at, reads, writes, busy))
     return uses
 
@@ -286,12 +292,14 @@ class TicketBook:
         ticket.pins, ticket.locked = [], []
 
     def reader(self, load: Ticket) -> Ticket | None:
-        """The open pass that reads what this load brings, if the request of both is gone."""
-        for ticket in self.open.values():
+        """The last open pass that reads what this load brings, if the request of both was gone
+        before it landed."""
+        found = None
+        for ticket in self.open.values() if load.request < 0 else ():
             passes = ticket.request < 0 and type(ticket.action) is Prefill
             if passes and load.id in ticket.action.after:  # type: ignore[union-attr]
-                return ticket
-        return None
+                found = ticket
+        return found
 
     def unpin_all(self) -> None:
         """Releases all pins and locks: a flush has removed the tree."""

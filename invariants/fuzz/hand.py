@@ -109,6 +109,7 @@ class Hand:
         self.prompts: dict[int, tuple[int, ...]] = {}
         self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
+        self._following: list[int] = []  # of these, passes that follow another
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
@@ -136,8 +137,6 @@ class Hand:
         for item in outcomes:
             if isinstance(item, Prefill):
                 self.submit(item)
-                if item.flight in self.follows:
-                    self.refused(PrefillDone(item.flight))  # before the pass that it follows
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
@@ -175,6 +174,7 @@ class Hand:
             job = self.jobs[action.request]
             if job.flights:
                 self.follows[action.flight] = job.flights[-1]
+                self._following.append(action.flight)
             job.stage, job.begun, job.loads = "prefilling", action.end_token, action.after
             job.flights.append(action.flight)
         self.carry_out(self.pending[-1], act.tie)
@@ -205,8 +205,14 @@ class Hand:
             self.take_due()
 
     def finish(self) -> None:
-        """Ends an operation: runs the faults that act after its actions were issued."""
+        """Ends an operation: runs the faults that act after its actions were issued. A pass that
+        follows another is answered too early once, and the core must refuse that."""
         acts, self.acts = self.acts, ()
+        fresh, self._following = self._following, []
+        there = {one.number for one in self.pending}
+        for flight in fresh:
+            if {flight, self.follows[flight]} <= there:
+                self.refused(PrefillDone(flight))
         while self._fresh:
             one = self._fresh.pop(0)
             if any(one.number == other.number for other in self.pending):
