@@ -64,6 +64,13 @@ class Bytes(Check):
         read = before[-1].action.end_token if before else req.working  # type: ignore[union-attr]
         for kind, state in zip(kinds, item.states, strict=True):
             pages, start = book.pages[kind.at], item.start_token
+            wrong = [one for one, _ in state.checkpoints if not start < one <= item.end_token]
+            if wrong:
+                self.fail(
+                    f"request {req.id}: a pass over {start}..{item.end_token} is to store the "
+                    f"{kind.name} state of {wrong[0]} tokens",
+                    story.request(req.id),
+                )
             if state.source < 0:
                 if start != read:
                     self.fail(

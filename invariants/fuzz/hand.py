@@ -109,7 +109,7 @@ class Hand:
         self.prompts: dict[int, tuple[int, ...]] = {}
         self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
-        self._following: list[int] = []  # of these, passes that follow another
+        self._following: list[int] = []  # passes that follow another, to be answered too early
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
@@ -205,13 +205,14 @@ class Hand:
             self.take_due()
 
     def finish(self) -> None:
-        """Ends an operation: runs the faults that act after its actions were issued. A pass that
-        follows another is answered too early once, and the core must refuse that."""
+        """Ends an operation: runs the faults that act after its actions were issued. Passes that
+        follow another are answered too early when they begin, and whenever one has ended; the core
+        must refuse that."""
         acts, self.acts = self.acts, ()
         fresh, self._following = self._following, []
         there = {one.number for one in self.pending}
         for flight in fresh:
-            if {flight, self.follows[flight]} <= there:
+            if {flight, self.follows.get(flight)} <= there:
                 self.refused(PrefillDone(flight))
         while self._fresh:
             one = self._fresh.pop(0)
@@ -259,6 +260,8 @@ class Hand:
             self._end_copy(action, Tier.HOST, fine, kind.arrives)
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
+        if isinstance(action, Prefill) and self.follows:
+            self._following += [other.number for other in self.pending]
         kind.after(self, one, reply)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:

@@ -149,6 +149,8 @@ def draw_swarm(
             if broken.chance(BROKEN)
         )
     config = replace(config, passes=passes or Draws(seed, "passes").weighted(PASSES))
+    if config.passes > 1:
+        on = tuple((name, weight * (1 + 3 * (name == "prefill"))) for name, weight in on)
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     longer = LONGER if pools == LARGE else 1
     return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs, longer)

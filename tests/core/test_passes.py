@@ -59,6 +59,39 @@ def test_passes_of_a_request_end_in_order_also_when_it_is_gone() -> None:
     assert rig.device.free == 8
 
 
+def test_a_pass_waits_for_the_one_before_it_also_when_the_first_has_ended() -> None:
+    rig = Rig(device=8, passes=3)
+    _, first = rig.begin(0, "abcdef", chunk=PAGE)
+    second, third = rig.continue_prefill(0, PAGE), rig.continue_prefill(0, PAGE)
+    ends(rig, first)
+    with pytest.raises(CallerError, match=f"reply to flight {second.flight} first"):
+        ends(rig, third)
+
+
+def test_after_a_failed_load_every_pass_still_uses_what_it_was_to_bring() -> None:
+    rig = Rig(device=8, host=16, passes=2)
+    rig.run(0, "abcd")
+    rig.demote()
+    rig.arrive(1, "abcdefgh")
+    first = rig.one(Prefill, rig.admit(1, PAGE))
+    second = rig.continue_prefill(1, PAGE)
+    rig.feed(LoadDone(first.after[0], ok=False))
+    for one, free in ((first, 0), (second, 8)):
+        ends(rig, one, ok=False)
+        assert rig.device.free == free
+
+
+def test_a_pass_stores_no_state_of_a_depth_before_its_start() -> None:
+    rig = hybrid("full,mamba", (32, 16), mamba_interval=PAGE, passes=3)
+    rig.run(0, "abcdefgh")
+    rig.arrive(1, "abcdxyzwpq")
+    first = rig.one(Prefill, rig.admit(1, 4 * PAGE))
+    second = rig.continue_prefill(1, 2 * PAGE)
+    depths = [[depth for depth, _ in one.states[0].checkpoints] for one in (first, second)]
+    assert depths[0] == [4 * PAGE]
+    assert all(4 * PAGE < depth <= 6 * PAGE for depth in depths[1])
+
+
 def test_after_a_failure_the_later_passes_do_not_count() -> None:
     rig = Rig(device=8, passes=2)
     _, first = rig.begin(0, "abcdef", chunk=PAGE)

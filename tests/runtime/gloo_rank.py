@@ -16,6 +16,7 @@ from hicache.core.types import NO_PAGES
 from hicache.runtime.agreement import Agreement, agree_on_settings
 from hicache.runtime.gloo_group import GlooGroup, join, leave
 from hicache.runtime.group import RankError, alone
+from hicache.runtime.restorable import packed, upto
 
 from .test_agreement import Scripted
 
@@ -28,6 +29,7 @@ def said(group: GlooGroup) -> dict[str, object]:
         "minimum": alone(group.minimum("least", [rank, 5 - rank])),
         "minimum of many": alone(group.minimum("least", many))[-1],
         "conjunction": alone(group.conjunction("both", [6 + rank, 3 << 60])),
+        "a set of 130": alone(group.conjunction("both", packed([upto(130)], [130]))),
         "broadcast": alone(group.broadcast("root's", many, root=1))[-1],
     }
     agreed = alone(agree_on_settings(Config(4, (8 + rank,), (30 - rank,)), group))

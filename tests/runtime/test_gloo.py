@@ -15,6 +15,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.runtime.group import MissingRank
+from hicache.runtime.restorable import unpacked, upto
 from tests.patience import PATIENCE_S
 
 pytest.importorskip("torch.distributed", exc_type=ImportError)
@@ -59,6 +60,7 @@ def test_both_ranks_get_the_same_results(ranks: list[dict[str, Any]]) -> None:
         assert one["minimum"] == [0, 4]
         assert one["minimum of many"] == 129
         assert one["conjunction"] == [6, 3 << 60]
+        assert unpacked(one["a set of 130"], [130]) == [upto(130)]
         assert one["broadcast"] == 1129
         assert one["settings"] == [[8], [29]]
 

@@ -26,7 +26,7 @@ from sim.errors import StuckError, WrongBytesError
 from traces.cli import main
 from traces.ranks import parent
 from traces.ranks.content import Content
-from traces.ranks.folder import Folder
+from traces.ranks.folder import Folder, Said
 from traces.replaying import modes
 from traces.replaying.builtin import opened
 from traces.replaying.options import ReplayOptions
@@ -155,6 +155,39 @@ def test_a_killed_rank_is_named_with_its_last_decision(
 
 
 @pytest.mark.one_in(8)
+class _Runs:
+    """A process that ends after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.returncode = looks, None
+
+    def poll(self) -> int | None:
+        self.looks -= 1
+        return None if self.looks > 0 else 0
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_replay_may_last_as_long_as_its_ranks_go_on(goes_on: bool, monkeypatch: Patch) -> None:
+    """Its time is counted anew with each exchange; without one it ends."""
+    now_s, said = [0.0], Said()
+
+    class Clock:
+        monotonic = staticmethod(lambda: now_s[0])
+
+        @staticmethod
+        def sleep(_: float) -> None:
+            now_s[0] += 10.0
+
+    class Tells(Folder):
+        def said(self, rank: int) -> Said:
+            return said._replace(exchange=int(now_s[0]) if goes_on else 0)
+
+    monkeypatch.setattr(parent, "time", Clock)
+    runs: Any = [_Runs(1_000), _Runs(1_000)]
+    parent._wait(Tells("nowhere"), runs, 20.0, lambda exchanges: None)
+    assert (runs[0].looks <= 0) == goes_on
+
+
 def test_a_rank_that_hangs_is_named_within_the_wait(
     trace: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -196,6 +196,8 @@ def draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
     jobs = [one for one in hand.jobs.values() if one.may_go_on(hand.config.passes)]
     if not jobs:
         return None
+    # passes that follow one whose load has not landed are rare otherwise
+    jobs = [one for one in jobs if one.flights and one.loads] or jobs
     chunk = draws.between(1, LONGEST * hand.config.page_size)
     return {"request": draws.one(jobs).id, "chunk": chunk}
 
