@@ -180,13 +180,17 @@ def draw_admit(hand: Hand, draws: Draws) -> Arguments | None:
 
 
 def admit(hand: Hand, args: Arguments) -> None:
-    """The scheduler admits a waiting request."""
+    """The scheduler admits a waiting request. If several of its passes may be in flight and the
+    chunk is odd, the next chunk begins at once."""
     job = hand.job(args["request"], "waiting")
     if job is None:
         return
-    outcomes = hand.feed(AdmitWanted(job.id, max(1, int(args["chunk"]))))
+    chunk = max(1, int(args["chunk"]))
+    outcomes = hand.feed(AdmitWanted(job.id, chunk))
     if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
         hand.abort(job)
+    elif chunk % 2 and hand.config.passes > 1 and job.stage == "prefilling":
+        prefill(hand, args)  # a pipeline does not wait for the first pass
 
 
 PREFILL_ARGS: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
@@ -196,8 +200,6 @@ def draw_prefill(hand: Hand, draws: Draws) -> Arguments | None:
     jobs = [one for one in hand.jobs.values() if one.may_go_on(hand.config.passes)]
     if not jobs:
         return None
-    # passes that follow one whose load has not landed are rare otherwise
-    jobs = [one for one in jobs if one.flights and one.loads] or jobs
     chunk = draws.between(1, LONGEST * hand.config.page_size)
     return {"request": draws.one(jobs).id, "chunk": chunk}
 
