@@ -64,7 +64,8 @@ class Options(RealEngineOptions):
 
     family: tuple[str, ...] = option(  # type: ignore[assignment]
         f"families of models: {', '.join(families.names())}; with --engine {', '.join(FAMILIES)} "
-        "(default: all that have this attention)",
+        "(default: all that have this attention; with --engine all but the slow ones, "
+        f"{', '.join(name for name, one in FAMILIES.items() if one.slow)})",
         _families,
         "LIST",
         default=(),
@@ -163,7 +164,7 @@ def _run_engine(options: Options, command: str) -> int:
     plant = options.plant or ""
     if plant and plant not in PLANTS:
         raise CallerError(f"--plant: expected one of {', '.join(PLANTS)}, found {plant[:40]!a}")
-    chosen = options.family or tuple(name for name, one in FAMILIES.items() if not one.timed)
+    chosen = options.family or tuple(name for name, one in FAMILIES.items() if not one.slow)
     requests = options.requests or (0 if options.seconds else REQUESTS)
     work = judging.Work(
         python_of(options.python or ""),

@@ -15,7 +15,7 @@ class Family(NamedTuple):
     """classes: of the library `transformers`, the configuration and the model. config: its fields.
     engine: arguments of vLLM that the family needs. window: tokens of a sliding window; 0: none.
     groups: of layers, each with blocks of its own; 0: some have states, which are no blocks of a
-    prompt. what: in words. timed: for times; it is too slow for many answers."""
+    prompt. what: in words. slow: too slow for many answers; runs where it is named."""
 
     classes: tuple[str, str]
     config: dict[str, Any]
@@ -23,7 +23,7 @@ class Family(NamedTuple):
     what: str
     window: int = 0
     groups: int = 1
-    timed: bool = False
+    slow: bool = False
 
 
 _COMMON = {
@@ -57,7 +57,7 @@ FAMILIES = {
         },
         _FLOAT,
         "full attention, so wide that its kernels take longer than the host",
-        timed=True,
+        slow=True,
     ),
     "gemma3": Family(
         ("Gemma3TextConfig", "Gemma3ForCausalLM"),
@@ -107,5 +107,6 @@ FAMILIES = {
         {"dtype": "bfloat16"},
         "full attention and a recurrence (GDN), a mixture of experts",
         groups=0,
+        slow=True,
     ),
 }
