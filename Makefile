@@ -67,8 +67,9 @@ gpu-check: $(VENV)/.full
 
 engines: $(VENV)/.full .engines/vllm/.ready
 	$(BIN)/hicache prove --engine vllm --requests 60
-	$(BIN)/hicache twin --engine vllm --limit 200
-	$(BIN)/hicache calibrate --engine vllm --family llama --judge
+	$(BIN)/hicache generate multiturn --clients 20 --input-tokens 64 --output-tokens 16 -o .engines/trace.jsonl
+	$(BIN)/hicache twin .engines/trace.jsonl --engine vllm --limit 200
+	$(BIN)/hicache calibrate --engine vllm --family llama --judge -o .engines/server.json
 
 # The vision packages that come with it do not load beside a torch for CPUs, and nothing needs them.
 .engines/vllm/.ready: pyproject.toml
