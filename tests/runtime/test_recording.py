@@ -346,6 +346,7 @@ def test_later_settings_are_written_where_they_are_not_the_usual_ones() -> None:
         "ttl_periods": 2,
         "pin_pages": (6,),
         "pin_host_pages": (4,),
+        "passes": 2,
     }
     config = replace(CONFIG, **changes)
     assert changes.keys() - {"write_policy"} == MAY_LACK.keys()

@@ -80,6 +80,6 @@ def _parsed(lines: list[dict[str, Any]]) -> Trace:
 def options(**given: Any) -> ReplayOptions:
     """Options of a replay, as if nothing else had been given."""
     plain: dict[str, Any] = dict.fromkeys(one.name for one in fields(ReplayOptions))
-    plain |= {"mode": "timed", "limit": 0, "skip_too_large": False, "eviction": "lru", "tp": 1}
-    plain |= {"page_size": _PAGE, "check": "every"}
+    plain |= {"mode": "timed", "limit": 0, "skip_too_large": False, "eviction": "lru"}
+    plain |= {"page_size": _PAGE, "check": "every", "tp": 1, "pp": 1}
     return ReplayOptions(**{**plain, **given})

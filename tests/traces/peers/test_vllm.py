@@ -59,7 +59,7 @@ def test_our_own_connector_holds_every_law(opened: Opened, model: str) -> None:
     others."""
     fixed = {"model": model, "connector": "hicache", "reserve": True, "page": 4, "store": True}
     fixed |= {"pages": 16, "requests": 4, "policy": "fcfs"}
-    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 16, fixed)
+    failures, said = fuzzed(opened(f"vllm-scheduler=={NEWEST}"), 40, fixed)
     assert failures == []
     for reached in ("preempted", "aborted", "load began", "backup fails", "fetch began"):
         assert said["counts"][reached], reached
