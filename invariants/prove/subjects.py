@@ -66,14 +66,19 @@ class Subject:
             )
 
 
-@cache
 def subject(settings: ModelSettings) -> Subject:
     """The models of a tape. The process computes with one thread from here on, which is fastest
-    for models of this size.
+    for models of this size. In a process that was forked from one with more threads, a pass would
+    never end.
 
     Raises CallerError for an unknown family, type of elements or attention."""
     check(settings)
     torch.set_num_threads(1)
+    return _made(settings)
+
+
+@cache
+def _made(settings: ModelSettings) -> Subject:
     models = building.build_all(
         settings.family, dtype=DTYPES[settings.dtype], attention=settings.attention
     )
