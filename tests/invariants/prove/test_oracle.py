@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from hicache.core.errors import CallerError
 from invariants.prove import building as base
 from invariants.prove import cold
+from invariants.prove import oracle as judging
 from invariants.prove.oracle import ACCEPTED, Oracle, measure
 
 from . import spoiled
@@ -50,7 +51,7 @@ def test_a_prompt_that_jumps_does_not_widen_the_bound(monkeypatch: pytest.Monkey
         return in_chunks(model, tokens, sizes) + (tokens[:1] == jumping)
 
     plain = measure(model, prompts=3)
-    monkeypatch.setattr("invariants.prove.oracle.in_chunks", jump)
+    monkeypatch.setattr(judging, "in_chunks", jump)
     jumped = measure(model, prompts=3)
     assert (plain.jumps, jumped.jumps, jumped.prompts) == (0, 1, 3)
     assert jumped.largest <= plain.largest < 1e-4
@@ -63,7 +64,8 @@ def test_a_longer_run_serves_its_prefixes_and_memory_is_bounded(
     runs: list[int] = []
     at_once = cold.at_once
     monkeypatch.setattr(
-        "invariants.prove.oracle.at_once",
+        judging,
+        "at_once",
         lambda model, tokens: runs.append(len(tokens)) or at_once(model, tokens),
     )
     oracle = Oracle((base.build("llama"),), prompts=1, remembered=200)
