@@ -18,6 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Direction
 from hicache.models import ModelDescription
+from hicache.models.base import stage_layers
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Executor, Observer
 from hicache.runtime.executors import TieredExecutor
@@ -130,7 +131,7 @@ class Replica:
             config, model, profile, groups, options, scribble=False, clock=self.clock
         )
         self.core = Core(config)
-        self.controller = TransferController(machine.device, stages=stages)
+        self.controller = TransferController(machine.device, stages=stage_layers(groups, stages))
         self._recorder = Recorder(lambda: self.clock.now_ns, KV_EVENTS)
         self.store = self._store_of(storage)
         executor: Executor = self.controller

@@ -22,6 +22,11 @@ ROWS = ("kv", "latent")  # kinds of pools whose rows are what attention reads
 TABLE_BYTES = 2  # of a parameter of embedding and output head, which checkpoints keep in bf16
 
 
+def stage_layers(layers: int, stages: int) -> list[tuple[int, int]]:
+    """The layers of each pipeline stage, [first, last): divided evenly."""
+    return list(pairwise(layers * stage // stages for stage in range(stages + 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
     """One model. `source` says where the figures come from.
@@ -196,4 +201,4 @@ class ModelDescription:
                 f"pp: expected 1 to {self.layers} stages, one for each layer of {self.name} at "
                 f"most, found {pp}; use fewer"
             )
-        return list(pairwise(self.layers * stage // pp for stage in range(pp + 1)))
+        return stage_layers(self.layers, pp)

@@ -13,8 +13,8 @@ Each stage of a pipeline has a compute stream and lanes of its own, which copy i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hicache.core.actions import Backup, Load, StorageAction, Transfer
 from hicache.core.errors import CallerError
@@ -47,22 +47,20 @@ def of_stage(stream: str, stage: int) -> str:
     return f"{stream} {stage}" if stage else stream
 
 
-def stage_layers(layers: int, stages: int) -> list[tuple[int, int]]:
-    """The layers of each stage, [first, last)."""
-    return list(pairwise(layers * stage // stages for stage in range(stages + 1)))
-
-
 class TransferController:
     """An `Executor` on a `Device`. Loads are issued at once, because a forward pass waits for
-    them. stages: of a pipeline, among which the layers are divided evenly."""
+    them. stages: the layers [first, last) of each stage of a pipeline; without it, one has all."""
 
     def __init__(
-        self, device: Device, options: ControllerOptions | None = None, stages: int = 1
+        self,
+        device: Device,
+        options: ControllerOptions | None = None,
+        stages: Sequence[tuple[int, int]] = (),
     ) -> None:
         options = options or ControllerOptions()
         self._device = device
-        self._compute = [device.stream(of_stage(COMPUTE, stage)) for stage in range(stages)]
-        spans = list(enumerate(stage_layers(device.layers, stages)))
+        spans = list(enumerate(stages or [(0, device.layers)]))
+        self._compute = [device.stream(of_stage(COMPUTE, stage)) for stage, _ in spans]
         self._backups = Lane(
             device,
             Direction.DEVICE_TO_HOST,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core import admission, transfers, validation
-from hicache.core.actions import NO_REQUEST
 from hicache.core.requests import checkpoints, windows
 
 from .base import Patch, bug
 
 _choose_checkpoint_slots = checkpoints.choose_checkpoint_slots
 _release_behind = windows.release_behind
+_orphan_flights = transfers.orphan_flights
 
 
 @bug(checkpoints, "choose_checkpoint_slots", kills="hb-write", passes=2)
@@ -51,28 +51,19 @@ def a_later_pass_may_end_first(state: Any, flight: Any) -> None:
 def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
     """The locks of a request that is gone end with its first pass, and others still read."""
     load = state.flights.get(request.load)
-    if load is not None:
-        load.request = NO_REQUEST
-    for one in request.passes:
-        state.flights[one].request = NO_REQUEST
-    if not request.passes:
-        return False
-    if load is not None:
-        load.read_by = request.passes[0]
-    state.flights[request.passes[0]].receipt = request.receipt
-    return True
+    handed_over = _orphan_flights(state, request)
+    if handed_over:
+        first, last = (state.flights[request.passes[at]] for at in (0, -1))
+        last.receipt, first.receipt = None, request.receipt
+        if load is not None:
+            load.read_by = first.id
+    return handed_over
 
 
 @bug(transfers, "orphan_flights", passes=4, faults=("fail",))
 def only_the_last_pass_loses_its_request(state: Any, request: Any) -> bool:
     """After a request was aborted or failed, the reply to an earlier pass goes on with it."""
-    load = state.flights.get(request.load)
-    if load is not None:
-        load.request = NO_REQUEST
-    if not request.passes:
-        return False
-    last = state.flights[request.passes[-1]]
-    if load is not None:
-        load.read_by = last.id
-    last.request, last.receipt = NO_REQUEST, request.receipt
-    return True
+    handed_over = _orphan_flights(state, request)
+    for one in request.passes[:-1]:
+        state.flights[one].request = request.id
+    return handed_over

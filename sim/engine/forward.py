@@ -22,7 +22,8 @@ import numpy as np
 
 from hicache.core.actions import Prefill
 from hicache.devices.base import Device, Mark, Stream, Touch
-from hicache.runtime.controller import COMPUTE, TransferController, of_stage, stage_layers
+from hicache.models.base import stage_layers
+from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 
 from ..content import Words, partial_tag
 from ..engine_profiles.base import EngineProfile
