@@ -7,13 +7,12 @@ the same decisions, and decisions need no collective. Every rank takes part at e
 nothing has ended there. Actions for storage are agreed on one by one, as each may take as long as
 it likes: one slow store must not delay the replies to the others.
 
-    first collective    number of replies of each kind, and for each action for storage whether it
-                        has ended: the minimum over all ranks
-    second collective   if there are any, the verdicts or numbers of pages that each rank can
-                        stand for: the conjunction over all ranks, whose largest number is the
-                        reply (see `restorable`)
-    decisions           if given, the first collective also carries a digest of all decisions of the
-                        core, so cores that decided differently are an error at the next poll
+    one collective     for each action under way whether it has ended, and the verdict or numbers
+                       of pages that each rank can stand for: the conjunction over all ranks, whose
+                       largest number is the reply (see `restorable`)
+    a second one       only for what had no room in one message (`ROOM`), of actions that have ended
+    decisions          if given, the first also carries a digest of all decisions of the core, so
+                       cores that decided differently are an error at the next poll
 
 This file has this wrapper around an executor, and the agreement on settings before a core is built.
 It does not know how ranks reach each other, see `group`, or what a reply means, see the core.
@@ -26,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from hashlib import blake2b
 from itertools import takewhile
+from typing import NoReturn
 
 import numpy as np
 
@@ -37,8 +37,8 @@ from hicache.core.types import FlightId
 
 from .decisions import Decisions
 from .driver import REPLY_TO, Executor
-from .group import Diverged, Group, Turn, Values, alone, of_ranks
-from .restorable import most_of, offered, packed, unpacked
+from .group import ROOM, Diverged, Group, Turn, alone, of_ranks
+from .restorable import WORD, most_of, offered, packed, unpacked, upto
 
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Backup: BackupDone,
@@ -47,6 +47,7 @@ REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
 }
 _CAPACITIES = ("device_pages", "host_pages")
 _SHORT = 48  # bytes of a value that is shown
+_DIGEST = 32  # bits
 
 
 class Agreement:
@@ -111,52 +112,66 @@ class Agreement:
         """Find out which replies all ranks have."""
         for reply in self.executor.poll():
             self.end(reply)
-        counts = yield from self._counts()
-        lanes = zip(self._lanes.values(), counts, strict=True)
-        flights = [lane.popleft() for lane, count in lanes for _ in range(count)]
-        if flights:  # as many on every rank
-            verdicts = yield from self._verdicts(flights)
-            for flight, found in zip(flights, verdicts, strict=True):
-                del self._ended[flight]
-                self._lanes.pop(flight, None)
-                self._agreed.append(REPLY_TO[type(self._open.pop(flight))](flight, found))
+        everywhere = yield from self._everywhere()
+        for flight, found in everywhere.items():
+            del self._ended[flight]
+            action = self._open.pop(flight)
+            if type(action) in REPLIES:
+                self._lanes[type(action)].remove(flight)
+            else:
+                del self._lanes[flight]
+            self._agreed.append(REPLY_TO[type(action)](flight, found.bit_length()))
 
-    def _counts(self) -> Turn[list[int]]:
-        """How many replies every rank has, as in `leading`. Raises Diverged if cores decided
-        differently or if the group's minimum is wrong."""
-        own = self.leading()
+    def _everywhere(self) -> Turn[dict[FlightId, int]]:
+        """The replies that every rank has, in the order in which they are given: the numbers that
+        are right on all. Raises Diverged if cores decided differently, or if the group found
+        something that is not so here."""
+        begun, early, room = list(self._open), [], ROOM * WORD - 2 * _DIGEST - len(self._open)
+        for flight in begun:
+            size = most_of(self._open[flight])
+            if size <= room:
+                early.append(flight)
+                room -= size
         seen = self._decisions.short() if self._decisions is not None else "0"
         number = int(seen, 16)
-        found = yield from self.group.minimum("replies that ended", [*own, number, -number])
-        *counts, least, most = found
-        if least != -most:
-            raise Diverged(
-                "decisions",
-                f"rank {self.group.rank} is at {seen}, ranks range from {least:x} to {-most:x}",
-            )
-        if any(count > mine for count, mine in zip(counts, own, strict=True)):
-            raise Diverged(
-                "reduction",
-                f"rank {self.group.rank} offered {own} replies, and the minimum is {counts}",
-            )
-        return counts
+        has = [number, ~number & upto(_DIGEST), *(int(one in self._ended) for one in begun)]
+        purpose = f"replies to {len(begun)} actions"
+        sizes = [_DIGEST, _DIGEST, *[1] * len(begun)]
+        found = yield from self._all_have(purpose, has, sizes, early)
+        if found[:2] != has[:2]:
+            said = yield from _said([seen], self.group)  # on every rank, as all find a difference
+            raise Diverged("decisions", f"the digest is {_who_has([one for [one] in said])}")
+        ended = {flight for flight, one in zip(begun, found[2:], strict=False) if one}
+        if ended - self._ended.keys():
+            self._wrong(f"ended {sorted(self._ended)}", f"ended {sorted(ended)}")
+        flights = [
+            one for lane in self._lanes.values() for one in takewhile(ended.__contains__, lane)
+        ]
+        sets = dict(zip(early, found[len(has) :], strict=True))
+        if late := [one for one in flights if one not in sets]:  # the same on every rank
+            found = yield from self._all_have("replies without room", [], [], late)
+            sets |= zip(late, found, strict=True)
+        for flight in flights:
+            if sets[flight] & ~self._ended[flight]:
+                mine, all_have = _numbers(self._ended[flight]), _numbers(sets[flight])
+                self._wrong(f"can stand for {mine} of flight {flight}", all_have, flight)
+        return {flight: sets[flight] for flight in flights}
 
-    def _verdicts(self, flights: Sequence[FlightId]) -> Turn[Values]:
-        """By flight, the largest number that is right on every rank. Raises Diverged if the group
-        found one that is not right here."""
-        own = [self._ended[flight] for flight in flights]
-        sizes = [most_of(self._open[flight]) for flight in flights]
-        found = yield from self.group.conjunction("verdicts of replies", packed(own, sizes))
-        everywhere = unpacked(found, sizes)
-        for flight, mine, all_have in zip(flights, own, everywhere, strict=True):
-            if all_have & ~mine:
-                raise Diverged(
-                    "reduction",
-                    f"rank {self.group.rank} can stand for {_numbers(mine)} of flight {flight}, "
-                    f"and the conjunction is {_numbers(all_have)}",
-                    About("flight", flight),
-                )
-        return tuple(one.bit_length() for one in everywhere)
+    def _all_have(
+        self, purpose: str, has: list[int], sizes: list[int], flights: Sequence[FlightId]
+    ) -> Turn[list[int]]:
+        """What is on every rank of what this one has, and of what it offers for these flights."""
+        has = has + [self._ended.get(flight, 0) for flight in flights]
+        sizes = sizes + [most_of(self._open[flight]) for flight in flights]
+        found = yield from self.group.conjunction(purpose, packed(has, sizes))
+        return unpacked(found, sizes)
+
+    def _wrong(self, mine: str, found: str, *flights: FlightId) -> NoReturn:
+        raise Diverged(
+            "reduction",
+            f"rank {self.group.rank} {mine}, and the conjunction is {found}",
+            *(About("flight", flight) for flight in flights),
+        )
 
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:

@@ -27,10 +27,20 @@ import torch.distributed as dist
 
 from hicache.core.errors import CallerError
 
-from .group import Call, MissingRank, Turn, UnequalCollectives, Values, combined, differs, of_ranks
+from .group import (
+    ROOM,
+    Call,
+    MissingRank,
+    Turn,
+    UnequalCollectives,
+    Values,
+    combined,
+    differs,
+    of_ranks,
+)
 
-_WIDTH, _HEAD, _WORDS = 64, 10, 6
-_ROOM = _WIDTH - _HEAD
+_HEAD, _WORDS = 10, 6
+_WIDTH = _HEAD + ROOM
 _OPS = ("minimum", "broadcast", "conjunction")
 WAIT = dist.default_pg_timeout / 6  # 5 minutes
 _FIND_S = 2.0  # at most, to find out who is missing
@@ -81,7 +91,7 @@ class GlooGroup:
                         f"rank {self.rank} is at {mine}, rank {rank} at {theirs}"
                     )
         parts = [first] + [
-            self._exchange(mine, _frame(mine, at)) for at in range(_ROOM, len(values), _ROOM)
+            self._exchange(mine, _frame(mine, at)) for at in range(ROOM, len(values), ROOM)
         ]
         rows = np.concatenate([part[:, _HEAD:] for part in parts], axis=1)[:, : len(values)]
         return combined([mine._replace(values=tuple(row)) for row in rows.tolist()])
@@ -220,7 +230,7 @@ def _frame(call: Call, at: int) -> Any:
     frame[:4] = (call.number, _OPS.index(call.op), call.root, len(call.values))
     name = call.purpose.encode()[: 8 * _WORDS].ljust(8 * _WORDS, b"\0")
     frame[4:_HEAD] = np.frombuffer(name, dtype="<i8")
-    part = call.values[at : at + _ROOM]
+    part = call.values[at : at + ROOM]
     frame[_HEAD : _HEAD + len(part)] = part
     return frame
 

@@ -22,6 +22,7 @@ from hicache.core.errors import About, CallerError, HicacheError
 
 T = TypeVar("T")
 Values: TypeAlias = tuple[int, ...]
+ROOM = 54  # values of one message
 
 
 class RankError(HicacheError):

@@ -36,6 +36,7 @@ LEFT_OUT = {
     "hicache.runtime.lanes:Lane.__contains__": _NOT_PLAYED,
     "hicache.runtime.agreement:Agreement.start": _NOT_PLAYED,
     "hicache.runtime.agreement:agree_on_settings": _NOT_PLAYED,
+    "hicache.runtime.agreement:Agreement._wrong": _TEXT,
     "hicache.runtime.agreement:_number": _NOT_PLAYED,
     "hicache.runtime.agreement:_numbers": _NOT_PLAYED,
     "hicache.runtime.agreement:_said": _TEXT,

@@ -8,6 +8,7 @@ from typing import Any
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
 from hicache.core.events import Event
+from hicache.core.types import FlightId
 from hicache.runtime import agreement, group, restorable
 from hicache.runtime.agreement import Agreement
 from hicache.runtime.driver import Driver
@@ -15,7 +16,7 @@ from hicache.runtime.group import Call, Group, Turn, Values
 
 from .base import bug
 
-_counts = Agreement._counts
+_everywhere = Agreement._everywhere
 _agree = Agreement.agree
 _end = Agreement.end
 _feed = Driver.feed
@@ -42,52 +43,48 @@ def idle_rank_skips_the_collective(self: Agreement) -> Turn[None]:
         yield from _agree(self)
 
 
-@bug(Agreement, "_counts", rows=("D6",), ranks=2)
-def one_collective_per_local_reply(self: Agreement) -> Turn[list[int]]:
+@bug(Agreement, "_everywhere", rows=("D6",), ranks=2)
+def one_collective_per_local_reply(self: Agreement) -> Turn[dict[FlightId, int]]:
     """A rank enters one collective per reply of its own, and ranks differ in their number."""
-    counts = []
-    for own in self.leading():
-        everywhere = 0
-        for _ in range(own):
-            everywhere += (yield from self.group.minimum("a reply that ended", [1]))[0]
-        counts.append(everywhere)
-    return counts
+    everywhere = {}
+    for flight, mine in self._ended.items():
+        [everywhere[flight]] = yield from self.group.minimum("a reply that ended", [mine])
+    return everywhere
 
 
-@bug(Agreement, "_counts", rows=("D10",), ranks=2)
-def rank_applies_reply_before_agreement(self: Agreement) -> Turn[list[int]]:
+@bug(Agreement, "_everywhere", rows=("D10",), ranks=2)
+def rank_applies_reply_before_agreement(self: Agreement) -> Turn[dict[FlightId, int]]:
     """A rank applies a reply as soon as it has it, before the other ranks have it."""
-    yield from self.group.minimum("replies that ended", self.leading())
-    return self.leading()
+    yield from _everywhere(self)
+    return dict(self._ended)
 
 
-@bug(Agreement, "_counts", rows=("D10",), ranks=2)
-def rank_stops_waiting_for_the_others(self: Agreement) -> Turn[list[int]]:
+@bug(Agreement, "_everywhere", rows=("D10",), ranks=2)
+def rank_stops_waiting_for_the_others(self: Agreement) -> Turn[dict[FlightId, int]]:
     """A rank applies its own reply after eight polls, although other ranks lack it."""
-    counts = yield from _counts(self)
+    everywhere = yield from _everywhere(self)
     waited: dict[int, int] = vars(self).setdefault("waited", {})
-    for at, (own, all_have, lane) in enumerate(
-        zip(self.leading(), counts, self._lanes.values(), strict=True)
-    ):
-        if own and not all_have:
-            waited[lane[0]] = waited.get(lane[0], 0) + 1
-            if waited[lane[0]] == 8:
-                counts[at] = 1
-    return counts
+    for flight in self._ended.keys() - everywhere.keys():
+        waited[flight] = waited.get(flight, 0) + 1
+        if waited[flight] == 8:
+            everywhere[flight] = self._ended[flight]
+    return everywhere
 
 
-@bug(Agreement, "_verdicts", rows=("D3",), ranks=2)
-def rank_zero_decides_success_for_all(self: Agreement, flights: Sequence[int]) -> Turn[Values]:
+@bug(Agreement, "_everywhere", rows=("D3",), ranks=2)
+def rank_zero_decides_success_for_all(self: Agreement) -> Turn[dict[FlightId, int]]:
     """Rank 0 alone decides whether a transfer succeeded, although others may lack its bytes."""
-    own = [self._ended[flight].bit_length() for flight in flights]
-    return (yield from self.group.broadcast("verdicts of replies", own))
+    everywhere = yield from _everywhere(self)
+    own = [self._ended[flight] for flight in everywhere]
+    found = yield from self.group.broadcast("verdicts of replies", own)
+    return dict(zip(everywhere, found, strict=True))
 
 
-@bug(Agreement, "_verdicts", rows=("D3",), ranks=2)
-def ranks_do_not_agree_on_success(self: Agreement, flights: Sequence[int]) -> Turn[Values]:
+@bug(Agreement, "_everywhere", rows=("D3",), ranks=2)
+def ranks_do_not_agree_on_success(self: Agreement) -> Turn[dict[FlightId, int]]:
     """Ranks agree that a transfer has ended, but not on whether it succeeded."""
-    yield from ()
-    return tuple(self._ended[flight].bit_length() for flight in flights)
+    everywhere = yield from _everywhere(self)
+    return {flight: self._ended[flight] for flight in everywhere}
 
 
 @bug(agreement, "agree_on_settings", rows=("D9",), ranks=2)

@@ -2,8 +2,9 @@
 
     python -m tests.bench.agreement_ranks [--ranks 2 4 8 16] [--steps 300]
 
-Each rank is a process that polls an `Agreement`: a step with a reply has two collectives, one
-without has one. A collective is one exchange of each rank with each other, of `FRAME` bytes.
+Each rank is a process that polls an `Agreement`: a step has one collective, with a reply or without
+(a second one only for sets without room in `FRAME` bytes, which are not here). A collective is one
+exchange of each rank with each other.
 
     messages   ranks x (ranks - 1)                 of a collective
     work       fixed + each x (ranks - 1)          seconds of processor time of each rank
@@ -65,7 +66,7 @@ class Model(NamedTuple):
 
 def messages(ranks: int) -> int:
     """Of a step with a reply, between all ranks."""
-    return 2 * ranks * (ranks - 1)
+    return ranks * (ranks - 1)
 
 
 def fitted(one: Cost, other: Cost) -> Model:
@@ -141,7 +142,7 @@ def measured(ranks: int, steps: int) -> Cost:
                 one.join(5)
                 one.kill()
     work, *times, entered = zip(*said, strict=True)
-    # a step with a reply and one without have three collectives
+    # a step without a reply has one collective
     return Cost(ranks, sum(work) / ranks, *map(statistics.median, times), entered[0] / steps - 1)
 
 
@@ -171,7 +172,7 @@ def main(given: Sequence[str] | None = None) -> None:
             seen = _ms(one.work), f"{_ms(one.wall)} ({_ms(one.quiet)})", error
         shared = _ms(max(work, ranks * work / cores))
         cells = seen[0], seen[2], seen[1], shared, _ms(work)
-        sent = 2 * FRAME * (ranks - 1) / 1000
+        sent = FRAME * (ranks - 1) / 1000
         print(f"| {ranks} | {messages(ranks):,} | {sent:.1f} | {' | '.join(cells)} |")
 
 

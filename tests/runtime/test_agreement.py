@@ -46,6 +46,7 @@ from hicache.runtime.agreement import (
 )
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import (
+    ROOM,
     Diverged,
     LocalGroup,
     Turn,
@@ -54,7 +55,7 @@ from hicache.runtime.group import (
     local_groups,
     lockstep,
 )
-from hicache.runtime.restorable import WORD, LookedUp, packed, unpacked
+from hicache.runtime.restorable import WORD, LookedUp, packed, unpacked, upto
 from tests.configs import configured
 
 ACTIONS: tuple[Action, ...] = (
@@ -155,6 +156,46 @@ def test_the_offers_of_many_replies_take_one_bit_for_each_page() -> None:
     assert all(0 <= one < 1 << 63 for one in words)
     assert unpacked(words, sizes) == sets
     assert packed([], []) == []
+
+
+@pytest.mark.parametrize(("late", "collectives"), [((), 3), ((2,), 2), ((1,), 3), ((1, 2), 3)])
+def test_what_has_no_room_in_a_message_is_agreed_on_in_a_second(
+    late: tuple[int, ...], collectives: int
+) -> None:
+    """Two large lookups, of which one has room at a time, and a small one."""
+    large = ROOM * WORD * 2 // 3
+    actions = [Lookup(flight, 0, 0, (b"",) * large, 0, (0,)) for flight in (1, 2)]
+    actions.append(Lookup(3, 0, 0, (b"",) * 9, 0, (0,)))
+    replies = [LookupDone(1, large), LookupDone(2, large - 3), LookupDone(3, 4)]
+    groups = local_groups(2)
+    rows = [[one for one in replies if one.flight not in late], replies]
+    ranks = [Agreement(Scripted([row, []]), group) for row, group in zip(rows, groups, strict=True)]
+    for action in actions:
+        for rank in ranks:
+            rank.submit(action)
+    lockstep([rank.agree() for rank in ranks])
+    assert ranks[0].poll() == ranks[1].poll() == rows[0]
+    for one in replies:
+        if one.flight in late:
+            ranks[0].end(one)
+    lockstep([rank.agree() for rank in ranks])
+    assert ranks[0].poll() == ranks[1].poll() == [one for one in replies if one.flight in late]
+    assert groups[0].entered == collectives
+
+
+def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
+    """Of what has ended and of numbers; no reply follows."""
+    for replies, told in (
+        ((), r"ended \[\], and .* ended \[1\]"),
+        ((1,), "1 of flight 1, and .* 1, 2"),
+    ):
+        agreement = Agreement(Scripted([[StoreDone(1, one) for one in replies]]), LocalGroup(0, 1))
+        agreement.submit(STORAGE[0])  # type: ignore[arg-type]
+        turn = agreement.agree()
+        next(turn)
+        with pytest.raises(Diverged, match=told):
+            turn.send(tuple(packed([0, upto(32), 1, 0b11], [32, 32, 1, 4])))
+        assert agreement.poll() == []
 
 
 def test_a_reply_of_more_pages_than_were_asked_for_is_refused() -> None:
@@ -281,7 +322,8 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
     seen[1].add([Restarted(2)])
     with pytest.raises(Diverged, match="RANK-EQ decisions") as found:
         lockstep([rank.agree() for rank in ranks])
-    assert seen[0].short() in str(found.value)
+    both = [f"'{one.short()}' on rank {rank}" for rank, one in enumerate(seen)]
+    assert ", ".join(both) in str(found.value)
 
 
 def test_every_rank_takes_the_smallest_capacity() -> None:
