@@ -275,7 +275,8 @@ class Book:
                 self.requests.lower(grown, event.computed_tokens)
         elif type(event) is ContinueWanted and event.request in self.requests.by_id:
             grown = self.requests.by_id[event.request]
-            self.requests.lower(grown, grown.computed_tokens)
+            if not grown.load:  # else it locks what its load brings when that has landed
+                self.requests.lower(grown, grown.computed_tokens)
         for item in outcomes:
             kind = type(item)
             if kind is not Admitted and kind is not Cached and kind is not Granted:
