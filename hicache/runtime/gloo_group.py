@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from hicache.clock import Clock
 from hicache.core.errors import CallerError
 
 from .group import (
@@ -44,6 +46,15 @@ _WIDTH = _HEAD + ROOM
 _OPS = ("minimum", "broadcast", "conjunction")
 WAIT = dist.default_pg_timeout / 6  # 5 minutes
 _FIND_S = 2.0  # at most, to find out who is missing
+_LEAVE_S = 0.5  # at most, to leave
+_LOOK_S = 0.01
+_REAL = Clock()
+
+
+def parts(wait_s: float) -> tuple[float, float, float]:
+    """The longest wait in parts: of a collective, to find out who is missing, and to leave."""
+    find_s, leave_s = min(_FIND_S, 0.4 * wait_s), min(_LEAVE_S, 0.1 * wait_s)
+    return wait_s - find_s - leave_s, find_s, leave_s
 
 
 class GlooGroup:
@@ -127,14 +138,18 @@ class GlooGroup:
 class Meeting:
     """Where the ranks of a group meet: it tells who has come, and who is there when one is lost."""
 
-    def __init__(self, address: str, rank: int, size: int, timeout: Any) -> None:
+    def __init__(
+        self, address: str, rank: int, size: int, timeout: Any, clock: Clock = _REAL
+    ) -> None:
         """Waits until all ranks have come. Raises CallerError, within the timeout, for an address
         that cannot be used, and MissingRank for ranks that did not come."""
         if size < 1 or not 0 <= rank < size:
             raise CallerError(f"rank: expected 0 to {size - 1} of {size} ranks, found {rank}")
-        self._rank, self._size = rank, size
-        self._find = timeout * min(0.5, _FIND_S / timeout.total_seconds())
-        self.timeout = timeout - self._find  # of each collective
+        self._rank, self._size, self._clock = rank, size, clock
+        wait_s = timeout.total_seconds()
+        collective_s, self._find_s, leave_s = parts(wait_s)
+        self._more_s = leave_s / 2
+        self.timeout = timeout * (collective_s / wait_s)
         self.store = _store(address, rank, size, timeout)
         if self.store.add(f"taken/{rank}", 1) > 1:
             raise CallerError(
@@ -142,10 +157,10 @@ class Meeting:
                 "give each its own rank, and a new address to a new start"
             )
         self.store.set(f"size/{rank}", str(size))
-        if missing := self._await("size/{}", timeout):
+        if missing := self._await("size/{}", wait_s):
             raise MissingRank(
                 f"{of_ranks(missing)} did not come to {address} within "
-                f"{timeout.total_seconds():g} s; start all {size} ranks, with the same address",
+                f"{wait_s:g} s; start all {size} ranks, with the same address",
                 missing,
             )
         sizes = {one: self.store.get(f"size/{one}").decode() for one in range(size)}
@@ -160,15 +175,25 @@ class Meeting:
         """After a collective failed: the ranks that say nothing of it."""
         with suppress(RuntimeError):  # the store may be gone with the rank that has it
             self.store.set(f"lost/{self._rank}", str(number))
-            return self._await("lost/{}", self._find)
-        return [0]
+        # rank 0 may have the store, which the others still read
+        return self._await("lost/{}", self._find_s + (0 if self._rank else self._more_s))
 
-    def _await(self, key: str, timeout: Any) -> list[int]:
-        """The ranks without this key at the end of the time."""
-        keys = [key.format(rank) for rank in range(self._size)]
-        with suppress(RuntimeError):  # at the end of the time
-            self.store.wait(keys, timeout)
-        return [rank for rank, one in enumerate(keys) if not self.store.check([one])]
+    def _await(self, key: str, wait_s: float) -> list[int]:
+        """The ranks without this key at the end of the time. The store itself may wait a second
+        more, or for ever if rank 0 has it and hangs."""
+        keys, due = [key.format(rank) for rank in range(self._size)], self._clock.now_s() + wait_s
+        missing = [0]
+
+        def ask() -> None:
+            with suppress(RuntimeError):
+                while not self.store.check(keys) and self._clock.now_s() < due:
+                    self._clock.sleep(_LOOK_S)
+                missing[:] = [rank for rank, one in enumerate(keys) if not self.store.check([one])]
+
+        asking = Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(wait_s + self._more_s)
+        return missing
 
 
 def _store(address: str, rank: int, size: int, timeout: Any) -> Any:

@@ -7,18 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.runtime.group import MissingRank
 from hicache.runtime.restorable import unpacked, upto
 from tests.patience import PATIENCE_S
 
-pytest.importorskip("torch.distributed", exc_type=ImportError)
+dist = pytest.importorskip("torch.distributed", exc_type=ImportError)
 gloo_group = pytest.importorskip("hicache.runtime.gloo_group", exc_type=ImportError)
 
 
@@ -109,6 +111,49 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
         gloo_group.join(f"file://{tmp_path / 'meet'}", 0, 3, second)
     assert found.value.missing == (1, 2)
     assert found.value.exit_code == 2
+
+
+@pytest.mark.parametrize("wait_s", [0.1, 1.0, 5.0, 20.0, 300.0])
+def test_who_is_missing_is_found_out_within_the_wait(wait_s: float, tmp_path: Path) -> None:
+    """A collective ends early enough to ask, and the others to leave."""
+    collective_s, find_s, leave_s = gloo_group.parts(wait_s)
+    assert min(collective_s, find_s, leave_s) > 0
+    assert collective_s + find_s + leave_s == pytest.approx(wait_s)
+    now_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+
+    place = tmp_path / "meet"
+    others = dist.FileStore(str(place), 3)
+    for rank in (0, 2):
+        others.set(f"size/{rank}", "3")
+    clock, wait = Clock(lambda: now_s[0], sleep), timedelta(seconds=wait_s)
+    meeting = gloo_group.Meeting(f"file://{place}", 1, 3, wait, clock)
+    assert meeting.timeout.total_seconds() == pytest.approx(collective_s)
+    assert now_s[0] == 0
+    others.set("lost/0", "7")
+    assert meeting.missing(7) == [2]
+    assert find_s <= now_s[0] < find_s + leave_s
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """Rank 0 has it, so it is missing."""
+    place = tmp_path / "meet"
+    dist.FileStore(str(place), 2).set("size/0", "2")
+    meeting = gloo_group.Meeting(f"file://{place}", 1, 2, timedelta(seconds=0.1))
+    answers = threading.Event()
+
+    class Hangs:
+        def set(self, key: str, value: str) -> None:
+            """It needs no answer."""
+
+        def check(self, keys: list[str]) -> bool:
+            return answers.wait()
+
+    meeting.store = Hangs()
+    assert meeting.missing(7) == [0]
+    answers.set()
 
 
 @pytest.mark.parametrize(

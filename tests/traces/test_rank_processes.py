@@ -188,6 +188,11 @@ def test_a_replay_may_last_as_long_as_its_ranks_go_on(goes_on: bool, monkeypatch
     assert (runs[0].looks <= 0) == goes_on
 
 
+@pytest.mark.parametrize(("wait_s", "between_s"), [(1.0, 0.75), (8.0, 6.0), (60.0, 58.0)])
+def test_a_part_of_the_wait_is_for_the_end(wait_s: float, between_s: float) -> None:
+    assert parent.between_ranks(wait_s) == between_s
+
+
 def test_a_rank_that_hangs_is_named_within_the_wait(
     trace: str, monkeypatch: Patch, capsys: Capsys
 ) -> None:

@@ -41,6 +41,7 @@ WAIT_S = 60.0
 _LOOK_S = 0.02
 _START_S = 60.0  # more, before the first exchange
 _GRACE_S = 5.0  # to write down the end
+_END_S = 2.0  # at most, of the wait: to end the others and remove the folder
 _TIMES = ("moving_s", "agreeing_s", "moving_cpu_s", "agreeing_cpu_s")
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -120,7 +121,7 @@ def replayed(options: ReplayOptions, settings: Settings, digest: str) -> Ranks:
     """Replay with one process for each rank. options: from `checked`. digest: of a single process.
     Raises CallerError for a rank that was ended or hangs, Diverged if the ranks decided otherwise
     than that process, and RankFailed."""
-    wait_s = WAIT_S if options.wait is None else options.wait / 1e9
+    wait_s = between_ranks(WAIT_S if options.wait is None else options.wait / 1e9)
     with tempfile.TemporaryDirectory(prefix="hicache-ranks-") as path:
         folder = Folder(path)
         orders = Orders(options, entries.given(), settings.tp, wait_s)
@@ -134,6 +135,11 @@ def replayed(options: ReplayOptions, settings: Settings, digest: str) -> Ranks:
     found = [one for one in ended if one is not None]
     _compare(digest, [one["digest"] for one in found])
     return figures(found)
+
+
+def between_ranks(wait_s: float) -> float:
+    """How long a rank waits for another, so that the command ends within `wait_s`."""
+    return wait_s - min(_END_S, wait_s / 4)
 
 
 @contextmanager
@@ -180,7 +186,7 @@ def _wait(
         if left <= missing or time.monotonic() > due:
             return  # all others have said how they ended
         if not failed and any(one.returncode for one in processes):
-            failed, due = True, time.monotonic() + wait_s + _GRACE_S
+            failed, due = True, time.monotonic() + wait_s
         now = [folder.said(rank) for rank in ranks]
         show(min(one.exchange for one in now))
         if now != said and not failed:
