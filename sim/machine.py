@@ -7,7 +7,7 @@ requests or about the users of the device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hicache.core.config import Config
@@ -70,14 +70,19 @@ def build(
         )
         for _ in range(stages)
     )
-    ranks = options.parallelism.attention_tp
-    sizes = {
-        component: group_bytes(model, component, config.page_size, groups, ranks)
-        for component in config.components
-    }
+    ranks, shared = options.parallelism.attention_tp, options.parallelism.shared_host
+    sizes, to_host = (
+        {
+            component: group_bytes(model, component, config.page_size, groups, ranks, part)
+            for component in config.components
+        }
+        for part in (False, shared)
+    )
     device_options = SimDeviceOptions(
         sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
+    if shared:
+        device_options = replace(device_options, to_host=to_host)
     if options.checks == "off":
         sim = SimDevice(clock, links, device_options)
         return Machine(clock, links, sim, sim, None, None)
@@ -94,16 +99,21 @@ def layer_groups(wanted: int, layers: int, stages: int) -> int:
 
 
 def group_bytes(
-    model: ModelDescription, component: str, page_size: int, groups: int, tp: int
+    model: ModelDescription,
+    component: str,
+    page_size: int,
+    groups: int,
+    tp: int,
+    shared: bool = False,
 ) -> tuple[int, ...]:
-    """Returns the bytes of one page of a component on one rank, for each layer group."""
+    """Returns the bytes of one page of a component on one rank, for each layer group. shared: only
+    the rank's part of what other ranks have, too."""
     bounds = [model.layers * group // groups for group in range(groups + 1)]
     return tuple(
         sum(
-            pool.rows_per_page(page_size)
-            * len(pool.parts)
-            * pool.row_bytes(tp)
-            * sum(first <= layer < last for layer in pool.layers)
+            replace(pool, layers=tuple(n for n in pool.layers if first <= n < last)).page_bytes(
+                page_size, tp, shared
+            )
             for pool in model.pools_of(component)
         )
         for first, last in pairwise(bounds)

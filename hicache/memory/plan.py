@@ -37,16 +37,17 @@ def by_total(
     device_pages: Mapping[str, int],
     total_bytes: int,
     tp: int = 1,
+    shared: bool = False,
 ) -> dict[str, int]:
     """Host pages per component, in proportion to the device's pages. The bytes of all ranks
     together are at most `total_bytes`.
 
     stages: one description per pipeline stage on this machine, with the layers of that stage; `tp`
-    ranks have each stage. Raises CallerError if the total has no room for one page of each
-    component.
+    ranks have each stage. shared: ranks that have the same rows keep them once. Raises CallerError
+    if the total has no room for one page of each component.
     """
     each = {
-        name: tp * sum(stage.bytes_per_page(name, page_size, tp) for stage in stages)
+        name: tp * sum(stage.bytes_per_page(name, page_size, tp, shared) for stage in stages)
         for name in device_pages
     }
     whole = sum(each[name] * pages for name, pages in device_pages.items())
@@ -71,7 +72,7 @@ def by_total(
 @dataclass(frozen=True, slots=True)
 class Plan:
     """pages: by component, the same on every rank. bytes: for each stage, the bytes of each pool on
-    one rank. total_bytes: of all pools on all ranks together."""
+    one rank, or its part of one that is shared. total_bytes: of all pools on all ranks together."""
 
     pages: Mapping[str, int]
     bytes: tuple[Mapping[str, int], ...]
@@ -87,8 +88,10 @@ def plan_pools(
     ratio: Fraction | None = None,
     tp: int = 1,
     pp: int = 1,
+    shared: bool = False,
 ) -> Plan:
     """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
+    shared: ranks that have the same rows keep them once.
 
     Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
     not the model's, and if the total has no room for one page of each component.
@@ -105,9 +108,12 @@ def plan_pools(
         pages = by_ratio(device_pages, ratio)
     else:
         assert total_bytes is not None
-        pages = by_total(stages, page_size, device_pages, total_bytes, tp)
+        pages = by_total(stages, page_size, device_pages, total_bytes, tp, shared)
     found = tuple(
-        {pool.name: pages[pool.component] * pool.page_bytes(page_size, tp) for pool in stage.pools}
+        {
+            pool.name: pages[pool.component] * pool.page_bytes(page_size, tp, shared)
+            for pool in stage.pools
+        }
         for stage in stages
     )
     return Plan(pages, found, tp * sum(sum(stage.values()) for stage in found))

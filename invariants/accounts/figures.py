@@ -208,8 +208,14 @@ def _load(served: Iterable[Entry]) -> Figures:
     }
 
 
-def pages(accounts: Accounts, components: Sequence[str], page_bytes: Sequence[int]) -> Figures:
-    """What was copied, evicted and refused."""
+def pages(
+    accounts: Accounts,
+    components: Sequence[str],
+    page_bytes: Sequence[int],
+    host_page_bytes: Sequence[int],
+) -> Figures:
+    """What was copied, evicted and refused. page_bytes, host_page_bytes: of a page of each
+    component on a link to the device, and to the host."""
     backbone = components[BACKBONE]
     figures: Figures = {
         "evicted_pages.device": accounts.evicted[Tier.DEVICE, backbone],
@@ -219,10 +225,13 @@ def pages(accounts: Accounts, components: Sequence[str], page_bytes: Sequence[in
         reason if name == backbone else f"{reason} of {name}": count
         for (reason, name), count in accounts.refused.items()
     }
-    for way, copied in (("d2h", accounts.backed_up), ("h2d", accounts.loaded)):
+    for way, copied, sizes in (
+        ("d2h", accounts.backed_up, host_page_bytes),
+        ("h2d", accounts.loaded, page_bytes),
+    ):
         if not accounts.failed:  # a copy that fails moves nothing
-            sizes = zip(components, page_bytes, strict=True)
-            figures[f"transfers.{way}.bytes"] = sum(copied[name] * size for name, size in sizes)
+            each = zip(components, sizes, strict=True)
+            figures[f"transfers.{way}.bytes"] = sum(copied[name] * size for name, size in each)
     for name in components:
         figures |= {
             f"components.{name}.backed_up": accounts.backed_up[name],

@@ -103,8 +103,8 @@ def no_faults(_: int, __: Direction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SimDeviceOptions:
-    """page_bytes: bytes of a page in each layer group, by component. seed: seed of all random
-    draws.
+    """page_bytes: bytes of a page in each layer group, by component. to_host: the same of a copy to
+    host, where that moves fewer over a link; None for page_bytes. seed: seed of all random draws.
 
     lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
     chunks     a copy is read and written in 1 to this many parts (drawn for each).
@@ -119,6 +119,13 @@ class SimDeviceOptions:
     chunks: int = 4
     faults: FaultRule = no_faults
     scribble: bool = True
+    to_host: Mapping[str, tuple[int, ...]] | None = None
+
+    def copied_bytes(self, direction: Direction) -> Mapping[str, tuple[int, ...]]:
+        """Bytes of a page that a link moves, in each layer group, by component."""
+        if direction is Direction.DEVICE_TO_HOST and self.to_host is not None:
+            return self.to_host
+        return self.page_bytes
 
 
 class _Stream:
@@ -216,7 +223,8 @@ class SimDevice:
         number = self._copies
         self._copies = number + 1
         copy = _Copy(job, f"{job.why}, copy {number}")
-        size = len(source) * sum(self._options.page_bytes[job.component][layers[0] : layers[1]])
+        moved = self._options.copied_bytes(job.direction)[job.component]
+        size = len(source) * sum(moved[layers[0] : layers[1]])
         if self._memory is not None:
             copy.tags = self._memory.claim_copy(copy.near, copy.far, (source, target), layers)
         self._issue(stream, lambda line: self._send(line, copy, number, size))

@@ -8,7 +8,7 @@ A module of this folder defines `times(model, hardware, parallelism, engine)`, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from hicache import registry
@@ -34,21 +34,23 @@ class Parallelism:
                   these share each expert. 1: all ranks of a stage share each expert.
     attention_dp  groups of ranks of a stage that attend to requests of their own; the ranks of a
                   group share the heads.
+    shared_host   ranks that have the same rows keep them once in host memory.
     """
 
     tp: int = 1
     pp: int = 1
     ep: int = 1
     attention_dp: int = 1
+    shared_host: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            found = getattr(self, field.name)
+        for name in ("tp", "pp", "ep", "attention_dp"):
+            found = getattr(self, name)
             if found < 1:
-                raise CallerError(f"{field.name}: expected at least 1, found {found}")
-            if field.name in ("ep", "attention_dp") and self.tp % found:
+                raise CallerError(f"{name}: expected at least 1, found {found}")
+            if name in ("ep", "attention_dp") and self.tp % found:
                 raise CallerError(
-                    f"{field.name}: expected a divisor of {self.tp} ranks, found {found}; use "
+                    f"{name}: expected a divisor of {self.tp} ranks, found {found}; use "
                     f"{_listed(_divisors(self.tp))}"
                 )
 

@@ -122,15 +122,19 @@ def test_a_total_of_bytes_is_the_total_of_all_pools_on_all_ranks(data: st.DataOb
     model = models.get(data.draw(st.sampled_from(models.names())))
     tp, pp = data.draw(st.sampled_from([1, 2, 8])), data.draw(st.integers(1, 4))
     device = {name: data.draw(st.integers(1, 10_000)) for name in model.components}
-    total = data.draw(st.integers(1, 4000)) * GIB
+    total, shared = data.draw(st.integers(1, 4000)) * GIB, data.draw(st.booleans())
     least = {
-        name: tp * sum(by_hand(pool, 256, tp) for pool in model.pools_of(name)) for name in device
+        name: sum(
+            by_hand(pool, 256, tp) * tp // (max(1, tp // pool.heads) if shared else 1)
+            for pool in model.pools_of(name)
+        )
+        for name in device
     }
     if sum(least.values()) > total:
         with pytest.raises(CallerError, match=r"host_bytes.*at least"):
-            plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp)
+            plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, shared=shared)
         return
-    plan = plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp)
+    plan = plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, shared=shared)
     taken = sum(least[name] * pages for name, pages in plan.pages.items())
     assert taken == plan.total_bytes == tp * sum(sum(stage.values()) for stage in plan.bytes)
     assert taken <= total

@@ -253,6 +253,7 @@ def test_other_decisions_are_a_difference() -> None:
         ("--processes --tp 2 --storage sim:loss=0.1", "found sim:loss=0.1; leave --storage out"),
         ("--processes --tp 2 --storage-size 1G", "expected stores without a limit"),
         ("--processes --tp 2 --attention-dp 2", "expected ranks that share each request"),
+        ("--processes --tp 2 --host-copies node", "expected host memory of each rank, found"),
         ("--processes --tp 2 --pp 2", "expected ranks of one stage, found --pp 2; omit it"),
         ("--processes --tp 2 --replicas 2", "--processes: expected one replica, found several"),
         ("--processes --tp 2 --host-pages 0", "expected a host pool, found none"),

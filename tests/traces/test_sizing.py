@@ -17,6 +17,8 @@ from traces.terminal import options as read
 
 from .rig import HEADER, Capsys, mooncake, native, write
 
+Replayed = Callable[..., tuple[str, dict[str, Any]]]
+
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
@@ -24,20 +26,15 @@ def trace(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def replayed(
-    trace: str, tmp_path: Path, capsys: Capsys
-) -> Callable[[str], tuple[str, dict[str, Any]]]:
+def replayed(trace: str, tmp_path: Path, capsys: Capsys) -> Replayed:
     """Runs a replay with these options; returns its report, in single spaces, and its document."""
 
-    def run(arguments: str) -> tuple[str, dict[str, Any]]:
+    def run(arguments: str, path: str = trace) -> tuple[str, dict[str, Any]]:
         out = tmp_path / "out.json"
-        assert main(["replay", trace, *arguments.split(), "--json", str(out)]) == 0
+        assert main(["replay", path, *arguments.split(), "--json", str(out)]) == 0
         return " ".join(capsys.readouterr().out.split()), json.loads(out.read_text())
 
     return run
-
-
-Replayed = Callable[[str], tuple[str, dict[str, Any]]]
 
 
 def refused(trace: str, arguments: str, capsys: Capsys) -> str:
@@ -64,6 +61,35 @@ def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
         moved = found["transfers"][way]
         assert moved["bytes"] == moved["bytes_per_rank"] == moved["bytes_total"] / 8
     assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
+
+
+@pytest.mark.one_in(16)
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_ranks_that_are_alike_keep_one_copy_on_host(
+    tmp_path: Path, replayed: Replayed, mode: str
+) -> None:
+    """Each writes its part of it, and reads the whole one."""
+    turns = [[1], [2], [3], [1], [2], [3]]
+    trace = write(tmp_path / "turns.jsonl", *(mooncake(ids, 512) for ids in turns))
+    for model, tp, page, copies in (
+        ("deepseek-v3", 8, 64 * 70_272, 8),
+        ("llama-3.1-70b", 16, 64 * 80 * 2 * 128 * 2, 2),
+        ("llama-3.1-8b", 8, 1 << 20, 1),
+    ):
+        sizes = f"--device-pages 11 --host-bytes 8GB --mode {mode} --check every"
+        ranks = f"--hardware b200 --model {model} --tp {tp} --host-copies node"
+        report, found = replayed(f"{ranks} {sizes}", str(trace))
+        part, full = page // copies, found["components"]["full"]
+        total = full["pool_bytes_total"]["host"]
+        assert found["config"]["host_copies"] == "node"
+        assert full["page_bytes"] == page
+        assert full["pool_bytes_per_rank"]["host"] * tp == total
+        assert 0 <= 8e9 - total < part * tp
+        assert full["capacity"]["host"] * part * tp == total
+        assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] * part > 0
+        assert found["transfers"]["d2h"]["bytes_total"] == full["backed_up"] * part * tp
+        assert found["transfers"]["h2d"]["bytes"] == full["loaded"] * page > 0
+        assert f"on {tp} ranks (as given, once for ranks that are alike" in report
 
 
 @pytest.mark.one_in(16)
@@ -216,7 +242,7 @@ def test_the_page_size_says_where_it_comes_from(
     assert "blocks" not in capsys.readouterr().out
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize("size", ["16", "64", "256"])
 def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path: Path) -> None:
     path, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
@@ -396,7 +422,7 @@ def test_no_bytes_of_host_memory_are_no_host(replayed: Replayed, mode: str) -> N
     assert found["config"]["host_pages"] == 0
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 def test_a_sweep_may_begin_with_no_host_memory(trace: str, tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     sizes = ["--host-bytes", "0,1GB", "--write-policy", "write_back,write_through"]

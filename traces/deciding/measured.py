@@ -58,7 +58,7 @@ Document = Mapping[str, Any]
 OF_HOST = frozenset(
     {
         *("write_policy", "exclusive", "exchange_pages", "load_threshold", "load_quota"),
-        *("load_groups", "host_bandwidth"),
+        *("load_groups", "host_bandwidth", "host_copies"),
     }
 )
 

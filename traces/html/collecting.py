@@ -56,7 +56,7 @@ def collect(trace: Trace, settings: Settings, run: Run, found: Result, label: st
 
 def _label(settings: Settings) -> str:
     core = settings.core
-    host = core.host_pages[0] * settings.page_bytes[0] * settings.page_ranks
+    host = core.host_pages[0] * settings.host_page_bytes[0] * settings.page_ranks
     return f"host {host / 1e9:,.4g} GB, {core.write_policy}" if host else "no host memory"
 
 

@@ -27,6 +27,7 @@ from hicache.runtime.group import Diverged, of_ranks
 
 from ..outside import entries
 from ..replaying import pools
+from ..replaying.defaults import HOST_COPIES
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
 from ..replaying.unread import SIMULATED
@@ -86,7 +87,12 @@ def checked(options: ReplayOptions) -> ReplayOptions:
             f"--attention-dp {options.attention_dp}",
             "omit it",
         ),
-        (options.pp > 1, "ranks of one pipeline stage", f"--pp {options.pp}", "omit it"),
+        (
+            options.host_copies not in (None, HOST_COPIES[0]),
+            "host memory of each rank",
+            f"--host-copies {options.host_copies}",
+            "omit it",
+        ),
         (
             options.device_pages == UNBOUNDED,
             "a device of real memory",

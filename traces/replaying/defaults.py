@@ -19,6 +19,7 @@ LOAD_THRESHOLD = 1
 OWN_STATES = 3  # of a running request
 PREFIX_TOKENS = 4096  # of a cached prefix: one window or state for each
 STAND_IN_WINDOW = 1024  # for a model without a window
+HOST_COPIES = ("rank", "node")  # who keeps the rows that ranks have alike
 PREFETCH = "wait_complete"
 PREFETCH_THRESHOLD_TOKENS = 256
 # SGLang's for its policy `timeout`: 1 s, and 0.25 s for 1,024 tokens. `wait_complete` has no limit

@@ -267,8 +267,11 @@ def _run(played: Play, views: Sequence[CoreView], interrupted: bool, digest: str
     return Run(
         account=played.account,
         transfers={
-            "d2h": _transfer(settings, settings.bytes_of(tally.backed_up)),
-            "h2d": _transfer(settings, settings.bytes_of(tally.loaded)),
+            way: _transfer(settings, settings.bytes_of(copied, sizes))
+            for way, copied, sizes in (
+                ("d2h", tally.backed_up, settings.host_page_bytes),
+                ("h2d", tally.loaded, settings.page_bytes),
+            )
         },
         lookups=team.counting.lookups,
         refused=team.counting.refused(settings.core.components[0]),

@@ -258,8 +258,10 @@ def _planned(
 ) -> Mapping[str, int]:
     """Pages of each component in `total` bytes. The error for a bare number suggests a unit."""
     try:
-        tp, pp = ranks.attention_tp, ranks.pp
-        return plan_pools(model, page_size, device, total_bytes=total, tp=tp, pp=pp).pages
+        tp, pp, shared = ranks.attention_tp, ranks.pp, ranks.shared_host
+        return plan_pools(
+            model, page_size, device, total_bytes=total, tp=tp, pp=pp, shared=shared
+        ).pages
     except CallerError as error:
         hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
         raise CallerError(f"{error}{hint}") from None

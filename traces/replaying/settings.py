@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -36,7 +36,14 @@ from sim.wants import NO_WANTS, WantOptions
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.options import Bandwidth
 from . import pools
-from .defaults import HARDWARE, LOAD_THRESHOLD, PREFETCH_THRESHOLD_TOKENS, WRITE_POLICY, Mode
+from .defaults import (
+    HARDWARE,
+    HOST_COPIES,
+    LOAD_THRESHOLD,
+    PREFETCH_THRESHOLD_TOKENS,
+    WRITE_POLICY,
+    Mode,
+)
 from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
 from .fleet.settings import as_options as fleet_as_options
@@ -132,25 +139,46 @@ class Settings:
         return self._page_bytes(self.model)
 
     @property
+    def host_page_bytes(self) -> tuple[int, ...]:
+        """The same in host memory. Of what ranks keep once, a rank has its part."""
+        return self._page_bytes(self.model, self.parallelism.shared_host)
+
+    @property
     def rank_page_bytes(self) -> tuple[int, ...]:
-        """The same on a rank of the stage that has most of the component."""
-        stages = map(self._page_bytes, self.model.stages(self.parallelism.pp))
-        return tuple(map(max, zip(*stages, strict=True)))
+        """`page_bytes` on a rank of the stage that has most of the component."""
+        return self._most_page_bytes(False)
 
-    def _page_bytes(self, model: ModelDescription) -> tuple[int, ...]:
+    @property
+    def rank_host_page_bytes(self) -> tuple[int, ...]:
+        """`host_page_bytes` on a rank of the stage that has most of the component."""
+        return self._most_page_bytes(self.parallelism.shared_host)
+
+    def _most_page_bytes(self, shared: bool) -> tuple[int, ...]:
+        stages = self.model.stages(self.parallelism.pp)
+        return tuple(map(max, zip(*(self._page_bytes(one, shared) for one in stages), strict=True)))
+
+    def _page_bytes(self, model: ModelDescription, shared: bool = False) -> tuple[int, ...]:
         size, tp = self.core.page_size, self.page_ranks
-        return tuple(model.bytes_per_page(name, size, tp) for name in self.core.components)
+        return tuple(model.bytes_per_page(name, size, tp, shared) for name in self.core.components)
 
-    def bytes_of(self, pages: Counter[str]) -> int:
-        """Bytes of so many pages or states of each component, as `page_bytes`."""
-        sizes = zip(self.core.components, self.page_bytes, strict=True)
-        return sum(pages[name] * size for name, size in sizes)
+    def bytes_of(self, pages: Counter[str], sizes: Sequence[int]) -> int:
+        """Bytes of so many pages or states of each component, with one of these sizes."""
+        each = zip(self.core.components, sizes, strict=True)
+        return sum(pages[name] * size for name, size in each)
 
     @property
     def page_bytes_total(self) -> dict[str, int]:
         """Bytes of one page or state of each component, on all ranks together."""
-        sizes = zip(self.core.components, self.page_bytes, strict=True)
-        return {name: size * self.page_ranks for name, size in sizes}
+        return self._on_all(self.page_bytes)
+
+    @property
+    def host_page_bytes_total(self) -> dict[str, int]:
+        """The same in host memory."""
+        return self._on_all(self.host_page_bytes)
+
+    def _on_all(self, sizes: Sequence[int]) -> dict[str, int]:
+        each = zip(self.core.components, sizes, strict=True)
+        return {name: size * self.page_ranks for name, size in each}
 
     @property
     def weight_bytes(self) -> int:
@@ -186,6 +214,7 @@ class Settings:
             "hardware": self.hardware.name,
             "ep": self.parallelism.ep,
             "attention_dp": self.parallelism.attention_dp,
+            "host_copies": HOST_COPIES[self.parallelism.shared_host],
             "engine": engine.profile.label,
             **({"hits_of": engine.profile.label} if self.passes else {}),
             "times": self.times,

@@ -156,7 +156,8 @@ def judge(
     timed = run.latency is not None
     ceiling = figures.ceilings(paged, whole_prompts=settings.whole_prompts)
     expected = figures.shares(accounts, ceiling, core.page_size)
-    expected |= figures.pages(accounts, core.components, settings.page_bytes)
+    sizes = settings.page_bytes, settings.host_page_bytes
+    expected |= figures.pages(accounts, core.components, *sizes)
     if settings.storage is not None:
         expected |= figures.prefetches(accounts, core.page_size)
     if timed:

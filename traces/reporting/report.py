@@ -261,7 +261,7 @@ def size_rows(trace: Trace, settings: Settings) -> list[tuple[str, str]]:
     ):
         for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
             name = f"  {core.components[place]}" if place else tier
-            rows.append((name, _pool(place, pages, settings, rules[place])))
+            rows.append((name, _pool(place, pages, settings, rules[place], tier == "host")))
     if pools.window:
         rows.append(("window", f"{pools.window:,} tokens"))
     if pools.interval:
@@ -295,15 +295,16 @@ def hardware_row(settings: Settings) -> tuple[str, str]:
     return "hardware", f"{ranks} x {profile.name}, {link} each way ({source})"
 
 
-def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
+def _pool(place: int, pages: int, settings: Settings, rule: str, on_host: bool) -> str:
     if not pages:
         return "none"
     core = settings.core
     ranks = settings.parallelism
-    each, total = (
-        pages * size[place] // ranks.attention_dp
-        for size in (settings.rank_page_bytes, settings.page_bytes)
-    )
+    sizes = settings.rank_page_bytes, settings.page_bytes
+    if on_host:
+        sizes = settings.rank_host_page_bytes, settings.host_page_bytes
+        rule += ", once for ranks that are alike" * ranks.shared_host
+    each, total = (pages * size[place] // ranks.attention_dp for size in sizes)
     amount = f"{_bytes(each, ranks.ranks, total * ranks.tp)} ({rule})"
     if residency(core.components[place]) == "state":
         return f"{pages:,} states, {amount}"

@@ -25,10 +25,10 @@ from ..curves.distances import Curve
 from ..deciding.prices import Prices
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
-from ..replaying.settings import Settings, resolve
+from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
 from ..sweeping.grid import Point, Value
-from .plan import OF_HOST, bare
+from .plan import OF_HOST, bare, resolved
 
 MOST_GPUS = 8
 SAME = 0.001  # of all prompt tokens: host memory that adds fewer hits changes nothing
@@ -172,7 +172,7 @@ class Machines:
         if key not in self._resolved:
             point = Candidate(hardware, tp, 1).point(self._base)
             try:
-                self._resolved[key] = resolve(point.options, self._trace)[0]
+                self._resolved[key] = resolved(point.options, self._base, self._trace)[0]
             except CallerError as error:
                 self._resolved[key] = error
         found = self._resolved[key]
@@ -224,7 +224,7 @@ class Machines:
 
     def page_bytes(self, one: Candidate) -> int:
         settings = self.settings(one.hardware, one.tp)
-        return settings.page_bytes[0] * settings.page_ranks
+        return settings.host_page_bytes[0] * settings.page_ranks
 
     def hits(self, one: Candidate) -> int:
         """Tokens that it would hit at most: those of one cache with the pages of all replicas."""

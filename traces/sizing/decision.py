@@ -290,7 +290,7 @@ class _Offered:
         ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, ranks)
         settings = self.settings
         self.paged = trace.paged(settings.core.page_size)
-        page_bytes = settings.page_bytes[0] * settings.page_ranks
+        page_bytes = settings.host_page_bytes[0] * settings.page_ranks
         device = settings.core.device_pages[0]
         self.curves: Curves | None = None
         curve: Curve | None = None

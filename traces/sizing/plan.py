@@ -23,10 +23,12 @@ from typing import Any
 from hicache import registry
 
 from ..curves.distances import Curve
+from ..formats.base import Paged, Trace
 from ..replaying.declared.needs import Need
 from ..replaying.defaults import WRITE_POLICY
 from ..replaying.load.slo import Slo
 from ..replaying.options import ReplayOptions, that_need
+from ..replaying.settings import Settings, resolve
 from ..sweeping.grid import Point, Value
 from ..terminal.options import Bandwidth
 
@@ -232,6 +234,14 @@ def bare(options: ReplayOptions) -> ReplayOptions:
     """The options without host memory, and without what reads it."""
     nothing: dict[str, Any] = dict.fromkeys((*OF_HOST, *_STORAGE))
     return replace(_without_host(options), **{**nothing, "exclusive": False})
+
+
+def resolved(point: ReplayOptions, base: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
+    """The settings of a point without host memory, whose pages are as large on host as the base
+    would keep them there. Raises CallerError where they do not fit."""
+    settings, paged = resolve(point, trace)
+    ranks = replace(settings.parallelism, shared_host=base.parallelism.shared_host)
+    return replace(settings, parallelism=ranks), paged
 
 
 def _without_host(options: ReplayOptions) -> ReplayOptions:

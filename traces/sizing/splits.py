@@ -23,7 +23,7 @@ from sim.times.roofline import Roofline
 from ..curves.curves import CurveOptions, curves_of
 from ..formats.base import Trace
 from ..replaying.options import ReplayOptions
-from ..replaying.settings import Settings, resolve
+from ..replaying.settings import Settings
 from ..sweeping.grid import Point, Value, check_simulated
 from ..sweeping.running import How, Measured
 from ..sweeping.work import opened_once
@@ -101,7 +101,7 @@ def splits(given: ReplayOptions, asked: Asked, command: str) -> Splits:
     curve = None
     if trace.identity:
         paged = trace.paged(settings.core.page_size)
-        each = settings.page_bytes[0] * settings.page_ranks // paged.page_size
+        each = settings.host_page_bytes[0] * settings.page_ranks // paged.page_size
         curve = curves_of(trace, paged, CurveOptions((), bytes_per_token=each)).lru
     demand = demand_of(trace, curve, Fraction(1))
     if not demand.duration_s:
@@ -206,7 +206,7 @@ def _first(
     for tp, pp, replicas in shapes:
         point = Candidate(hardware, tp, replicas).point(replace(base, pp=pp))
         try:
-            return resolve(point.options, trace)[0]
+            return plan.resolved(point.options, base, trace)[0]
         except CallerError as error:
             refused = error
     assert refused is not None

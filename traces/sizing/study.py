@@ -96,7 +96,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
     base, spread = spread_of(base, traces)
     bare = plan.bare(base)
     trace = traces(bare)
-    settings, paged = resolve(bare, trace)
+    settings, paged = plan.resolved(bare, base, trace)
     curves, steps = None, plan.Ladder((), 0)
     if trace.identity:
         curves, steps = _curves(trace, paged, settings, asked.sizes, base.exclusive)
@@ -147,7 +147,7 @@ def study(given: ReplayOptions, asked: Asked, command: str) -> Study:
 def _curves(
     trace: Trace, paged: Paged, settings: Settings, sizes: Sequence[int] | None, exclusive: bool
 ) -> tuple[Curves, plan.Ladder]:
-    page_bytes = settings.page_bytes[0] * settings.page_ranks
+    page_bytes = settings.host_page_bytes[0] * settings.page_ranks
     device = settings.core.device_pages[0]
     each = page_bytes // paged.page_size
     curves = curves_of(trace, paged, CurveOptions(device_pages=device, bytes_per_token=each))

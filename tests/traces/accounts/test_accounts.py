@@ -103,7 +103,8 @@ def judge(trace: Trace, given: ReplayOptions, checked: bool = False) -> None:
     assert not run.interrupted
     assert not accounts.wrong, accounts.wrong
     expected = figures.shares(accounts, one.ceiling, settings.core.page_size)
-    expected |= figures.pages(accounts, settings.core.components, settings.page_bytes)
+    sizes = settings.page_bytes, settings.host_page_bytes
+    expected |= figures.pages(accounts, settings.core.components, *sizes)
     expected |= _of_trace(one) | _of_pools(one) | _of_checks(one)
     if one.timed:
         expected |= figures.times(accounts) | _of_links(one)

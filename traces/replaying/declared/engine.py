@@ -17,7 +17,7 @@ from sim.times.base import Parallelism
 from ...outside.entries import entry, spelled_out
 from ...terminal.options import COUNT, Bandwidth, Names, OptionRecord, bandwidth, choice
 from ...terminal.rows import option
-from ..defaults import HARDWARE, MODEL
+from ..defaults import HARDWARE, HOST_COPIES, MODEL
 from .needs import Need
 
 
@@ -135,6 +135,14 @@ class EngineOptions(TimesOptions):
         "1)",
         *COUNT,
     )
+    host_copies: str | None = option(
+        f"in host memory each {HOST_COPIES[0]} keeps its pages, or ranks that have the same rows "
+        f"keep them once on their {HOST_COPIES[1]} (default: {HOST_COPIES[0]})",
+        choice([*HOST_COPIES]),
+        "WHOSE",
+        needs=(Need.HOST,),
+        tried="node",
+    )
     engine: str | None = option(
         lambda: (
             f"{', '.join(engine_profiles.names())}, such as vllm@0.12.0, or a JSON file with "
@@ -174,4 +182,5 @@ class EngineOptions(TimesOptions):
     @property
     def parallelism(self) -> Parallelism:
         """How the ranks share the model. Raises CallerError for numbers that contradict."""
-        return Parallelism(self.tp, self.pp, self.ep or 1, self.attention_dp or 1)
+        shared = self.host_copies == HOST_COPIES[1]
+        return Parallelism(self.tp, self.pp, self.ep or 1, self.attention_dp or 1, shared)

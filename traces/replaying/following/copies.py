@@ -21,17 +21,22 @@ Flight: TypeAlias = Load | Backup | Fetch | Store
 
 
 class Copies:
-    """The observer. page_bytes, value_bytes: of one page of each component, on all ranks together,
-    in memory and in storage. now_ns: the time.
+    """The observer. page_bytes, host_bytes, value_bytes: of one page of each component on device,
+    on host and in storage, on all ranks together. now_ns: the time.
 
     times_ns, bytes: by way, one entry for each copy that ended, in order.
     """
 
-    def __init__(self, page_bytes: Mapping[str, int], value_bytes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        page_bytes: Mapping[str, int],
+        host_bytes: Mapping[str, int],
+        value_bytes: Mapping[str, int],
+    ) -> None:
         self.now_ns: Callable[[], int] = lambda: 0
         self.times_ns = {way: array("q") for way in WAYS}
         self.bytes = {way: array("q") for way in WAYS}
-        self._page_bytes = page_bytes
+        self._copied_bytes = {H2D: page_bytes, D2H: host_bytes}
         self._value_bytes = value_bytes
         self._flights: dict[FlightId, Flight] = {}
 
@@ -41,7 +46,8 @@ class Copies:
         flight = self._flights.pop(event.flight, None)
         if isinstance(flight, Load | Backup) and isinstance(event, LoadDone | BackupDone):
             if event.ok:
-                self._ended(H2D if isinstance(flight, Load) else D2H, self._copied(flight))
+                way = H2D if isinstance(flight, Load) else D2H
+                self._ended(way, self._copied(flight, self._copied_bytes[way]))
         elif isinstance(flight, Fetch) and isinstance(event, FetchDone):
             self._ended(STORAGE_READ, self._fetched(flight, event.pages))
         elif isinstance(flight, Store) and isinstance(event, StoreDone):
@@ -57,8 +63,8 @@ class Copies:
             self.times_ns[way].append(self.now_ns())
             self.bytes[way].append(count)
 
-    def _copied(self, flight: Load | Backup) -> int:
-        return sum(len(copy.target) * self._page_bytes[copy.component] for copy in flight.copies)
+    def _copied(self, flight: Load | Backup, sizes: Mapping[str, int]) -> int:
+        return sum(len(copy.target) * sizes[copy.component] for copy in flight.copies)
 
     def _fetched(self, flight: Fetch, pages: int) -> int:
         end = flight.first_page + pages

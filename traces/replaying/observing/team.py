@@ -95,13 +95,14 @@ class Observers:
 
         for place, name in enumerate(core.components):
             size, total = settings.rank_page_bytes[place], settings.page_bytes_total[name]
+            on_host = settings.rank_host_page_bytes[place], settings.host_page_bytes_total[name]
             capacity = Pair(core.device_pages[place], core.host_pages[place]).times(replicas)
             found[name] = Component(
                 page_bytes=size,
                 page_bytes_total=total,
                 capacity=capacity,
-                pool_bytes_per_rank=capacity.times(size),
-                pool_bytes_total=capacity.times(total),
+                pool_bytes_per_rank=Pair(capacity.device * size, capacity.host * on_host[0]),
+                pool_bytes_total=Pair(capacity.device * total, capacity.host * on_host[1]),
                 backed_up=tally.backed_up[name],
                 loaded=tally.loaded[name],
                 evicted=Pair(tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
@@ -166,7 +167,9 @@ class Team:
                 self.histories.append(history)
                 seen.append(history)
             if one and follow and timed:
-                self.copies = Copies(settings.page_bytes_total, settings.value_bytes)
+                self.copies = Copies(
+                    settings.page_bytes_total, settings.host_page_bytes_total, settings.value_bytes
+                )
                 seen.append(self.copies)
             if until is not None and _serves_last(whole, fleet, place, until):
                 seen.append(Until(until))
