@@ -28,7 +28,7 @@ from hicache.runtime.controller import COMPUTE, TransferController, of_stage
 from ..content import Words, partial_tag
 from ..engine_profiles.base import EngineProfile
 from ..engine_profiles.plain import PROFILE
-from ..times.base import Chunks, LayerTimes, StagedTimes
+from ..times.base import Chunks, LayerTimes, stages_ns
 from .accesses import Access, Accesses
 from .sequence import Sequence
 
@@ -130,6 +130,7 @@ class Forward:
             )
             for number, span in enumerate(stage_layers(groups, stages))
         ]
+        self._layers = [sum(stage.sizes) for stage in self._stages]
         self.durations: list[int] = []
         self.send_ns = 0
 
@@ -181,19 +182,10 @@ class Forward:
     def _of_stages(self, chunks: Chunks, decoding: int, layer_ns: int) -> tuple[list[int], int]:
         """Nanoseconds of a pass on each stage, and between two. The scheduler's host is that of the
         first stage; a device waits between two passes on each."""
-        costs = self._costs
-        overhead_ns = costs.overhead_ns(chunks, decoding)
+        found, send_ns = stages_ns(self._costs, self._layers, chunks, decoding, layer_ns)
         added_ns, least_ns = self.host.of(decoding, len(chunks))
-        found = [sum(stage.sizes) * layer_ns for stage in self._stages]
-        send_ns = 0
-        if len(found) > 1:
-            assert isinstance(costs, StagedTimes)
-            first_ns, send_ns = costs.first_ns(chunks, decoding), costs.send_ns(chunks, decoding)
-            found = [found[0] + first_ns, *(one + self.host.gap_ns for one in found[1:])]
-            overhead_ns -= first_ns
-        found[-1] += overhead_ns
-        found[0] = max(found[0] + added_ns, least_ns)
-        return found, send_ns
+        first_ns = max(found[0] + added_ns, least_ns)
+        return [first_ns, *(one + self.host.gap_ns for one in found[1:])], send_ns
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
         """Launches one or more decode steps of known total duration. One stage only."""

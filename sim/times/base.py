@@ -103,6 +103,22 @@ class StagedTimes(TimeModel, Protocol):
         """Nanoseconds in which a stage hands a pass on to the next."""
 
 
+def stages_ns(
+    times: LayerTimes, layers: Sequence[int], chunks: Chunks, decoding: int, layer_ns: int
+) -> tuple[list[int], int]:
+    """Nanoseconds of a pass on each stage with so many layers, and between two stages. layer_ns: of
+    a layer, as `times` says for this pass."""
+    overhead_ns = times.overhead_ns(chunks, decoding)
+    found, send_ns = [count * layer_ns for count in layers], 0
+    if len(found) > 1:
+        assert isinstance(times, StagedTimes)
+        first_ns, send_ns = times.first_ns(chunks, decoding), times.send_ns(chunks, decoding)
+        found[0] += first_ns
+        overhead_ns -= first_ns
+    found[-1] += overhead_ns
+    return found, send_ns
+
+
 def make(
     name: str,
     model: ModelDescription,

@@ -66,6 +66,7 @@ def asked(draw: random.Random) -> Asked:
     return Asked(
         HARDWARE,
         (1, 2),
+        None,
         (1, 2, 3, 4),
         (0, 4 * GB, 16 * GB, 64 * GB),
         8,

@@ -41,6 +41,18 @@ def test_the_answer_and_every_reason_are_those_of_trying_everything(
     _check(found, serving)
 
 
+@pytest.mark.one_in(64)
+def test_stages_are_counted_in_costs_and_in_what_rules_out(tmp_path: Path) -> None:
+    fewer = {"tp": (1,), "pp": (1, 3), "replicas": (1, 2), "hosts": (0,), "hardware": ("h100",)}
+    found, serving = purchases.tried(0, tmp_path, **fewer)
+    _check(found, serving)
+    assert {row.candidate.pp for row in found.rows} == {1, 3}
+    for row in found.rows:
+        one = row.candidate
+        each = found.prices.per_hour[one.hardware]
+        assert row.cost == pytest.approx(one.tp * one.pp * one.replicas * each)
+
+
 def _check(found: Decision, serving: list[bool]) -> None:
     first = next((place for place, serves in enumerate(serving) if serves), None)
     cost = None if found.answer is None else found.rows[found.answer].cost
@@ -217,6 +229,7 @@ def decision(**changed: Any) -> dict[str, Any]:
             "label": label,
             "hardware": "h100",
             "tp": 1,
+            "pp": 1,
             "replicas": 2,
             "gpus": 2,
             "host_bytes": 0,
@@ -505,7 +518,7 @@ def test_only_work_that_takes_clearly_longer_than_the_trace_rules_out(
     most: float, why: str
 ) -> None:
     """most: times the work of the trace that a machine does at most."""
-    machines: Any = SimpleNamespace(at_most=lambda one: most, alone=lambda hardware, tp: 1.0)
+    machines: Any = SimpleNamespace(at_most=lambda one: most, alone=lambda *machine: 1.0)
     unused: Any = None
     trials = Trials((), unused, machines, unused, Fraction(9, 10), 1)
     assert trials.cannot(Candidate("h100", 1, 1)) == why

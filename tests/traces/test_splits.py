@@ -87,15 +87,15 @@ def test_what_binds() -> None:
     def split(exchanges: tuple[float, float] | None, pool: bool = False, **missed: int) -> Split:
         over = {"slo": {"missed": {"itl": None, **missed}}, "whole": {"requests": 10}}
         loads = Fraction(1), Fraction(2)
-        return Split(Candidate("h100", 2, 1), 1, 1, None, *loads, None, over, exchanges, pool)
+        return Split(Candidate("h100", 2, 1), 1, None, *loads, None, over, exchanges, pool)
 
     assert binds(split(None, ttft=2, tpot=1)) == ["ttft"]
     assert binds(split((0.1, 0.3), ttft=2, tpot=1)) == ["ttft"]
     assert binds(split((0.1, 0.3), ttft=1, tpot=2)) == ["tpot", "exchanges"]
     assert binds(split((0.3, 0.1), pool=True, ttft=2)) == ["ttft", "pool", "exchanges"]
     idle = split(None, tpot=4).over
-    assert binds(Split(Candidate("h100", 2, 1), 1, 1, idle)) == ["tpot", "idle"]
-    assert binds(Split(Candidate("h100", 2, 1), 1, 1, idle, Fraction(3))) == []
+    assert binds(Split(Candidate("h100", 2, 1), 1, idle)) == ["tpot", "idle"]
+    assert binds(Split(Candidate("h100", 2, 1), 1, idle, Fraction(3))) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,6 @@ def test_what_binds() -> None:
         ("--accelerators 4 --slo ttft=1s --hardware h100,h200", "--hardware: expected one value"),
         ("--accelerators 4 --slo ttft=1s --host-bytes 1GB,2GB", "--host-bytes: expected one value"),
         ("--accelerators 3 --slo ttft=1s --tp 3", "--tp: expected a divisor of the 32 query heads"),
-        ("--slo ttft=1s --pp 2", "--pp: it is read with --accelerators, which compares splits"),
         ("--accelerators 4 --host-only", "--accelerators: --host-only replays each size once"),
     ],
 )

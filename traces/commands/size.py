@@ -45,6 +45,7 @@ _NOT_OF_SPLITS = ("draws", "budget", "price", "output", "most_gpus", "today")
 _CHOSEN: tuple[str, ...] = (
     "hardware",
     "tp",
+    "pp",
     "replicas",
 )  # options of a replay that may have several values
 _NAMED = {"sizes": "--host-bytes"}
@@ -70,13 +71,18 @@ def _machine(text: str) -> Candidate:
     first, *rest = text.split(",")
     match = re.fullmatch(r"(?:(\d{1,3})x)?([A-Za-z][\w.-]*)", first.strip(), re.ASCII)
     given = dict(part.strip().partition("=")[::2] for part in rest)
-    if not match or not {*given} <= {"tp", "host"} or len(given) < len(rest):
+    if not match or not {*given} <= {"tp", "pp", "host"} or len(given) < len(rest):
         raise argparse.ArgumentTypeError(f"expected a machine such as {_TODAY}, found {text!r}")
-    gpus, tp = int(match[1] or 1), read.at_least(1)(given.get("tp", "1"))
+    gpus = int(match[1] or 1)
+    tp, pp = (read.at_least(1)(given.get(name, "1")) for name in ("tp", "pp"))
     hardware = read.choice(profile.names())(match[2])
-    if not gpus or gpus % tp:
-        raise argparse.ArgumentTypeError(f"expected a multiple of {tp} GPUs (tp), found {gpus}")
-    return Candidate(hardware, tp, gpus // tp, read.byte_size(given.get("host", "0")))
+    if not gpus or gpus % (tp * pp):
+        ranks = "tp x pp" if pp > 1 else "tp"
+        raise argparse.ArgumentTypeError(
+            f"expected a multiple of {tp * pp} GPUs ({ranks}), found {gpus}"
+        )
+    host = read.byte_size(given.get("host", "0"))
+    return Candidate(hardware, tp, gpus // (tp * pp), host, pp=pp)
 
 
 def _part(text: str) -> Fraction:
@@ -147,7 +153,7 @@ class Options(WorkerOptions, OfReplays):
         common=True,
     )
     pp: tuple[int, ...] | None = option(
-        "with --accelerators: pipeline stages to choose from (default: 1)",
+        "pipeline stages that share the layers, each on --tp accelerators (default: 1)",
         _several(read.at_least(1)),
         "LIST",
     )
@@ -215,7 +221,7 @@ class Options(WorkerOptions, OfReplays):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN, "pp")))
+    add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
     parser.epilog = _EXAMPLES
 
 
@@ -258,7 +264,7 @@ def run(options: Options, command: str) -> int:
 def _buy(options: Options, command: str) -> int:
     """The cheapest machine that serves the trace."""
     wanted = decision.Asked(
-        *(options.hardware, options.tp, options.replicas, options.sizes),
+        *(options.hardware, options.tp, options.pp, options.replicas, options.sizes),
         options.most_gpus or MOST_GPUS,
         options.price,
         options.attain or ATTAIN,
@@ -304,8 +310,6 @@ def _check_used(options: Options) -> None:
     else:
         used = [name for name in _OF_A_PURCHASE if getattr(options, name) is not None]
         why = "it is read where a machine is chosen, with --slo and without one --hardware"
-    if options.accelerators is None and options.pp is not None:
-        used, why = ["pp"], "it is read with --accelerators, which compares splits of a machine"
     if used:
         raise CallerError(f"{flag(used[0])}: {why}; leave one of them out")
     single, where = _CHOSEN, "a machine is chosen, with --slo and without one --hardware"

@@ -203,8 +203,9 @@ def _advice(decision: Document) -> str:
 
 def _gloss(one: Document) -> str:
     """A candidate for readers who do not know its label."""
-    split = "" if one["tp"] == 1 else ", split over them"
-    copies = f"{one['replicas']} copies of the model (replicas), each {_gpus(one['tp'])}"
+    ranks = one["gpus"] // one["replicas"]
+    split = "" if ranks == 1 else ", split over them"
+    copies = f"{one['replicas']} copies of the model (replicas), each {_gpus(ranks)}"
     what = f"one copy of the model{split}" if one["replicas"] == 1 else copies
     host = "with host memory" if one["host_bytes"] else "no host memory"
     return f"{one['label']}: {_gpus(one['gpus'])} of the kind {one['hardware']}, {what}, {host}."
@@ -255,8 +256,11 @@ def _nearest(decision: Document) -> Document | None:
 def _is_impossible(decision: Document) -> bool:
     """Whether no machine that was offered is fast enough for the prompts, even for one alone."""
     every = decision["candidates"]
-    alone = {(one["hardware"], one["tp"]) for one in every if one["why"].endswith(ALONE)}
-    return alone == {(one["hardware"], one["tp"]) for one in every}
+    alone, machines = (
+        {(one["hardware"], one["tp"], one["pp"]) for one in found}
+        for found in ([one for one in every if one["why"].endswith(ALONE)], every)
+    )
+    return alone == machines
 
 
 def _look_further(decision: Document) -> Iterator[str]:

@@ -28,6 +28,7 @@ class BreakEven:
     model: str
     hardware: str
     tp: int
+    pp: int
     prefix_tokens: int
     bytes_per_token: int
     compute_s_per_token: float
@@ -44,7 +45,7 @@ class BreakEven:
         verb = "pays" if self.pays else "does not pay"
         ratio = link / even if self.pays else even / link
         side = "more" if self.pays else "less"
-        gpus = f"{self.tp} x {self.hardware}"
+        gpus = f"{self.tp * self.pp} x {self.hardware}"
         return (
             f"Loading a prefix of {self.prefix_tokens:,} tokens of {self.model} on {gpus} takes as "
             f"long as computing it again at {digits(even)} GB/s; the host link reaches "
@@ -61,6 +62,7 @@ def break_even(
     tp: int,
     prefix_tokens: int,
     time_model: str = times.DEFAULT,
+    pp: int = 1,
 ) -> BreakEven:
     """time_model: name of the one whose passes these are.
 
@@ -68,16 +70,17 @@ def break_even(
     """
     if prefix_tokens < 1:
         raise CallerError(f"prefix: expected at least 1 token, found {prefix_tokens}")
-    costs = times.make(time_model, model, profile, Parallelism(tp))
+    costs = times.make(time_model, model, profile, Parallelism(tp, pp))
     seconds = costs.layers * costs.layer_ns([(0, prefix_tokens)], 0, 0) / 1e9 / prefix_tokens
     each = model.bytes_per_token(tp) * tp
     return BreakEven(
         model=model.name,
         hardware=profile.name,
         tp=tp,
+        pp=pp,
         prefix_tokens=prefix_tokens,
         bytes_per_token=each,
         compute_s_per_token=seconds,
         bandwidth_bytes_per_s=each / seconds,
-        link_bytes_per_s=profile.reached_link_bytes_per_s * tp,
+        link_bytes_per_s=profile.reached_link_bytes_per_s * tp * pp,
     )

@@ -68,7 +68,7 @@ GPU = Axis(
     lambda point: float(point.gpus),
     frozenset(
         {
-            *("tp", "replicas", "prefill_replicas", "decode_replicas", "router"),
+            *("tp", "pp", "replicas", "prefill_replicas", "decode_replicas", "router"),
             *("weight_bytes_per_rank", "device_pages", "device_tokens"),
             *("swa_tokens", "mamba_states"),
         }

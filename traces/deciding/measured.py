@@ -151,8 +151,8 @@ def measured(document: Document) -> Measured:
         label=document.get("label") or "",
         config=config,
         host_gb=sum(hosts) / 1e9,
-        gpus=config.get("tp", 1) * replicas,
-        link_gb_per_s=_link(config, replicas),
+        gpus=(gpus := config.get("tp", 1) * config.get("pp", 1) * replicas),
+        link_gb_per_s=_link(config, gpus),
         storage_gb_per_s=_gb(config.get("storage_bandwidth_read")),
         cache_tokens=_cache_tokens(config, replicas),
         input_tokens=found.whole.input_tokens,
@@ -179,10 +179,9 @@ def _replicas(config: Mapping[str, Any]) -> int:
     return int(divided or config.get("replicas") or 1)
 
 
-def _link(config: Mapping[str, Any], replicas: int) -> float | None:
+def _link(config: Mapping[str, Any], ranks: int) -> float | None:
     """A multiple counts where the profile is one of the project's own."""
     text = str(config.get("host_bandwidth", ""))
-    ranks = int(config.get("tp", 1)) * replicas
     if text.endswith(" B/s"):
         return float(text.removesuffix(" B/s")) * ranks / 1e9
     name = config.get("hardware")

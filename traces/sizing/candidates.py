@@ -1,7 +1,7 @@
 """What can be bought: accelerators, how the model is split over them, host memory and storage; what
 each costs an hour, which of two is the stronger, and about what each can do.
 
-    split      `tp` ranks share a model, and `replicas` of them serve side by side
+    split      `tp` ranks share each of `pp` stages, and `replicas` of the model serve side by side
     host       bytes of host memory of each replica
     stored     whether the store of --storage is behind it
 
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import CallerError
-from sim.times.base import TimeModel
+from hicache.models.base import stage_layers
+from sim.times.base import Chunks, TimeModel, stages_ns
 
 from ..curves.distances import Curve
 from ..deciding.prices import Prices
@@ -47,27 +48,41 @@ _PASSES = (
 )
 
 
+Machine = tuple[str, int, int]  # accelerator, tensor ranks, stages
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """See the module. host_bytes: of one replica."""
+    """See the module. host_bytes: of one replica. machine: what a replica runs on, as `Machines`
+    knows it."""
 
     hardware: str
     tp: int
     replicas: int
     host_bytes: int = 0
     stored: bool = False
+    pp: int = 1
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.replicas
+        return self.ranks * self.replicas
+
+    @property
+    def ranks(self) -> int:
+        """Accelerators of a replica."""
+        return self.tp * self.pp
+
+    @property
+    def machine(self) -> Machine:
+        return self.hardware, self.tp, self.pp
 
     @property
     def label(self) -> str:
         """What is bought, in words that name every total once."""
-        split = f" (tp {self.tp})" if self.tp > 1 else ""
+        ranks = ", ".join([f"tp {self.tp}"] * (self.tp > 1) + [f"pp {self.pp}"] * (self.pp > 1))
+        split = f" ({ranks})" if ranks else ""
         if self.replicas > 1:
-            ranks = f", each tp {self.tp}" if self.tp > 1 else ""
-            split = f" ({self.replicas} replicas{ranks})"
+            split = f" ({self.replicas} replicas{f', each {ranks}' if ranks else ''})"
         told = f"{self.gpus} x {self.hardware}{split}"
         if self.host_bytes:
             each = f"{gigabytes(self.host_bytes)} of host memory"
@@ -82,6 +97,7 @@ class Candidate:
         given: dict[str, Any] = {
             "hardware": self.hardware,
             "tp": self.tp,
+            "pp": self.pp if self.pp > 1 else None,
             "replicas": self.replicas if self.replicas > 1 else None,
             "host_bytes": self.host_bytes or None,
         }
@@ -91,7 +107,7 @@ class Candidate:
             given |= {name: getattr(base, name) for name in OF_HOST} | {"host_ratio": None}
         varied = {name: Value(str(value), value) for name, value in given.items() if value}
         varied["host_bytes"] = Value(str(self.host_bytes), self.host_bytes)
-        return Point(replace(options, **given), varied)
+        return Point(replace(options, **given | {"pp": self.pp}), varied)
 
 
 _OF_A_FLEET = ("router", "router_overlap_weight", "router_delay", "router_index_pages")
@@ -149,7 +165,7 @@ def demand_of(trace: Trace, curve: Curve | None, speed: Fraction | None) -> Dema
 
 
 class Machines:
-    """The machines that one replica may be, by accelerator and ranks, each resolved once.
+    """The machines that one replica may be, each resolved once.
 
     curve: None for a trace of lengths only.
     """
@@ -159,18 +175,18 @@ class Machines:
     ) -> None:
         self._base, self._trace = base, trace
         self._demand, self._curve = demand, curve
-        self._resolved: dict[tuple[str, int], Settings | CallerError] = {}
+        self._resolved: dict[Machine, Settings | CallerError] = {}
         self.weaker = cache(self._weaker)
         self.times = cache(self._times_of)
         self._slower = cache(self._is_slower)
         self.can_do = cache(self._can_do)
         self.alone = cache(self._alone)
 
-    def settings(self, hardware: str, tp: int) -> Settings:
+    def settings(self, hardware: str, tp: int, pp: int) -> Settings:
         """Of a replica without host memory. Raises CallerError for one that cannot serve it."""
-        key = hardware, tp
+        key = hardware, tp, pp
         if key not in self._resolved:
-            point = Candidate(hardware, tp, 1).point(self._base)
+            point = Candidate(hardware, tp, 1, pp=pp).point(self._base)
             try:
                 self._resolved[key] = resolved(point.options, self._base, self._trace)[0]
             except CallerError as error:
@@ -186,20 +202,30 @@ class Machines:
         Fewer replicas are not weaker: each has a cache of its own, so that more of them hit less.
         """
         return (
-            one.tp == other.tp
+            one.machine[1:] == other.machine[1:]
             and one.replicas == other.replicas
             and one.host_bytes <= other.host_bytes
             and one.stored <= other.stored
-            and self._slower(one.hardware, other.hardware, one.tp)
+            and self._slower(one.machine, other.machine)
         )
 
-    def _times_of(self, hardware: str, tp: int) -> TimeModel:
-        return self.settings(hardware, tp).time_model
+    def _times_of(self, hardware: str, tp: int, pp: int) -> TimeModel:
+        return self.settings(hardware, tp, pp).time_model
 
-    def _is_slower(self, one: str, other: str, tp: int) -> bool:
+    def _stages_ns(
+        self, one: Machine, chunks: Chunks, decoding: int, context: int
+    ) -> tuple[list[int], int]:
+        """Of a pass on each stage, and between two, without the host."""
+        times = self.times(*one)
+        layers = [last - first for first, last in stage_layers(times.layers, one[2])]
+        layer_ns = times.layer_ns(chunks, decoding, context)
+        return stages_ns(times, layers, chunks, decoding, layer_ns)
+
+    def _is_slower(self, one: Machine, other: Machine) -> bool:
+        """With as many ranks and stages."""
         if one == other:
             return True
-        first, second = self.settings(one, tp), self.settings(other, tp)
+        first, second = self.settings(*one), self.settings(*other)
         if first.core.device_pages > second.core.device_pages:
             return False
         if first.hardware.reached_link_bytes_per_s > second.hardware.reached_link_bytes_per_s:
@@ -209,21 +235,21 @@ class Machines:
             for name in (each.name for each in fields(first.engine.profile))
             if name.endswith("_ns")
         ]
-        passes = [
-            (self.times(one, tp).step_ns(*each), self.times(other, tp).step_ns(*each))
-            for each in _PASSES
-        ]
+        passes: list[tuple[int, int]] = []
+        for each in _PASSES:
+            (slow, to), (fast, faster) = (self._stages_ns(of, *each) for of in (one, other))
+            passes += [*zip(slow, fast, strict=True), (to, faster)]
         return all(slow >= fast for slow, fast in (*hosts, *passes))
 
     def pages(self, one: Candidate) -> int:
         """Pages that all replicas hold together, where host memory has what the device has."""
-        settings = self.settings(one.hardware, one.tp)
+        settings = self.settings(*one.machine)
         host = one.host_bytes // self.page_bytes(one)
         device = settings.core.device_pages[0]
         return one.replicas * (host + device if self._base.exclusive else max(host, device))
 
     def page_bytes(self, one: Candidate) -> int:
-        settings = self.settings(one.hardware, one.tp)
+        settings = self.settings(*one.machine)
         return settings.host_page_bytes[0] * settings.page_ranks
 
     def hits(self, one: Candidate) -> int:
@@ -246,23 +272,28 @@ class Machines:
         that has time for it."""
         times = self.can_do(one)
         busy = min(1.0, 1 / times) if times else 0.0
-        kept = self.alone(one.hardware, one.tp) * (1 - busy * busy)
+        kept = self.alone(*one.machine) * (1 - busy * busy)
         return kept / max(1e-6, 1 - kept)
 
-    def _alone(self, hardware: str, tp: int) -> float:
+    def _alone(self, hardware: str, tp: int, pp: int) -> float:
         """The part of the requests whose first token would come in time if each were alone on the
         machine, with every hit that there is: no fewer than keep the limit."""
         slo, prompts = self._base.slo, self._demand.prompts
         if slo is None or slo.ttft_ns is None:
             return 1.0
-        settings = self.settings(hardware, tp)
-        model, budget = self.times(hardware, tp), settings.engine.token_budget
+        machine = hardware, tp, pp
+        budget = self.settings(*machine).engine.token_budget
         kept = 0
         for (hit, length), count in prompts.items():
-            left_ns = slo.ttft_ns
+            left_ns = [0] * pp  # when the chunk before left each stage
             for start in range(hit, length, budget):
-                left_ns -= model.step_ns([(start, min(start + budget, length))], 0, 0)
-                if left_ns < 0:
+                chunk = [(start, min(start + budget, length))]
+                passes, send_ns = self._stages_ns(machine, chunk, 0, 0)
+                there_ns = 0
+                for stage, pass_ns in enumerate(passes):
+                    left_ns[stage] = max(there_ns, left_ns[stage]) + pass_ns
+                    there_ns = left_ns[stage] + send_ns
+                if left_ns[-1] > slo.ttft_ns:
                     break
             else:
                 kept += count
@@ -274,16 +305,18 @@ class Machines:
         return one.replicas * self._demand.duration_s / work_s
 
     def _work_s(self, one: Candidate, hits: int, context: int) -> tuple[float, float]:
-        """Seconds of prefill and of decoding on one replica that serves everything."""
-        settings, demand = self.settings(one.hardware, one.tp), self._demand
-        model, budget = self.times(one.hardware, one.tp), settings.engine.token_budget
+        """Seconds of prefill and of decoding on each stage of one replica that serves everything,
+        if all stages are always busy: with requests in as many micro-batches."""
+        settings, demand = self.settings(*one.machine), self._demand
+        model, budget = self.times(*one.machine), settings.engine.token_budget
+        layers = model.layers / one.pp
         computed = max(0, demand.input_tokens - hits)
-        chunk = model.layer_ns([(context, context + budget)], 0, 0) * model.layers / budget
+        chunk = model.layer_ns([(context, context + budget)], 0, 0) * layers / budget
         each = (demand.input_tokens + demand.output_tokens) // max(1, demand.requests)
         room = settings.core.device_pages[0] * settings.core.page_size // max(1, each)
-        batch = max(1, min(settings.engine.max_running, room))
+        batch = max(1, -(-min(settings.engine.max_running, room) // one.pp))
         attended = batch * each if context else 0
-        token = model.layer_ns([], batch, attended) * model.layers / batch
+        token = model.layer_ns([], batch, attended) * layers / batch
         return computed * chunk / 1e9, demand.output_tokens * token / 1e9
 
     def same_hits(self, less: Candidate, more: Candidate) -> bool:
@@ -320,27 +353,28 @@ def cost_of(one: Candidate, prices: Prices, storage_bytes: int) -> float:
 
 def every(
     hardware: Sequence[str],
-    splits: Iterable[tuple[int, int]],
+    splits: Iterable[tuple[int, int, int]],
     hosts: Sequence[int],
     stored: Sequence[bool],
     machines: Machines,
 ) -> tuple[list[Candidate], Mapping[str, list[str]]]:
     """All combinations that can serve the trace, and why the others cannot: by reason, the
-    machines. splits: pairs of tp and replicas."""
+    machines. splits: tp, pp and replicas."""
     found: list[Candidate] = []
     refused: dict[str, list[str]] = {}
     splits = list(splits)
     for name in hardware:
-        for tp in dict.fromkeys(tp for tp, _ in splits):
+        for tp, pp in dict.fromkeys((tp, pp) for tp, pp, _ in splits):
             try:
-                machines.settings(name, tp)
+                machines.settings(name, tp, pp)
             except CallerError as error:
-                refused.setdefault(str(error), []).append(f"{tp} x {name}")
+                stages = f" (pp {pp})" if pp > 1 else ""
+                refused.setdefault(str(error), []).append(f"{tp * pp} x {name}{stages}")
                 continue
             found += [
-                Candidate(name, tp, replicas, host, with_store)
-                for ranks, replicas in splits
-                if ranks == tp
+                Candidate(name, tp, replicas, host, with_store, pp)
+                for *ranks, replicas in splits
+                if ranks == [tp, pp]
                 for host in hosts
                 for with_store in stored
                 if host or not with_store

@@ -46,11 +46,13 @@ _RANKS = (1, 2, 4, 8, 16, 32)
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked for beside the replay. hardware, tp, replicas, hosts (bytes of a replica):
-    None to choose them. most_gpus: of one candidate. draws: of the arrivals. today: the machine
-    that there is. budget_s: seconds, to choose the part; None without."""
+    None to choose them. pp: None for one stage. most_gpus: of one candidate. draws: of the
+    arrivals. today: the machine that there is. budget_s: seconds, to choose the part; None
+    without."""
 
     hardware: Sequence[str] | None
     tp: Sequence[int] | None
+    pp: Sequence[int] | None
     replicas: Sequence[int] | None
     hosts: Sequence[int] | None
     most_gpus: int
@@ -267,7 +269,7 @@ def _runner_up(
 def _is_more(one: Candidate, answer: Candidate) -> bool:
     """Whether it is the answer with more replicas, host memory or a store."""
     return (
-        (one.hardware, one.tp) == (answer.hardware, answer.tp)
+        one.machine == answer.machine
         and one.replicas >= answer.replicas
         and one.host_bytes >= answer.host_bytes
         and one.stored >= answer.stored
@@ -279,15 +281,25 @@ class _Offered:
 
     def __init__(self, base: ReplayOptions, asked: Asked, trace: Trace, prices: Prices) -> None:
         hardware = list(asked.hardware or _priced(prices))
-        ranks = asked.tp or [tp for tp in _RANKS if tp <= asked.most_gpus]
+        most_gpus, stages = asked.most_gpus, asked.pp or (1,)
+        shapes = [
+            (tp, pp)
+            for pp in stages
+            for tp in asked.tp or [tp for tp in _RANKS if tp * pp <= most_gpus]
+        ]
+        if not shapes:
+            raise CallerError(
+                f"--pp: expected stages for the {most_gpus} GPUs of a machine (--most-gpus), found "
+                f"{min(stages)}, each on one at least; use fewer, or raise --most-gpus"
+            )
         splits = [
-            (tp, count)
-            for tp in ranks
-            for count in asked.replicas or range(1, max(1, asked.most_gpus // tp) + 1)
+            (tp, pp, count)
+            for tp, pp in shapes
+            for count in asked.replicas or range(1, max(1, most_gpus // (tp * pp)) + 1)
         ]
         self.trace = trace
         none = Demand(0, 0, 0, 0.0, 0)
-        ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, ranks)
+        ranks_of_least, self.settings = _least(Machines(base, trace, none, None), hardware, shapes)
         settings = self.settings
         self.paged = trace.paged(settings.core.page_size)
         page_bytes = settings.host_page_bytes[0] * settings.page_ranks
@@ -310,7 +322,7 @@ class _Offered:
         stored = (False, True) if base.storage is not None else (False,)
         found, self.refused = every(hardware, splits, hosts, stored, self.machines)
         if asked.today is not None and asked.today not in found:
-            self.machines.settings(asked.today.hardware, asked.today.tp)
+            self.machines.settings(*asked.today.machine)
             found.append(asked.today)
         kept = base.storage_size or (0 if curve is None else curve.unique * page_bytes)
         self.costs = {one: cost_of(one, prices, kept) for one in found}
@@ -345,22 +357,23 @@ def _priced(prices: Prices) -> list[str]:
 
 
 def _least(
-    machines: Machines, hardware: Sequence[str], ranks: Sequence[int]
+    machines: Machines, hardware: Sequence[str], shapes: Sequence[tuple[int, int]]
 ) -> tuple[int, Settings]:
     """The machine with the least device memory that can serve the trace: its ranks and settings.
-    Raises CallerError if none can."""
-    found: list[tuple[int, int, str]] = []
+    shapes: tp and pp. Raises CallerError if none can."""
+    found: list[tuple[int, int, str, int, int]] = []
     refused: CallerError | None = None
     for name in hardware:
-        for tp in ranks:
+        for tp, pp in shapes:
             try:
-                found.append((machines.settings(name, tp).core.device_pages[0], tp, name))
+                pages = machines.settings(name, tp, pp).core.device_pages[0]
+                found.append((pages, tp * pp, name, tp, pp))
             except CallerError as error:
                 refused = error
     if not found:
         raise refused or CallerError("--tp: expected at least one number of ranks, found none")
-    _, tp, name = min(found)
-    return tp, machines.settings(name, tp)
+    _, ranks, name, tp, pp = min(found)
+    return ranks, machines.settings(name, tp, pp)
 
 
 def _hosts(

@@ -179,7 +179,8 @@ def _break_even(found: Study) -> BreakEven | None:
     settings, requests = found.settings, len(found.trace.jobs)
     prefix = max(1, found.curves.lru.unbounded // requests)
     hardware = with_bandwidth(settings.hardware, found.options.host_bandwidth)
-    return break_even(settings.model, hardware, settings.tp, prefix, time_model=settings.times)
+    ranks = settings.parallelism
+    return break_even(settings.model, hardware, ranks.tp, prefix, settings.times, ranks.pp)
 
 
 def assumptions(found: Study) -> list[str]:
@@ -199,7 +200,8 @@ def assumptions(found: Study) -> list[str]:
         )
     elif found.ladder.sizes:
         sizes = ", ".join(gigabytes(size) for size in found.ladder.sizes)
-        together = f", of {gpus_of(options.tp)} together," if options.tp > 1 else ""
+        gpus = options.parallelism.ranks
+        together = f", of {gpus_of(gpus)} together," if gpus > 1 else ""
         each = " of each replica" if copies_of(options) > 1 else ""
         told.append(f"Sizes of host memory{each}{together} that were tried: {sizes}.")
     elif device_is_enough(

@@ -125,7 +125,7 @@ def other_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
         link = _at(base, host_bytes=fixed, host_bandwidth=_twice(base.host_bandwidth))
         found.append((f"{at}, host link 2x", link))
     each = " each" if copies_of(base) > 1 else ""
-    twice = f"no host memory, {gpus_of(2 * base.tp)}{each} (tp {2 * base.tp})"
+    twice = f"no host memory, {gpus_of(2 * base.tp * base.pp)}{each} (tp {2 * base.tp})"
     found.append((twice, _at(base, tp=2 * base.tp)))
     if stored["storage"] is not None:
         for size in [one for one in steps.sizes if one <= fixed][-3:]:
@@ -139,7 +139,7 @@ def machines(base: ReplayOptions, steps: Ladder | None) -> list[Named]:
     trace of lengths only (no ladder) the GPUs that were given, and twice as many."""
     base = _without_storage(base)
     if steps is None:
-        return [(gpus_of(gpus), _at(base, tp=gpus)) for gpus in (base.tp, 2 * base.tp)]
+        return [(gpus_of(tp * base.pp), _at(base, tp=tp)) for tp in (base.tp, 2 * base.tp)]
     found = [("no host memory", _at(base))]
     if steps.knee:
         found.append((_host(steps.knee, base), _at(base, host_bytes=steps.knee)))

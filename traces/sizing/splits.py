@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """candidate: what it is, in `pp` stages. pool_tokens: on the devices of all replicas. idle: its
+    """pool_tokens: on the devices of all replicas. idle: its
     replay with hardly any load. served, refused: the largest load that it serves and the smallest
     that it does not; both None where it serves none. best, over: the replays there; None without
     one. exchanges: the part of a pass that the ranks exchange, of a prefill and of a decoding one
@@ -62,7 +62,6 @@ class Split:
     times the load."""
 
     candidate: Candidate
-    pp: int
     pool_tokens: int
     idle: Document | None = None
     served: Fraction | None = None
@@ -109,33 +108,23 @@ def splits(given: ReplayOptions, asked: Asked, command: str) -> Splits:
             f"--accelerators: expected requests that arrive at times of their own, found that "
             f"those of {trace.path} wait for others or come at once; give a trace with times"
         )
-    machines, rows = dict[int, Machines](), list[Split]()
-    refused: dict[str, list[str]] = {}
-    for pp in dict.fromkeys(pp for _, pp, _ in shapes):
-        of_stages = machines[pp] = Machines(replace(base, pp=pp), trace, demand, curve)
-        pairs = [(tp, replicas) for tp, stages, replicas in shapes if stages == pp]
-        known, left = every([asked.hardware], pairs, (0,), (base.storage is not None,), of_stages)
-        for reason, which in left.items():
-            told = [f"{one}, pp {pp}" if pp > 1 else one for one in which]
-            refused.setdefault(reason, []).extend(told)
-        for one in known:
-            host = asked.host_bytes // one.replicas
-            candidate = replace(one, host_bytes=host, stored=base.storage is not None)
-            own = of_stages.settings(one.hardware, one.tp)
-            tokens = own.core.device_pages[0] * own.core.page_size * one.replicas
-            rows.append(Split(candidate, pp, tokens))
+    machines, stored = Machines(base, trace, demand, curve), base.storage is not None
+    known, refused = every([asked.hardware], shapes, (0,), (False,), machines)
+    rows = []
+    for one in known:
+        own = machines.settings(*one.machine).core
+        candidate = replace(one, host_bytes=asked.host_bytes // one.replicas, stored=stored)
+        rows.append(Split(candidate, own.device_pages[0] * own.page_size * one.replicas))
     replays = Replays(asked.how, command, base, attain=asked.attain)
     whole = Replays(asked.how, command, base)
 
     def named(one: Split) -> plan.Named:
-        point = one.candidate.point(replace(base, pp=one.pp))
-        varied = point.varied | {"pp": Value(str(one.pp), one.pp)}
-        return f"{one.candidate.label}, pp {one.pp}", Point(point.options, varied)
+        return one.candidate.label, one.candidate.point(base)
 
     def serves(document: Document) -> bool:
         return "stopped" not in document and document["slo"]["attained_rate"] >= asked.attain
 
-    starts = [typed(_GUESS * (machines[one.pp].can_do(one.candidate) or 1)) for one in rows]
+    starts = [typed(_GUESS * (machines.can_do(one.candidate) or 1)) for one in rows]
     idle = whole.run(
         [
             plan.loaded(named(one), typed(float(start / IDLE)))
@@ -204,7 +193,7 @@ def _first(
     """The settings of the first split that can run the model. Raises CallerError if none can."""
     refused: CallerError | None = None
     for tp, pp, replicas in shapes:
-        point = Candidate(hardware, tp, replicas).point(replace(base, pp=pp))
+        point = Candidate(hardware, tp, replicas, pp=pp).point(base)
         try:
             return plan.resolved(point.options, base, trace)[0]
         except CallerError as error:
@@ -222,7 +211,7 @@ def _explained(
     named: Sequence[plan.Named],
     replays: Replays,
     whole: Replays,
-    machines: Mapping[int, Machines],
+    machines: Machines,
     serves: Callable[[Document], bool],
 ) -> list[Split]:
     """With the replays that say what binds each."""
@@ -233,13 +222,13 @@ def _explained(
     each = list(zip(rows, named, strict=True))
     bests = _ran(replays, [at(row.served, one) for row, one in each])
     overs = _ran(whole, [at(row.refused, one) for row, one in each])
-    wider = _ran(replays, [_wider(row, one, machines[row.pp]) for row, one in each])
+    wider = _ran(replays, [_wider(row, one, machines) for row, one in each])
     return [
         replace(
             row,
             best=best,
             over=over,
-            exchanges=None if over is None else _exchanges(row.candidate, over, machines[row.pp]),
+            exchanges=None if over is None else _exchanges(row.candidate, over, machines),
             pool=wide is not None and serves(wide),
         )
         for row, best, over, wide in zip(rows, bests, overs, wider, strict=True)
@@ -257,7 +246,7 @@ def _wider(row: Split, named: plan.Named, machines: Machines) -> plan.Named | No
     if row.refused is None:
         return None
     label, point = named
-    pages = 2 * machines.settings(row.candidate.hardware, row.candidate.tp).core.device_pages[0]
+    pages = 2 * machines.settings(*row.candidate.machine).core.device_pages[0]
     varied = point.varied | {"device_pages": Value(str(pages), pages)}
     point = Point(replace(point.options, device_pages=pages, device_tokens=None), varied)
     return plan.loaded((f"{label}, twice the pages", point), typed(float(row.refused) * SURE))
@@ -267,10 +256,10 @@ def _exchanges(
     one: Candidate, document: Document, machines: Machines
 ) -> tuple[float, float] | None:
     """Of a prefill pass, and of a pass with as many sequences as were decoding on average."""
-    times = machines.times(one.hardware, one.tp)
+    times = machines.times(*one.machine)
     if not isinstance(times, Roofline):
         return None
-    budget = machines.settings(one.hardware, one.tp).engine.token_budget
+    budget = machines.settings(*one.machine).engine.token_budget
     latency, output = document["latency_s"], document["output"]["tokens"]
     busy = output * latency["tpot"]["mean"] / latency["makespan"] / one.replicas
     decoding = max(1, round(busy))

@@ -143,7 +143,7 @@ def _why(found: Splits, one: Split) -> str:
     ]
     if found.trace.identity:
         said.append(f"{percent(over['whole']['hit_rate'], 1)} of the prompt tokens hit")
-    if one.exchanges is not None and one.candidate.tp * one.pp > 1:
+    if one.exchanges is not None and one.candidate.ranks > 1:
         prefill, decode = (percent(part, 0) for part in one.exchanges)
         said.append(f"exchanges take {prefill} of a prefill pass and {decode} of a decoding one")
     if "pool" in why:
@@ -172,8 +172,8 @@ def _machine(found: Splits) -> str:
 
 
 def _label(one: Split) -> str:
-    count = one.candidate.replicas
-    stages = f", pp {one.pp}" * (one.pp > 1)
+    count, pp = one.candidate.replicas, one.candidate.pp
+    stages = f", pp {pp}" * (pp > 1)
     return f"tp {one.candidate.tp}{stages}, {count} replica{'s' * (count > 1)}"
 
 
@@ -200,7 +200,7 @@ def _print_table(found: Splits, out: TextIO) -> None:
         )
         over = one.over
         result.add_row(
-            f"{one.candidate.tp} x {one.pp} x {one.candidate.replicas}",
+            f"{one.candidate.tp} x {one.candidate.pp} x {one.candidate.replicas}",
             served or "none",
             refused,
             digits(float(one.served) * found.demand.requests_per_s) if one.served else "",
@@ -221,7 +221,7 @@ def _document(found: Splits, one: Split) -> dict[str, Any]:
     return {
         "label": _label(one),
         "tp": one.candidate.tp,
-        "pp": one.pp,
+        "pp": one.candidate.pp,
         "replicas": one.candidate.replicas,
         "host_bytes": one.candidate.host_bytes,
         "pool_tokens": one.pool_tokens,

@@ -126,7 +126,7 @@ class Trials:
 
     def cannot(self, one: Candidate) -> str:
         """Why a candidate cannot serve, whatever a replay would say; empty if it might."""
-        alone = self._machines.alone(one.hardware, one.tp)
+        alone = self._machines.alone(*one.machine)
         if alone < self.attain:
             return f"{percent(float(alone), 1)} of the prompts keep the limit of TTFT {ALONE}"
         most = self._machines.at_most(one)

@@ -61,7 +61,8 @@ def _time(time_s: float) -> str:
 def picture(name: str, settings: Settings, points: Sequence[Point]) -> str:
     """The picture as SVG text. name: of the trace. points: in order of size, at least one."""
     sizes = [point.host_bytes / 1e9 for point in points]
-    x_title = "host memory (GB, all ranks together)" if settings.tp > 1 else "host memory (GB)"
+    together = ", all ranks together" * (settings.parallelism.ranks > 1)
+    x_title = f"host memory (GB{together})"
     hits = Panel(
         "prompt tokens that hit (%)",
         x_title,

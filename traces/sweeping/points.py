@@ -110,7 +110,7 @@ def measure(
 
 def machine(settings: Settings) -> str:
     """The model and the hardware in words."""
-    return f"{settings.model.name} on {settings.tp} x {settings.hardware.name}"
+    return f"{settings.model.name} on {settings.parallelism.ranks} x {settings.hardware.name}"
 
 
 @dataclass(frozen=True)

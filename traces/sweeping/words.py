@@ -130,7 +130,7 @@ def _gain(settings: Settings, points: Sequence[Point]) -> list[str]:
             f"could add would be a hit rate of {_percent(wanted_rate(points))}: try --host-bytes "
             f"{gigabytes(2 * last.host_bytes, '')},{gigabytes(4 * last.host_bytes, '')}."
         ]
-    ranks = " on all ranks together" if settings.tp > 1 else ""
+    ranks = " on all ranks together" if settings.parallelism.ranks > 1 else ""
     what = f"of host memory{ranks} for {machine(settings)}"
     if not place:
         smaller = [gigabytes(first.host_bytes // by, "") for by in (4, 2)]
