@@ -148,8 +148,7 @@ def draw_swarm(
             for name in names(of_exchanges=True)
             if broken.chance(BROKEN)
         )
-    if chosen == REPLIES:  # a pass on a device checks what it reads, also after one that failed
-        config = replace(config, passes=passes or Draws(seed, "passes").weighted(PASSES))
+    config = replace(config, passes=passes or Draws(seed, "passes").weighted(PASSES))
     if config.passes > 1:
         on = tuple((name, weight * (1 + 3 * (name == "prefill"))) for name, weight in on)
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens

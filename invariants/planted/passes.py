@@ -6,12 +6,16 @@ from typing import Any
 
 from hicache.core import admission, transfers, validation
 from hicache.core.requests import checkpoints, windows
+from hicache.runtime.controller import COMPUTE
+from invariants.fuzz.device.hand import DeviceHand
 
 from .base import Patch, bug
 
 _choose_checkpoint_slots = checkpoints.choose_checkpoint_slots
 _release_behind = windows.release_behind
 _orphan_flights = transfers.orphan_flights
+_prefill_done = admission.prefill_done
+_launch = DeviceHand._launch
 
 
 @bug(checkpoints, "choose_checkpoint_slots", kills="hb-write", passes=2)
@@ -67,3 +71,24 @@ def only_the_last_pass_loses_its_request(state: Any, request: Any) -> bool:
     for one in request.passes[:-1]:
         state.flights[one].request = request.id
     return handed_over
+
+
+@bug(admission, "prefill_done", passes=2, faults=("fail",))
+def failed_pass_is_forgotten_if_another_follows(state: Any, event: Any) -> None:
+    """Of the passes of a request, only the last one in flight is asked whether it failed."""
+    _prefill_done(state, event._replace(ok=event.ok or _is_followed(state, event.flight)))
+
+
+def _is_followed(state: Any, flight: Any) -> bool:
+    return any(flight in one.passes[:-1] for one in state.requests.values())
+
+
+@bug(DeviceHand, "_launch", passes=2, executor="device")
+def passes_alternate_between_two_streams(self: Any, batch: Any) -> None:
+    """Every other pass is on a second stream, and does not wait for the one before it."""
+    forward = self.rig.forward
+    (first,) = stages = forward._stages
+    if batch[0][0].flight % 2:
+        forward._stages = [first._replace(stream=self.rig.shadow.stream(f"{COMPUTE} 2"))]
+    _launch(self, batch)
+    forward._stages = stages

@@ -193,8 +193,6 @@ def run(options: Options, command: str) -> int:
     )
     if options.device and ranks > 1:
         raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
-    if options.device and passes > 1:
-        raise CallerError(f"--device: expected one pass, found {passes}; leave --passes out")
     options = replace(options, components=components, ranks=ranks, passes=passes)
     if options.reach:
         options = replace(options, check="off", twice=0)

@@ -74,7 +74,11 @@ class DeviceStates:
         kind = "several" if actions > 1 else "one"
         self.seen[f"a batch of {kind} on the {lane} stream"] += 1
 
-    def launched(self, action: Prefill, controller: TransferController) -> None:
+    def launched(self, action: Prefill, controller: TransferController, behind: str) -> None:
+        """behind: "works" or "fails", as another pass of the request whose end was not seen does;
+        empty if there is none."""
+        if behind:
+            self.seen[f"a pass is launched behind one that {behind} on the device"] += 1
         waits = any(controller.load_marks(flight) for flight in action.after)
         self.seen["a pass waits for its load on the device"] += waits
         moving = bool(self._device.moving)
@@ -111,7 +115,7 @@ class DeviceHand(Hand):
         super().__init__(config, order, watch, remember)
         self.rig = Rig(config, settings, self.core.view, real, seed)
         self.states = DeviceStates(self.probes.seen, self.rig.device, self.done)
-        observers = (self.watch, self.probes, self.gauges, self.states, self.rig.freed)
+        observers = (self.watch, self.probes, self.gauges, self.states, *self.rig.observers)
         self._driver = Driver(self.core, self, observers)
         self._layers, self._batched = settings.layers, bool(settings.batched)
         self._sequences: dict[int, Sequence] = {}
@@ -119,6 +123,7 @@ class DeviceHand(Hand):
         self._passes: list[_Pass] = []
         self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
         self._said: dict[int, bool] = {}  # success by flight
+        self._lost: set[int] = set()  # loads and passes that are going to fail
         self._pages: dict[int, str] = {}  # by tag, the first page with this content
         self.rig.memory.whose = lambda tag: self._pages.get(tag, f"content of nobody ({tag:#x})")
 
@@ -169,15 +174,24 @@ class DeviceHand(Hand):
         """
         rig = self.rig
         rig.run_to(self.now)
-        for name, queued in self._queued.items():
-            if queued:
-                rig.device.plan(rig.device.stream(name), self._merged(name, queued))
+        plans = {
+            name: self._merged(name, queued) for name, queued in self._queued.items() if queued
+        }
+        for name, plan in plans.items():
+            rig.device.plan(rig.device.stream(name), plan)
         rig.controller.start()
-        for name, queued in self._queued.items():
-            if queued and rig.device.sent(rig.device.stream(name)):
+        for name, plan in plans.items():
+            queued = self._queued[name]
+            if rig.device.sent(rig.device.stream(name)):
                 self.states.batch(name, len(queued))
+                if plan.failing >= 0:
+                    self._lost |= {action.flight for action, _ in queued}
                 queued.clear()
         passes, self._passes = self._passes, []
+        for action, plan, _ in passes:
+            before = {*action.after, self.follows.get(action.flight, -1)}
+            if plan.failing >= 0 or before & self._lost:
+                self._lost.add(action.flight)
         for batch in self._batches(passes):
             self._launch(batch)
 
@@ -195,12 +209,14 @@ class DeviceHand(Hand):
         )
 
     def _batches(self, passes: list[_Pass]) -> list[list[_Pass]]:
-        """Each pass alone, or with `batched` all together. A pass that fails stays alone."""
+        """Each pass alone, or with `batched` as many as possible together. A pass that fails stays
+        alone, and one that follows another of its request is in a later batch."""
         batches: list[list[_Pass]] = []
         for one in passes:
-            merges = self._batched and batches and one[1].failing < 0 > batches[-1][-1][1].failing
-            if merges:
-                batches[-1].append(one)
+            action, last = one[0], batches[-1] if batches and self._batched else []
+            flights = {action.flight, *(other.flight for other, _, _ in last)}
+            if last and not flights & {self.follows.get(action.flight), *self._lost}:
+                last.append(one)
             else:
                 batches.append([one])
         return batches
@@ -210,16 +226,20 @@ class DeviceHand(Hand):
         plans = [plan for _, plan, _ in batch]
         stall, lag = max(plan.stall for plan in plans), max(plan.lag for plan in plans)
         rig.device.plan(rig.device.stream(COMPUTE), plans[0]._replace(stall=stall, lag=lag))
-        rig.passes.layer, rig.passes.rubbish = stall, plans[0].failing >= 0
+        first = batch[0][0].flight
+        rig.passes.layer, rig.passes.failing = stall, first if first in self._lost else 0
         for action, _, _ in batch:
-            self.states.launched(action, rig.controller)
+            before = self.follows.get(action.flight)
+            works = "fails" if before in self._lost else "works"
+            behind = "" if before is None or before in self._said else works
+            self.states.launched(action, rig.controller, behind)
 
         def passed() -> None:
             for action, _, _ in batch:
                 self._passed(action)
 
         rig.forward.launch([(sequence, action) for action, _, sequence in batch], 0, 0, passed)
-        rig.passes.rubbish = False
+        rig.passes.failing = 0
 
     def _sequence(self, job: Job, tokens: list[int]) -> Sequence:
         """The engine's record of a request, with the content of these tokens."""

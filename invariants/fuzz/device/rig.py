@@ -11,8 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hicache.core.actions import Outcome
 from hicache.core.config import Config
-from hicache.core.types import Tier
+from hicache.core.errors import About
+from hicache.core.events import Event
+from hicache.core.radix.node import Node
+from hicache.core.types import FlightId, Pages, Tier
 from hicache.core.view import CoreView
 from hicache.devices.base import Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
@@ -20,10 +24,11 @@ from sim.clock import Clock
 from sim.content import Words
 from sim.device.hazards import Hazards
 from sim.device.link import Link
-from sim.device.memory import Memory
+from sim.device.memory import Memory, Place
 from sim.device.shadow import FreedPages, Shadow
 from sim.engine.accesses import Accesses
 from sim.engine.forward import Forward
+from sim.errors import WrongBytesError
 
 from ..executors import DeviceSettings
 from .planned import PlannedDevice
@@ -35,13 +40,15 @@ RATE = 10**9  # one byte per nanosecond, so a page's bytes equal its nanoseconds
 class Passes:
     """The model of a sequence. layer: nanoseconds per layer. The host polls for the end of passes.
 
-    rubbish: passes write unique bytes, because they are going to fail.
+    failing: the pass that is launched and is going to fail, or 0. It writes unique bytes. rubbish:
+    their tags, and the pass of each.
     """
 
     def __init__(self, device: PlannedDevice, memory: Memory, layers: int) -> None:
         self.layers = layers
         self.layer = 0
-        self.rubbish = False
+        self.failing: FlightId = 0
+        self.rubbish: dict[int, FlightId] = {}
         self._device = device
         self._memory = memory
         self._open: deque[tuple[Mark, Callable[[], None]]] = deque()
@@ -59,13 +66,18 @@ class Passes:
             self._device.compute(stream, duration_ns)
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        if self.rubbish:
+        if self.failing:
             tags = self._memory.scribble_tags(touch.pages)
+            self.rubbish |= dict.fromkeys(tags.tolist(), self.failing)
         self._device.publish(stream, touch, tags)
 
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
+        if self.failing:  # after another of its request that fails, it reads what that one wrote
+            area = touch.area
+            held = self._memory.claimed(area.place, area.pages, area.layers)
+            tags = np.where(np.isin(held, list(self.rubbish)), held, tags)
         self._device.verify(stream, touch, tags, unless)
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
@@ -76,6 +88,40 @@ class Passes:
         """Ends every pass whose end the host can see."""
         while self._open and self._device.query(self._open[0][0]):
             self._open.popleft()[1]()
+
+
+class FailedPasses:
+    """An observer that looks for bytes of passes that fail in what the tree takes over."""
+
+    def __init__(self, passes: Passes, memory: Memory) -> None:
+        self._passes = passes
+        self._memory = memory
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Does nothing: the tree changes only with the outcomes."""
+
+    def on_outcomes(self, event: Event, outcomes: abc.Sequence[Outcome], view: CoreView) -> None:
+        rubbish = self._passes.rubbish
+        for node in view.touched.values() if rubbish else ():
+            for tier in (Tier.DEVICE, Tier.HOST):
+                for name, pages in zip(view.config.components, node.pages[tier], strict=True):
+                    if pages is not None:
+                        self._check(node, (tier, name), pages)
+
+    def _check(self, node: Node, place: Place, pages: Pages) -> None:
+        tags = self._memory.claimed(place, pages, (0, self._memory.layers))
+        for page, tag in zip(pages.tolist() * len(tags), tags.ravel().tolist(), strict=True):
+            flight = self._passes.rubbish.get(tag)
+            if flight is not None:
+                tier, name = place
+                raise WrongBytesError(
+                    f"node {node.id}: expected pages of passes that succeed, found what pass "
+                    f"{flight}, which fails, wrote to {tier.name.lower()} page {page} of {name}",
+                    "BYTES of a failed pass",
+                    About("page", page, int(tier), name),
+                    About("flight", flight),
+                    About("node", node.id),
+                )
 
 
 class Rig:
@@ -118,7 +164,7 @@ class Rig:
             Accesses(config, view.components),
             checked=True,
         )
-        self.freed = FreedPages(self.shadow)
+        self.observers = (FreedPages(self.shadow), FailedPasses(self.passes, self.memory))
         for (tier, name), count in places.items():
             self.shadow.freed(tier, name, np.arange(count, dtype=np.int64))
 
