@@ -97,15 +97,19 @@ class Watched:
         assert not self.folder.path.exists()
 
 
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(("stages", "shared"), [(1, False), (2, False), (2, True)])
 def test_ranks_decide_as_a_single_process_does(
-    trace: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+    stages: int, shared: bool, trace: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
 ) -> None:
     watched = Watched(monkeypatch, lambda _: None)
     out = tmp_path / "out.json"
     command = ["replay", trace, *SMALL, "--prefetch-threshold", "0", "--json", str(out)]
+    command += ["--pp", f"{stages}"]
     assert main([*command, "--storage", "sim:"]) == 0
     alone = json.loads(out.read_text())
-    assert main([*command, "--processes", "--ranks", "4"]) == 0
+    command += ["--storage", f"file:{tmp_path / 'store'}"] if shared else []
+    assert main([*command, "--processes", "--ranks", f"{4 // stages}"]) == 0
     found = json.loads(out.read_text())
     watched.assert_gone(4)
     assert found["digest"] == alone["digest"]
@@ -249,12 +253,17 @@ def test_other_decisions_are_a_difference() -> None:
             "--processes --tp 2 --mode timed",
             "expected --mode hits, found --mode timed",
         ),
-        ("--processes --tp 2 --storage file:x", "expected no --storage or sim:, since each rank"),
-        ("--processes --tp 2 --storage sim:loss=0.1", "found sim:loss=0.1; leave --storage out"),
+        ("--processes --tp 2 --storage nowhere:x", "storage: expected one of"),
+        ("--processes --tp 2 --storage sim:loss=0.1", "found sim:loss=0.1; name one with"),
+        (
+            "--processes --tp 2 --storage file:x --model deepseek-v3",
+            "since the ranks of deepseek-v3 have rows alike, found file:x; leave --storage out",
+        ),
         ("--processes --tp 2 --storage-size 1G", "expected stores without a limit"),
         ("--processes --tp 2 --attention-dp 2", "expected ranks that share each request"),
         ("--processes --tp 2 --host-copies node", "expected host memory of each rank, found"),
-        ("--processes --tp 2 --pp 2", "expected ranks of one stage, found --pp 2; omit it"),
+        ("--processes --tp 2 --pp 5", "pp: expected 1 to 4 stages, one for each layer of tiny"),
+        ("--processes --tp 32 --pp 4", "expected 2 to 64 processes, found 128 with --pp 4"),
         ("--processes --tp 2 --replicas 2", "--processes: expected one replica, found several"),
         ("--processes --tp 2 --host-pages 0", "expected a host pool, found none"),
         ("--processes --tp 2 --device-pages unbounded", "expected a device of real memory"),

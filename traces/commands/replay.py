@@ -56,8 +56,9 @@ def run(options: ReplayOptions, command: str) -> int:
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
+    store = None
     if options.processes and not streams(options):
-        options = ranks.checked(options)
+        store, options = ranks.store_of(options), ranks.checked(options)
     if streams(options):
         return _streamed(options, command, started, out)
     is_builtin = options.trace is None
@@ -90,7 +91,7 @@ def run(options: ReplayOptions, command: str) -> int:
             compared = Compared(order, other.account.whole(), other.account.steady())
             result = replace(result, compared=compared)
     if options.processes and not result.interrupted:
-        result = replace(result, ranks=ranks.replayed(options, settings, result.digest))
+        result = replace(result, ranks=ranks.replayed(options, settings, result.digest, store))
     variant, made = None, None
     if shown:
         found = result_of(trace, settings, result)

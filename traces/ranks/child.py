@@ -54,11 +54,11 @@ from .together import Together
 class Rig:
     """What one rank has beside its core. Close it to end its threads."""
 
-    def __init__(
-        self, settings: Settings, paged: Paged, group: GlooGroup, folder: Folder, wait_s: float
-    ) -> None:
-        core, model = settings.core, settings.model
-        rank = Rank(group.rank, group.size, own_store=True)
+    def __init__(self, settings: Settings, paged: Paged, group: GlooGroup, folder: Folder) -> None:
+        wait_s, shared = folder.orders.wait_s, folder.orders.store
+        core, stages = settings.core, settings.parallelism.pp
+        rank = place(group.rank, settings.tp, stages)._replace(own_store=shared is None)
+        model = settings.model.stages(stages)[rank.stage]  # with the layers of its own
         self._device = device = CpuDevice(
             model,
             core.page_size,
@@ -69,13 +69,14 @@ class Rig:
         self._watch = Stopwatch(device, layer_bytes(model, core.page_size, rank.ranks))
         # a call that takes long is no outage here: what it brings is a decision
         store = open_store(
-            parse(folder.store(rank.rank)),
+            parse(shared or folder.store(group.rank)),
             StorageOptions(timeout_s=wait_s),
             time.monotonic,
             _notice,
             BreakerOptions(slow_s=wait_s),
         )
-        context = Context(model.name, "replay", core.page_size, "ids", model.pools)
+        # nobody else, and no other replay, has pages of this revision
+        context = Context(model.name, folder.path.name, core.page_size, "ids", settings.model.pools)
         self._workers = Workers(
             store,
             StoredPages(context, stored_pools(device.arena), rank),
@@ -93,11 +94,14 @@ class Rig:
             Accesses(core, load_components(core)),
             partial(_whole_key, paged, settings.passes),
         )
-        file = folder.telling(rank.rank)
+        file = folder.telling(group.rank)
         self.together = Together(
             TieredExecutor(TransferController(self._watch), storage),
             group,
-            dict(zip(core.components, settings.page_bytes, strict=True)),
+            {
+                name: model.bytes_per_page(name, core.page_size, rank.ranks)
+                for name in core.components
+            },
             wait_s,
             lambda *said: tell(file, Said(*said)),
         )
@@ -122,6 +126,11 @@ class Rig:
         self._workers.close()
         self._workers.store.close()
         self._device.close()
+
+
+def place(rank: int, tp: int, stages: int) -> Rank:
+    """A rank of the group: those of the first stage are the first."""
+    return Rank(rank % tp, tp, rank // tp, stages)
 
 
 def _whole_key(paged: Paged, passes: bool, request: RequestId) -> Key:
@@ -149,7 +158,7 @@ def replay(folder: Folder, rank: int, orders: Orders) -> dict[str, Any]:
     group = join(folder.address, rank, orders.ranks, timedelta(seconds=orders.wait_s))
     core = alone(agree_on_settings(settings.core, group))
     settings = replace(settings, core=core)
-    rig = Rig(settings, paged, group, folder, orders.wait_s)
+    rig = Rig(settings, paged, group, folder)
     begun = time.perf_counter()
     found = modes.run(trace, paged, settings, None, begun, shown=_silent, moving=rig.moving)
     wall_s = time.perf_counter() - begun

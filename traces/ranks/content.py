@@ -41,14 +41,15 @@ class Content:
         accesses: Accesses,
         whole_key: Callable[[RequestId], Key],
     ) -> None:
-        """whole_key: of a request with all that it generates."""
+        """model: with the layers that the device has. whole_key: of a request with all that it
+        generates."""
         self._device, self._layers = device, (0, device.layers)
         self._stream = device.stream(COMPUTE)
         self._stand_in = StandIn(device, model, config.page_size, rank.ranks)
         self._size = config.page_size
         self._accesses = accesses
         self._holdings = Holdings(accesses)
-        self._own = mix(np.array([rank.rank], dtype=np.uint64))
+        self._own = mix(np.array([rank.stage * rank.ranks + rank.rank], dtype=np.uint64))
         self._whole_key = whole_key
         self._tags: dict[RequestId, Words] = {}
         self._passes: dict[FlightId, Prefill] = {}

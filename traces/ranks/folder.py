@@ -4,7 +4,7 @@
     meet        where the ranks meet (hicache/runtime/gloo_group)
     said-RANK   where a rank is (`Said`), written over before each agreement
     ended-RANK  how it ended, as JSON: its figures, or the error that ended it
-    store-RANK  its store
+    store-RANK  its store, unless all have one elsewhere
 
 Does not start processes (see parent) or replay anything (see child).
 """
@@ -25,12 +25,14 @@ _WIDTH = 128
 
 
 class Orders(NamedTuple):
-    """outside: policies of the user. wait_s: the longest that a rank waits for another."""
+    """outside: policies of the user. ranks: of all stages. wait_s: the longest that one waits.
+    store: of all ranks; without it each has a new one."""
 
     options: ReplayOptions
     outside: entries.Outside
     ranks: int
     wait_s: float
+    store: str | None = None
 
 
 class Said(NamedTuple):

@@ -24,6 +24,7 @@ from hicache.core.errors import CallerError, HicacheError
 from hicache.memory.host import check_room
 from hicache.models.base import heads_per_rank
 from hicache.runtime.group import Diverged, of_ranks
+from hicache.storage.address import backend, parse
 
 from ..outside import entries
 from ..replaying import pools
@@ -63,9 +64,11 @@ def checked(options: ReplayOptions) -> ReplayOptions:
         raise CallerError(
             f"--ranks: expected {options.tp} as --tp says, found {ranks}; leave --tp out"
         )
-    if not 2 <= ranks <= MOST_RANKS:
-        raise CallerError(f"--ranks: expected 2 to {MOST_RANKS} processes, found {ranks}")
-    for pool in pools.model_of(options).pools:
+    if not 2 <= (processes := ranks * options.pp) <= MOST_RANKS:
+        by = f" with --pp {options.pp}" if options.pp > 1 else ""
+        raise CallerError(f"--ranks: expected 2 to {MOST_RANKS} processes, found {processes}{by}")
+    model = pools.model_of(options)
+    for pool in model.pools:
         try:
             heads_per_rank(pool.heads, ranks)
         except CallerError as error:
@@ -74,13 +77,18 @@ def checked(options: ReplayOptions) -> ReplayOptions:
         (options.mode != "hits", "--mode hits", f"--mode {options.mode}", "use that mode"),
         (options.trace == "-", "a file that each rank reads", "standard input", "name a file"),
         (
-            options.storage not in (None, f"{SIMULATED}:"),
-            f"no --storage or {SIMULATED}:, since each rank has a new folder as its store",
+            store_of(options) is None and options.storage not in (None, f"{SIMULATED}:"),
+            f"a real store, or {SIMULATED}: or none for a new folder of each rank",
+            str(options.storage),
+            "name one with --storage",
+        ),
+        (
+            store_of(options) is not None and any(pool.replicated for pool in model.pools),
+            f"a new folder of each rank, since the ranks of {model.name} have rows alike",
             str(options.storage),
             "leave --storage out",
         ),
         (options.storage_size is not None, "stores without a limit", "--storage-size", "omit it"),
-        (options.pp != 1, "ranks of one stage", f"--pp {options.pp}", "omit it"),
         (
             options.attention_dp not in (None, 1),
             "ranks that share each request",
@@ -111,26 +119,40 @@ def checked(options: ReplayOptions) -> ReplayOptions:
     return replace(options, tp=ranks, storage=f"{SIMULATED}:")
 
 
+def store_of(options: ReplayOptions) -> str | None:
+    """The address of one store for all ranks; None for a new folder of each. Raises CallerError for
+    one that cannot be used."""
+    if options.storage is None or options.storage.partition(":")[0] == SIMULATED:
+        return None
+    backend(parse(options.storage).scheme)
+    return options.storage
+
+
 def check_pools(settings: Settings) -> None:
     """Raises CallerError if the pools of all ranks together have no room on this machine."""
-    core, ranks = settings.core, settings.tp
+    core, ranks = settings.core, settings.tp * settings.parallelism.pp
     check_room(
         {
-            f"{tier} pools of {name} on {ranks} ranks": ranks * size * pages
+            f"{tier} pools of {name} on {ranks} ranks": settings.tp * size * pages
             for tier, counts in (("device", core.device_pages), ("host", core.host_pages))
             for name, size, pages in zip(core.components, settings.page_bytes, counts, strict=True)
         }
     )
 
 
-def replayed(options: ReplayOptions, settings: Settings, digest: str) -> Ranks:
+def replayed(
+    options: ReplayOptions, settings: Settings, digest: str, store: str | None = None
+) -> Ranks:
     """Replay with one process for each rank. options: from `checked`. digest: of a single process.
+    store: from `store_of`.
     Raises CallerError for a rank that was ended or hangs, Diverged if the ranks decided otherwise
     than that process, and RankFailed."""
     wait_s = between_ranks(WAIT_S if options.wait is None else options.wait / 1e9)
     with tempfile.TemporaryDirectory(prefix="hicache-ranks-") as path:
         folder = Folder(path)
-        orders = Orders(options, entries.given(), settings.tp, wait_s)
+        orders = Orders(
+            options, entries.given(), settings.tp * settings.parallelism.pp, wait_s, store
+        )
         folder.order(orders)
         shown = counting("ranks", "exchanges")
         with shown as show, _started(folder, orders.ranks) as processes:

@@ -138,13 +138,16 @@ class ProcessOptions(OptionRecord):
     HEADING = "ranks that are processes"
 
     processes: bool | None = option(
-        "hits mode: replay again with a process for each rank, over gloo, with real bytes and a "
-        "store each, and compare every decision (docs/ranks.md)",
+        "hits mode: replay again with a process for each rank, over gloo, with real bytes and "
+        "stores, and compare every decision (docs/ranks.md)",
         output=True,
         needs=(Need.HELD, Need.HOST, Need.ALONE),
     )
     ranks: int | None = option(
-        "so many processes (default: --tp)", *COUNT, output=True, needs=(Need.PROCESSES,)
+        "so many processes of each stage (default: --tp)",
+        *COUNT,
+        output=True,
+        needs=(Need.PROCESSES,),
     )
     wait: int | None = option(
         "how long a rank waits for another (default: 60s)",
