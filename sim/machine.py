@@ -70,18 +70,22 @@ def build(
         )
         for _ in range(stages)
     )
-    ranks, shared = options.parallelism.attention_tp, options.parallelism.shared_host
+    ranks, dcp, on_host = (
+        options.parallelism.attention_tp,
+        options.parallelism.dcp,
+        options.parallelism.among_on_host,
+    )
     sizes, to_host = (
         {
-            component: group_bytes(model, component, config.page_size, groups, ranks, part)
+            component: group_bytes(model, component, config.page_size, groups, ranks, among)
             for component in config.components
         }
-        for part in (False, shared)
+        for among in (dcp, on_host)
     )
     device_options = SimDeviceOptions(
         sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
-    if shared:
+    if on_host != dcp:
         device_options = replace(device_options, to_host=to_host)
     if options.checks == "off":
         sim = SimDevice(clock, links, device_options)
@@ -104,15 +108,15 @@ def group_bytes(
     page_size: int,
     groups: int,
     tp: int,
-    shared: bool = False,
+    among: int = 1,
 ) -> tuple[int, ...]:
-    """Returns the bytes of one page of a component on one rank, for each layer group. shared: only
-    the rank's part of what other ranks have, too."""
+    """Returns the bytes of one page of a component on one rank, for each layer group. among:
+    as for a pool."""
     bounds = [model.layers * group // groups for group in range(groups + 1)]
     return tuple(
         sum(
             replace(pool, layers=tuple(n for n in pool.layers if first <= n < last)).page_bytes(
-                page_size, tp, shared
+                page_size, tp, among
             )
             for pool in model.pools_of(component)
         )

@@ -37,17 +37,18 @@ def by_total(
     device_pages: Mapping[str, int],
     total_bytes: int,
     tp: int = 1,
-    shared: bool = False,
+    among: int = 1,
 ) -> dict[str, int]:
     """Host pages per component, in proportion to the device's pages. The bytes of all ranks
     together are at most `total_bytes`.
 
     stages: one description per pipeline stage on this machine, with the layers of that stage; `tp`
-    ranks have each stage. shared: ranks that have the same rows keep them once. Raises CallerError
+    ranks have each stage. among: ranks that divide rows which they
+    have alike; 0 for all that have them. Raises CallerError
     if the total has no room for one page of each component.
     """
     each = {
-        name: tp * sum(stage.bytes_per_page(name, page_size, tp, shared) for stage in stages)
+        name: tp * sum(stage.bytes_per_page(name, page_size, tp, among) for stage in stages)
         for name in device_pages
     }
     whole = sum(each[name] * pages for name, pages in device_pages.items())
@@ -72,7 +73,7 @@ def by_total(
 @dataclass(frozen=True, slots=True)
 class Plan:
     """pages: by component, the same on every rank. bytes: for each stage, the bytes of each pool on
-    one rank, or its part of one that is shared. total_bytes: of all pools on all ranks together."""
+    one rank, or its part of what ranks divide. total_bytes: of all pools on all ranks together."""
 
     pages: Mapping[str, int]
     bytes: tuple[Mapping[str, int], ...]
@@ -88,10 +89,11 @@ def plan_pools(
     ratio: Fraction | None = None,
     tp: int = 1,
     pp: int = 1,
-    shared: bool = False,
+    among: int = 1,
 ) -> Plan:
     """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
-    shared: ranks that have the same rows keep them once.
+    among: ranks that divide rows which they
+    have alike; 0 for all that have them.
 
     Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
     not the model's, and if the total has no room for one page of each component.
@@ -108,10 +110,10 @@ def plan_pools(
         pages = by_ratio(device_pages, ratio)
     else:
         assert total_bytes is not None
-        pages = by_total(stages, page_size, device_pages, total_bytes, tp, shared)
+        pages = by_total(stages, page_size, device_pages, total_bytes, tp, among)
     found = tuple(
         {
-            pool.name: pages[pool.component] * pool.page_bytes(page_size, tp, shared)
+            pool.name: pages[pool.component] * pool.page_bytes(page_size, tp, among)
             for pool in stage.pools
         }
         for stage in stages

@@ -137,11 +137,11 @@ class PoolDescription:
             )
         return page_size // self.compression
 
-    def page_bytes(self, page_size: int, tp: int = 1, shared: bool = False) -> int:
-        """Bytes of a page, or of a state, over all layers and parts, on each of `tp` ranks. shared:
-        only the rank's part of what other ranks have, too."""
+    def page_bytes(self, page_size: int, tp: int = 1, among: int = 1) -> int:
+        """Bytes of a page, or of a state, over all layers and parts, on each of `tp` ranks. among:
+        ranks that divide rows which they have alike; 0 for all that have them."""
         rows = len(self.layers) * len(self.parts) * self.rows_per_page(page_size)
-        return -(-rows * self.row_bytes(tp) // (self.copies(tp) if shared else 1))
+        return -(-rows * self.row_bytes(tp) // (among or self.copies(tp)))
 
     def token_bytes(self, tp: int = 1) -> Fraction:
         """Bytes of one token over all layers and parts, on each of `tp` ranks; 0 if the rows of a

@@ -171,12 +171,10 @@ class ModelDescription:
         """
         return ceil(sum(pool.token_bytes(tp) for pool in self.pools))
 
-    def bytes_per_page(
-        self, component: str, page_size: int, tp: int = 1, shared: bool = False
-    ) -> int:
-        """Bytes per page number of a component, over all its pools, on each of `tp` ranks. shared:
-        only the rank's part of what other ranks have, too."""
-        return sum(pool.page_bytes(page_size, tp, shared) for pool in self.pools_of(component))
+    def bytes_per_page(self, component: str, page_size: int, tp: int = 1, among: int = 1) -> int:
+        """Bytes per page number of a component, over all its pools, on each of `tp` ranks. among:
+        as for a pool."""
+        return sum(pool.page_bytes(page_size, tp, among) for pool in self.pools_of(component))
 
     def stages(self, pp: int) -> tuple[ModelDescription, ...]:
         """One description per pipeline stage, with the pools of the layers of that stage.

@@ -31,7 +31,7 @@ class Group:
 
     row_ns: of one token's rows in all layers, at the peak bandwidth. pair_ns, decode_ns: of one
     query-key pair in prefill and decode, at the peak rate. query_ns: of a token's queries and
-    outputs.
+    outputs. dcp: ranks that divide the tokens; in decode each has the queries of all of these.
     """
 
     prefill: str
@@ -42,6 +42,7 @@ class Group:
     pair_ns: float
     decode_ns: float
     query_ns: float
+    dcp: int = 1
 
     def of_prefill(self, chunks: Chunks, parts: int = 1) -> Work:
         """parts: among which whole chunks are spread; the work is that of the busiest."""
@@ -58,7 +59,7 @@ class Group:
 
     def of_decode(self, decoding: int, context: int) -> Work:
         rows = met(context, decoding, self.window)
-        moved = rows * self.row_ns + decoding * self.query_ns
+        moved = rows * self.row_ns / self.dcp + decoding * self.query_ns * self.dcp
         return Work(self.decode, self.layers, rows * self.decode_ns, moved)
 
 
@@ -75,15 +76,18 @@ class States:
         return Work("state", self.layers, tokens * self.token_ns, sequences * self.sequence_ns)
 
 
-def groups(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> list[Group]:
-    """The groups of a model whose heads `ranks` ranks share: one for each pool that is read."""
+def groups(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int = 1
+) -> list[Group]:
+    """The groups of a model whose heads `ranks` ranks share, `dcp` of them the tokens: one for each
+    pool that is read."""
     pools = [pool for pool in model.pools if pool.kind in (*ROWS, "indexer")]
     found = [_group(model, hardware, ranks, pool) for pool in pools]
     bare = model.layers - len({layer for pool in model.pools for layer in pool.layers})
     if bare:
         rows = PoolDescription("none", "none", "kv", tuple(range(bare)), ("none",), 1, 1)
         found.append(replace(_group(model, hardware, ranks, rows), row_ns=0.0))
-    return found
+    return [replace(one, dcp=dcp) for one in found] if dcp > 1 else found
 
 
 def _group(

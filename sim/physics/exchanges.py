@@ -5,6 +5,9 @@
                       are gathered before it and sums are scattered after it instead
     experts           with attention groups and whole experts, each token goes to the ranks of its
                       experts and back (all-to-all)
+    context groups    in decode, queries are gathered before attention, and partial outputs with
+                      their log-sums go to the ranks of their heads after it (all-to-all); in
+                      prefill, the cached rows before a chunk are gathered
     output head       the logits of all ranks are gathered
 
 A sum of b bytes over n ranks moves 2 (n - 1) / n b bytes over a rank's link, a gathering or a
@@ -31,6 +34,7 @@ _SUMS = ("custom", "fused", "nccl")
 _OTHERS = ("all_gather", "all_to_all", "send", "pcie")
 _PHASE_BYTES = 1 << 20
 _ELEMENT_BYTES = 2  # of what is exchanged
+_LOG_SUM_BYTES = 4  # of a head's partial output
 
 
 def is_one(kind: str) -> bool:
@@ -110,6 +114,27 @@ def sums(
             moved = 1.5 * far * row * copies / ranks * spread
             of_stage.append(exchange("all_to_all", whole_on, 2 * spread, moved, hardware))
     return of_group, of_stage
+
+
+def decoded(
+    model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int
+) -> list[Exchange]:
+    """What `dcp` of `ranks` ranks that divide the context exchange for each decoding sequence."""
+    layers = len({layer for pool in model.pools for layer in pool.layers})
+    heads = (dcp - 1) * layers * model.attention_heads / ranks
+    asked = heads * model.decode_score_elements * _ELEMENT_BYTES
+    found = heads * (model.decode_value_elements * _ELEMENT_BYTES + _LOG_SUM_BYTES)
+    return [
+        exchange("all_gather", dcp, layers, asked, hardware),
+        exchange("all_to_all", dcp, layers, found, hardware),
+    ]
+
+
+def cached(model: ModelDescription, hardware: HardwareProfile, ranks: int, dcp: int) -> Exchange:
+    """The gathering of the cached rows before a chunk, for each token of these."""
+    layers = len({layer for pool in model.pools for layer in pool.layers})
+    row = float(sum(pool.token_bytes(ranks) for pool in model.pools))
+    return exchange("all_gather", dcp, layers, (dcp - 1) / dcp * row, hardware)
 
 
 def logits(model: ModelDescription, hardware: HardwareProfile, ranks: int) -> Exchange | None:

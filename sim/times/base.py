@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Protocol, runtime_checkable
 
 from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.models import WEIGHT_BITS, ModelDescription
+from hicache.models.base import ROWS
 
 from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
@@ -34,6 +36,8 @@ class Parallelism:
                   these share each expert. 1: all ranks of a stage share each expert.
     attention_dp  groups of ranks of a stage that attend to requests of their own; the ranks of a
                   group share the heads.
+    dcp           ranks of a decode context parallel group: they have the same rows, and each keeps
+                  those of its part of the tokens.
     shared_host   ranks that have the same rows keep them once in host memory.
     """
 
@@ -41,10 +45,11 @@ class Parallelism:
     pp: int = 1
     ep: int = 1
     attention_dp: int = 1
+    dcp: int = 1
     shared_host: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "ep", "attention_dp"):
+        for name in ("tp", "pp", "ep", "attention_dp", "dcp"):
             found = getattr(self, name)
             if found < 1:
                 raise CallerError(f"{name}: expected at least 1, found {found}")
@@ -63,6 +68,11 @@ class Parallelism:
     def attention_tp(self) -> int:
         """Ranks that share the attention heads, and so the cached rows, of one request."""
         return self.tp // self.attention_dp
+
+    @property
+    def among_on_host(self) -> int:
+        """Ranks that divide rows which they have alike, in host memory; 0 for all of these."""
+        return 0 if self.shared_host else self.dcp
 
 
 class LayerTimes(Protocol):
@@ -139,6 +149,11 @@ def make(
         entry = registry.load(registry.TIMES, name)
     except ImportError as error:
         raise registry.uninstalled(registry.TIMES, name, error) from error
+    if parallelism.dcp > 1 and name != DEFAULT:
+        raise CallerError(
+            f"dcp: expected 1 with --times {name}, which does not know context parallel groups, "
+            f"found {parallelism.dcp}; choose --times {DEFAULT}"
+        )
     made: TimeModel = entry.times(model, hardware, parallelism, engine)
     if parallelism.pp > 1 and not isinstance(made, StagedTimes):
         raise CallerError(
@@ -169,6 +184,7 @@ def check_ranks(model: ModelDescription, parallelism: Parallelism) -> None:
         )
     model.stages(parallelism.pp)
     _check_experts(model, parallelism)
+    _check_context(model, parallelism)
 
 
 def _check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
@@ -184,6 +200,24 @@ def _check_experts(model: ModelDescription, parallelism: Parallelism) -> None:
         raise CallerError(
             f"ep: expected a divisor of the {model.experts} routed experts of {model.name}, found "
             f"{parallelism.ep}; use {_listed(good)}"
+        )
+
+
+def _check_context(model: ModelDescription, parallelism: Parallelism) -> None:
+    dcp = parallelism.dcp
+    if dcp == 1:
+        return
+    if model.selected_tokens or any(one.window or one.kind not in ROWS for one in model.pools):
+        raise CallerError(
+            f"dcp: expected 1, because {model.name} has more than full attention to all tokens, "
+            f"found {dcp}; leave it out"
+        )
+    alike = gcd(*(pool.copies(parallelism.attention_tp) for pool in model.pools))
+    if alike % dcp:
+        raise CallerError(
+            f"dcp: expected a divisor of {alike}, the ranks that have the same rows of "
+            f"{model.name} with {parallelism.attention_tp} for each request, found {dcp}; use "
+            f"{_listed(_divisors(alike))}"
         )
 
 

@@ -83,7 +83,8 @@ class Roofline:
         self._expanding = [
             products.product(matrix, hardware, shared) for matrix in own if matrix.expands
         ]
-        kept = float(sum(pool.token_bytes(shared) for pool in model.pools))
+        dcp = parallelism.dcp
+        kept = float(sum(pool.token_bytes(shared) for pool in model.pools)) / dcp
         self._of_group.append(products.small_kernels(own, hardware, shared, model.layers, kept))
         self._of_stage.append(products.small_kernels(mlp, hardware, ranks, 0, 0.0))
         kind = engine.all_reduce
@@ -91,7 +92,11 @@ class Roofline:
         self._of_group += sums[0]
         self._of_stage += sums[1]
         self._experts = experts(model, routed, hardware, ranks, parallelism.ep, constants)
-        self._attention = attention.groups(model, hardware, shared)
+        self._attention = attention.groups(model, hardware, shared, dcp)
+        self._decoded, self._cached = list[Exchange](), None
+        if dcp > 1:
+            self._decoded = exchanges.decoded(model, hardware, shared, dcp)
+            self._cached = exchanges.cached(model, hardware, shared, dcp)
         self._states = attention.states(model, hardware, shared)
         self._outside(model, hardware, parallelism, engine)
         self._kernels = constants.kernels
@@ -158,6 +163,11 @@ class Roofline:
             found += [one.of_prefill(chunks, groups) for one in self._attention]
         if decoding:
             found += [one.of_decode(each, attended) for one in self._attention]
+            found += [one.of(each) for one in self._decoded]
+        starts = [start for start, _ in chunks] or [0]
+        if self._cached is not None and max(starts):
+            busiest = -int(-share(sum(starts), max(starts), groups) // 1)
+            found.append(self._cached.of(busiest))
         if self._expanding:
             ends = [end for _, end in chunks] or [0]
             rows = each - int(-share(sum(ends), max(ends), groups) // 1)

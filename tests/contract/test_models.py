@@ -132,9 +132,9 @@ def test_a_total_of_bytes_is_the_total_of_all_pools_on_all_ranks(data: st.DataOb
     }
     if sum(least.values()) > total:
         with pytest.raises(CallerError, match=r"host_bytes.*at least"):
-            plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, shared=shared)
+            plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, among=not shared)
         return
-    plan = plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, shared=shared)
+    plan = plan_pools(model, 256, device, total_bytes=total, tp=tp, pp=pp, among=not shared)
     taken = sum(least[name] * pages for name, pages in plan.pages.items())
     assert taken == plan.total_bytes == tp * sum(sum(stage.values()) for stage in plan.bytes)
     assert taken <= total

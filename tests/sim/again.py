@@ -84,6 +84,8 @@ class PlainKernels:
         yield from self._small(own, stage)
         yield from self._attention(chunks, decoding, context, own)
         yield from self._exchanges(own, stage)
+        if self.parallelism.dcp > 1:
+            yield from self._in_context_groups(chunks, decoding)
 
     def send_ns(self, tokens: int) -> float:
         """Nanoseconds in which a pipeline stage hands these tokens on."""
@@ -201,6 +203,7 @@ class PlainKernels:
         """One start in each layer; output read and written, residual beside what is summed."""
         shared = self.parallelism.attention_tp
         moved = own * float(sum(pool.token_bytes(shared) for pool in self.model.pools))
+        moved /= self.parallelism.dcp
         for matrix in self.model.matrices:
             if matrix.part == "experts":
                 continue
@@ -256,7 +259,8 @@ class PlainKernels:
                 yield Launch(
                     "indexer" if index else kind,
                     2 * heads * rows / pool.compression * elements, rates[0],
-                    rows * row + each * query, rates[1], len(pool.layers),
+                    rows / self.parallelism.dcp * row + each * query * self.parallelism.dcp,
+                    rates[1], len(pool.layers),
                 )  # fmt: skip
 
     def _states(self) -> list[object]:
@@ -293,6 +297,26 @@ class PlainKernels:
                 yield self._exchange("all_to_all", ep, sent, 2)
             else:
                 yield self._exchange("all_gather", tp, 2 * (tp - 1) / tp * stage * row, 2)
+
+    def _in_context_groups(self, chunks: Chunks, decoding: int) -> Iterator[Launch]:
+        """Each rank sends to each other one of its group: its queries, the partial outputs and
+        log-sums of that one's heads, and its part of the cached rows."""
+        model, ranks, dcp = self.model, self.parallelism.attention_tp, self.parallelism.dcp
+        parts, others, heads = self.parallelism.attention_dp, dcp - 1, model.attention_heads / ranks
+        each, starts = -(-decoding // parts), [start for start, _ in chunks]
+        for layer in range(model.layers):
+            row = 0.0
+            for pool in model.pools:
+                if layer in pool.layers:
+                    row += float(pool.token_bytes(ranks)) / len(pool.layers)
+            if decoding:
+                asked = heads * each * model.decode_score_elements * 2
+                found = heads * each * (model.decode_value_elements * 2 + 4)
+                yield self._exchange("all_gather", dcp, others * asked, 1)
+                yield self._exchange("all_to_all", dcp, others * found, 1)
+            if any(starts):
+                rows = self._most(starts, parts)
+                yield self._exchange("all_gather", dcp, others * rows * row / dcp, 1)
 
     def _exchange(self, kind: str, ranks: int, sent: float, times: int) -> Launch:
         """sent: bytes of a rank, all times together."""

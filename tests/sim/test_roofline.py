@@ -46,6 +46,8 @@ _SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
     ("qwen3-next-80b-a3b", "b200", {"tp": 4, "ep": 4}, _NCCL),
     ("deepseek-v3", "b200", {"tp": 8, "ep": 8, "attention_dp": 8}, PLAIN),
     ("deepseek-v3", "h200", {"tp": 16, "ep": 4, "attention_dp": 2}, _FUSED),
+    ("deepseek-v3", "h200", {"tp": 16, "ep": 4, "attention_dp": 2, "dcp": 4}, _EAGER),
+    ("llama-3.1-70b", "b200", {"tp": 16, "dcp": 2}, PLAIN),
     ("deepseek-v3.2", "b200", {"tp": 8, "pp": 2, "attention_dp": 4}, _EAGER),
 )
 

@@ -78,6 +78,14 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
         (("--engine", "vlm"), "--engine: expected one of plain, sglang, trtllm, vllm, found 'vlm'"),
         (("--engine", "plain@2"), "--engine: expected plain without a version, found '2'"),
         (("--tp", "8", "--attention-dp", "3"), "--attention-dp: expected a divisor of 8 ranks"),
+        (
+            ("--tp", "8", "--dcp", "2"),
+            "--dcp: expected a divisor of 1, the ranks that have",
+        ),
+        (
+            ("--model", "deepseek-v3", "--tp", "8", "--dcp", "8", "--page-size", "60"),
+            "--page-size: expected a multiple of 8, the tokens that 8 ranks divide, found 60",
+        ),
         (("--pp", "33"), "--pp: expected 1 to 32 stages"),
         (
             ("--pp", "2", "--prefill-replicas", "1", "--decode-replicas", "1"),

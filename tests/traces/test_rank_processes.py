@@ -261,6 +261,7 @@ def test_other_decisions_are_a_difference() -> None:
         ),
         ("--processes --tp 2 --storage-size 1G", "expected stores without a limit"),
         ("--processes --tp 2 --attention-dp 2", "expected ranks that share each request"),
+        ("--processes --tp 2 --dcp 2", "expected ranks with all tokens, found --dcp 2; omit it"),
         ("--processes --tp 2 --host-copies node", "expected host memory of each rank, found"),
         ("--processes --tp 2 --pp 5", "pp: expected 1 to 4 stages, one for each layer of tiny"),
         ("--processes --tp 32 --pp 4", "expected 2 to 64 processes, found 128 with --pp 4"),

@@ -93,6 +93,23 @@ def test_ranks_that_are_alike_keep_one_copy_on_host(
 
 
 @pytest.mark.one_in(16)
+def test_ranks_that_divide_tokens_hold_as_many_times_more(replayed: Replayed) -> None:
+    """Alike on host, where ranks that are still alike can share."""
+    tokens, model = [], "--hardware b200 --model deepseek-v3 --tp 8 --host-bytes 1TB --limit 1"
+    for groups in ("--dcp 1", "--dcp 4", "--dcp 8", "--dcp 4 --host-copies node"):
+        report, found = replayed(f"{model} {groups}")
+        dcp = found["config"]["dcp"]
+        assert (f"tokens divided among {dcp} ranks" in report) == (dcp > 1)
+        assert found["components"]["full"]["page_bytes"] * dcp == 64 * 70_272
+        tokens.append((found["config"]["device_tokens"], found["config"]["host_tokens"]))
+    one, four, eight, shared = tokens
+    for place in (0, 1):
+        for more, times in ((four, 4), (eight, 8)):
+            assert abs(more[place] - times * one[place]) < 64 * times
+    assert shared == (four[0], eight[1])
+
+
+@pytest.mark.one_in(16)
 def test_tables_say_that_their_bytes_are_those_of_a_rank(replayed: Replayed) -> None:
     arguments = "--components full,swa --device-pages 100"
     several, alone = (replayed(f"{arguments} --tp {tp}")[0] for tp in (2, 1))

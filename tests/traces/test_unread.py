@@ -21,7 +21,7 @@ from .rig import mooncake, tried, write
 # Options of the command, not of the run; of the trace; and with a model that has experts (see
 # test_engine_option).
 APART = {
-    *("mode", "skip_too_large", "exclusive", "ep", "attention_dp"),
+    *("mode", "skip_too_large", "exclusive", "ep", "attention_dp", "dcp"),
     *("format", "block_size", "tokenizer", "sample", "stream"),
     *("columns", "shared_prefix", "growth", "sharing"),
 }

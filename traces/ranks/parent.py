@@ -95,6 +95,7 @@ def checked(options: ReplayOptions) -> ReplayOptions:
             f"--attention-dp {options.attention_dp}",
             "omit it",
         ),
+        (options.dcp not in (None, 1), "ranks with all tokens", f"--dcp {options.dcp}", "omit it"),
         (
             options.host_copies not in (None, HOST_COPIES[0]),
             "host memory of each rank",

@@ -83,7 +83,7 @@ class DeviceSizes:
             self._running = options.concurrency or 1
         self._bytes = {
             name: [
-                stage.bytes_per_page(name, self._page, ranks.attention_tp)
+                stage.bytes_per_page(name, self._page, ranks.attention_tp, ranks.dcp)
                 for stage in plan.model.stages(ranks.pp)
             ]
             for name in plan.model.components

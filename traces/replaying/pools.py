@@ -258,9 +258,9 @@ def _planned(
 ) -> Mapping[str, int]:
     """Pages of each component in `total` bytes. The error for a bare number suggests a unit."""
     try:
-        tp, pp, shared = ranks.attention_tp, ranks.pp, ranks.shared_host
+        tp, pp, among = ranks.attention_tp, ranks.pp, ranks.among_on_host
         return plan_pools(
-            model, page_size, device, total_bytes=total, tp=tp, pp=pp, shared=shared
+            model, page_size, device, total_bytes=total, tp=tp, pp=pp, among=among
         ).pages
     except CallerError as error:
         hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""

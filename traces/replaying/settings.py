@@ -123,10 +123,12 @@ class Settings:
     def value_bytes(self) -> dict[str, int]:
         """Bytes in storage of one page or state of each component, of all ranks together. A pool
         that is identical on all ranks is stored once."""
-        size, tp = self.core.page_size, self.page_ranks
+        size, tp, dcp = self.core.page_size, self.page_ranks, self.parallelism.dcp
         return {
             name: sum(
-                pool.page_bytes(size, tp) * (1 if pool.replicated else tp)
+                pool.page_bytes(size, tp)
+                if pool.replicated
+                else pool.page_bytes(size, tp, dcp) * tp
                 for pool in self.model.pools_of(name)
             )
             for name in self.core.components
@@ -136,30 +138,30 @@ class Settings:
     def page_bytes(self) -> tuple[int, ...]:
         """Bytes of one page or state of each component, on one rank of each pipeline stage
         together."""
-        return self._page_bytes(self.model)
+        return self._page_bytes(self.model, self.parallelism.dcp)
 
     @property
     def host_page_bytes(self) -> tuple[int, ...]:
         """The same in host memory. Of what ranks keep once, a rank has its part."""
-        return self._page_bytes(self.model, self.parallelism.shared_host)
+        return self._page_bytes(self.model, self.parallelism.among_on_host)
 
     @property
     def rank_page_bytes(self) -> tuple[int, ...]:
         """`page_bytes` on a rank of the stage that has most of the component."""
-        return self._most_page_bytes(False)
+        return self._most_page_bytes(self.parallelism.dcp)
 
     @property
     def rank_host_page_bytes(self) -> tuple[int, ...]:
         """`host_page_bytes` on a rank of the stage that has most of the component."""
-        return self._most_page_bytes(self.parallelism.shared_host)
+        return self._most_page_bytes(self.parallelism.among_on_host)
 
-    def _most_page_bytes(self, shared: bool) -> tuple[int, ...]:
+    def _most_page_bytes(self, among: int) -> tuple[int, ...]:
         stages = self.model.stages(self.parallelism.pp)
-        return tuple(map(max, zip(*(self._page_bytes(one, shared) for one in stages), strict=True)))
+        return tuple(map(max, zip(*(self._page_bytes(one, among) for one in stages), strict=True)))
 
-    def _page_bytes(self, model: ModelDescription, shared: bool = False) -> tuple[int, ...]:
+    def _page_bytes(self, model: ModelDescription, among: int) -> tuple[int, ...]:
         size, tp = self.core.page_size, self.page_ranks
-        return tuple(model.bytes_per_page(name, size, tp, shared) for name in self.core.components)
+        return tuple(model.bytes_per_page(name, size, tp, among) for name in self.core.components)
 
     def bytes_of(self, pages: Counter[str], sizes: Sequence[int]) -> int:
         """Bytes of so many pages or states of each component, with one of these sizes."""
@@ -198,7 +200,8 @@ class Settings:
         measured = self.hardware.geometry
         if not measured:
             return ()
-        used = all_shapes(self.model, self.core.page_size, str(measured["layout"]), self.page_ranks)
+        size = self.core.page_size // self.parallelism.dcp
+        used = all_shapes(self.model, size, str(measured["layout"]), self.page_ranks)
         return outside(used, measured["shapes"])
 
     def as_options(self) -> dict[str, object]:
@@ -214,6 +217,7 @@ class Settings:
             "hardware": self.hardware.name,
             "ep": self.parallelism.ep,
             "attention_dp": self.parallelism.attention_dp,
+            "dcp": self.parallelism.dcp,
             "host_copies": HOST_COPIES[self.parallelism.shared_host],
             "engine": engine.profile.label,
             **({"hits_of": engine.profile.label} if self.passes else {}),
@@ -301,7 +305,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     page_size = options.page_size or model.page_size
     if options.mode == "hits":
         need_identity(trace, "--mode hits")
-    _check_page_size(model, page_size)
+    _check_page_size(model, page_size, options.parallelism.dcp)
     paged = trace.paged(page_size)
     profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model, profile)
@@ -420,13 +424,18 @@ def _engine(
     return replace(engine, **found)  # type: ignore[arg-type]
 
 
-def _check_page_size(model: ModelDescription, page_size: int) -> None:
-    """Raises CallerError, with a size that works, for one that a pool of the model cannot have."""
-    multiple = math.lcm(*(pool.compression for pool in model.pools))
+def _check_page_size(model: ModelDescription, page_size: int, dcp: int) -> None:
+    """Raises CallerError, with a size that works, for one that a pool of the model cannot have, or
+    that the ranks of a context parallel group cannot divide."""
+    row = math.lcm(*(pool.compression for pool in model.pools))
+    multiple = dcp * row
     if page_size % multiple:
+        who = f"{dcp} ranks divide" if dcp > 1 else f"share a row of {model.name}"
+        good = -(-model.page_size // multiple) * multiple
+        own = ", the model's own, or none" if good == model.page_size else ""
         raise CallerError(
-            f"--page-size: expected a multiple of {multiple}, the tokens that share a row of "
-            f"{model.name}, found {page_size}; give {model.page_size}, the model's own, or none"
+            f"--page-size: expected a multiple of {multiple}, the tokens that {who}, found "
+            f"{page_size}; give {good}{own}"
         )
 
 

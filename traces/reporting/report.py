@@ -105,6 +105,8 @@ def _engine(settings: Settings) -> str:
     spread = f", experts over {ranks.ep} ranks" if ranks.ep > 1 else ""
     if ranks.attention_dp > 1:
         spread += f", attention in {ranks.attention_dp} groups of {ranks.attention_tp}"
+    if ranks.dcp > 1:
+        spread += f", tokens divided among {ranks.dcp} ranks"
     asked = f" ({profile.note})" if profile.note else ""
     return shown(f"{profile.label}{spread}{asked}")
 

@@ -135,6 +135,11 @@ class EngineOptions(TimesOptions):
         "1)",
         *COUNT,
     )
+    dcp: int | None = option(
+        "ranks that have the same rows and divide their tokens, as vLLM's decode context parallel "
+        "groups, a divisor of these ranks (default: 1)",
+        *COUNT,
+    )
     host_copies: str | None = option(
         f"in host memory each {HOST_COPIES[0]} keeps its pages, or ranks that have the same rows "
         f"keep them once on their {HOST_COPIES[1]} (default: {HOST_COPIES[0]})",
@@ -183,4 +188,5 @@ class EngineOptions(TimesOptions):
     def parallelism(self) -> Parallelism:
         """How the ranks share the model. Raises CallerError for numbers that contradict."""
         shared = self.host_copies == HOST_COPIES[1]
-        return Parallelism(self.tp, self.pp, self.ep or 1, self.attention_dp or 1, shared)
+        groups = self.attention_dp or 1, self.dcp or 1
+        return Parallelism(self.tp, self.pp, self.ep or 1, *groups, shared_host=shared)
