@@ -109,7 +109,6 @@ class Hand:
         self.prompts: dict[int, tuple[int, ...]] = {}
         self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
-        self._following: list[int] = []  # passes that follow another, to be answered too early
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
@@ -174,7 +173,6 @@ class Hand:
             job = self.jobs[action.request]
             if job.flights:
                 self.follows[action.flight] = job.flights[-1]
-                self._following.append(action.flight)
             job.stage, job.begun, job.loads = "prefilling", action.end_token, action.after
             job.flights.append(action.flight)
         self.carry_out(self.pending[-1], act.tie)
@@ -205,15 +203,11 @@ class Hand:
             self.take_due()
 
     def finish(self) -> None:
-        """Ends an operation: runs the faults that act after its actions were issued. Passes that
-        follow another are answered too early when they begin, and whenever one has ended; the core
-        must refuse that."""
+        """Ends an operation: passes that follow another are answered, too early, and the core must
+        refuse that. Then runs the faults that act after its actions were issued."""
         acts, self.acts = self.acts, ()
-        fresh, self._following = self._following, []
-        there = {one.number for one in self.pending}
-        for flight in fresh:
-            if {flight, self.follows.get(flight)} <= there:
-                self.refused(PrefillDone(flight))
+        for one in self._following():
+            self.refused(PrefillDone(one.number))
         while self._fresh:
             one = self._fresh.pop(0)
             if any(one.number == other.number for other in self.pending):
@@ -237,10 +231,12 @@ class Hand:
 
     def answerable(self) -> list[Pending]:
         """The pending replies, without those of passes that end after one of these."""
-        if not self.follows:
-            return self.pending
-        there = {one.number for one in self.pending}
-        return [one for one in self.pending if self.follows.get(one.number) not in there]
+        later = self._following()
+        return [one for one in self.pending if one not in later] if later else self.pending
+
+    def _following(self) -> list[Pending]:
+        there = {one.number for one in self.pending} if self.follows else ()
+        return [one for one in self.pending if self.follows.get(one.number) in there]
 
     def take(self, one: Pending) -> None:
         """Delivers a reply to the core."""
@@ -260,8 +256,6 @@ class Hand:
             self._end_copy(action, Tier.HOST, fine, kind.arrives)
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
-        if isinstance(action, Prefill) and self.follows:
-            self._following += [other.number for other in self.pending]
         kind.after(self, one, reply)
 
     def answer(self, action: StorageAction, kind: Fault) -> StorageReply:

@@ -97,6 +97,13 @@ def test_a_pass_behind_one_that_fails_reads_and_writes_rubbish(batched: str) -> 
 
 
 @pytest.mark.one_in(4)
+def test_a_pass_launched_after_its_load_has_failed_reads_nothing_that_is_compared() -> None:
+    swarm = draw_swarm(6100000041, WEIGHTS, executor="cpu", passes=2)
+    outcome = generate(swarm, OPS, 6100000041, 120, checks=())
+    assert outcome.failure is None, outcome.failure.text
+
+
+@pytest.mark.one_in(4)
 def test_what_a_failed_pass_wrote_is_found_in_the_tree() -> None:
     with planted.planted("failed-pass-is-forgotten-if-another-follows"):
         failure = failing(14).failure

@@ -70,6 +70,12 @@ def test_the_printed_next_commands_run(capsys: Capsys) -> None:
         assert main(words[1:]) == first["code"]
 
 
+@pytest.mark.one_in(4)
+def test_the_new_process_of_a_double_run_has_as_many_passes() -> None:
+    work = Work(5, passes=4)
+    assert double_run.differs(work.drawn(7), work) == ""
+
+
 @pytest.mark.one_in(16)
 def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
     """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""

@@ -46,6 +46,8 @@ class Source(Protocol):
     @property
     def ranks(self) -> int: ...
     @property
+    def passes(self) -> int: ...
+    @property
     def plant(self) -> str: ...
     @property
     def eviction(self) -> str: ...
@@ -178,6 +180,7 @@ def _other_process(tape: Tape, source: Source) -> dict[str, Any]:
         "components": source.components,
         "policy": source.policy,
         "ranks": source.ranks,
+        "passes": source.passes,
         "plant": source.plant,
         "eviction": source.eviction,
         "outside": source.outside,

@@ -28,6 +28,7 @@ def played(given: dict[str, Any]) -> dict[str, object]:
         tuple(given["components"]),
         given["policy"],
         ranks=given["ranks"],
+        passes=given["passes"],
         plant=given["plant"],
         eviction=given["eviction"],
         device=given["device"],

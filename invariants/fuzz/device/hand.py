@@ -226,8 +226,10 @@ class DeviceHand(Hand):
         plans = [plan for _, plan, _ in batch]
         stall, lag = max(plan.stall for plan in plans), max(plan.lag for plan in plans)
         rig.device.plan(rig.device.stream(COMPUTE), plans[0]._replace(stall=stall, lag=lag))
-        first = batch[0][0].flight
-        rig.passes.layer, rig.passes.failing = stall, first if first in self._lost else 0
+        first = batch[0][0]
+        rig.passes.layer = stall
+        rig.passes.failing = first.flight if first.flight in self._lost else 0
+        rig.passes.unread = not self._lost.isdisjoint(first.after)
         for action, _, _ in batch:
             before = self.follows.get(action.flight)
             works = "fails" if before in self._lost else "works"
@@ -239,7 +241,7 @@ class DeviceHand(Hand):
                 self._passed(action)
 
         rig.forward.launch([(sequence, action) for action, _, sequence in batch], 0, 0, passed)
-        rig.passes.failing = 0
+        rig.passes.failing, rig.passes.unread = 0, False
 
     def _sequence(self, job: Job, tokens: list[int]) -> Sequence:
         """The engine's record of a request, with the content of these tokens."""
