@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hicache.core.actions import Backup, Copy, Fetch, Load, Lookup
 from hicache.core.events import BackupDone, FetchDone, LoadDone, LookupDone
 from hicache.devices.base import DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
+from hicache.models import TINY, as_document
 from hicache.runtime.executors import ImmediateExecutor
 from hicache.runtime.group import Diverged
 from hicache.runtime.storage.pages import Rank
@@ -351,13 +353,26 @@ def test_work_that_does_not_end_is_bounded() -> None:
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("engine", [(), ("--engine", "vllm")])
 @pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("windows", [False, True])
 def test_a_page_that_was_not_copied_is_found(
-    trace: str, turns: str, known: bool, engine: tuple[str, ...], moves: bool
+    trace: str,
+    turns: str,
+    known: bool,
+    engine: tuple[str, ...],
+    moves: bool,
+    windows: bool,
+    tmp_path: Path,
 ) -> None:
     """All bytes are right if the copies move them, and wrong if they only say so."""
     parser = Parser(prog="replay")
     add_rows(parser, rows(ReplayOptions))
     words = [turns if known else trace, *SMALL, *engine]
+    if windows:
+        kv, path = TINY.pools[0], tmp_path / "windows.json"
+        window = replace(kv, name="swa", component="swa", layers=(0, 1, 2), window=128)
+        described = replace(TINY, name="windows", pools=(replace(kv, layers=(3,)), window))
+        path.write_text(json.dumps(as_document(described)))
+        words += ["--model", str(path)]
     options, read = opened(ReplayOptions.read(parser.parse_args([*words, "--check", "off"])))
     settings, paged = resolve(options, read)
     core, model = settings.core, settings.model

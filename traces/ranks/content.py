@@ -77,10 +77,11 @@ class Content:
     def _compute(self, prefill: Prefill) -> None:
         request, start = prefill.request, prefill.start_token
         why = f"prefill of request {request} at token {start}"
-        self._perform(request, self._accesses.first(prefill), why)
-        part = start // self._size * self._size  # a page that was hit and is not full
-        read = self._accesses.moved(prefill.tables, part, start, why, "r")
-        self._perform(request, read, why)
+        # a page that was hit and is not full counts as a full one, to windows as well
+        whole = prefill._replace(start_token=-(-start // self._size) * self._size)
+        for access in self._accesses.first(whole):
+            held = access._replace(depths=np.minimum(access.depths, start))
+            self._perform(request, [held], why)
         self._perform(request, self._accesses.last(prefill), why)
 
     def _perform(self, request: RequestId, accesses: Iterable[Access], why: str) -> None:
