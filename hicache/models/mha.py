@@ -158,4 +158,44 @@ MODELS = (
         inner=14_336,
         parameters=7_248_023_552,
     ),
+    describe(
+        "mistral-nemo-12b",
+        # head_dim 128 is not hidden size / heads
+        "huggingface.co/mistralai/Mistral-Nemo-Instruct-2407 config.json; parameters: every matrix "
+        "and norm that it implies",
+        layers=40,
+        hidden_size=5120,
+        vocabulary=131_072,
+        attention_heads=32,
+        kv_heads=8,
+        head_elements=128,
+        inner=14_336,
+        parameters=12_247_782_400,
+    ),
+    describe(
+        "qwen2.5-7b",
+        "huggingface.co/Qwen/Qwen2.5-7B-Instruct config.json; parameters: every matrix, norm and "
+        "bias that it implies, published as 7.61 G",
+        layers=28,
+        hidden_size=3584,
+        vocabulary=152_064,
+        attention_heads=28,
+        kv_heads=4,
+        head_elements=128,
+        inner=18_944,
+        parameters=7_615_616_512,
+    ),
+    describe(
+        "yi-34b",
+        "huggingface.co/01-ai/Yi-34B config.json; parameters: every matrix and norm that it "
+        "implies, published as 34 G",
+        layers=60,
+        hidden_size=7168,
+        vocabulary=64_000,
+        attention_heads=56,
+        kv_heads=8,
+        head_elements=128,
+        inner=20_480,
+        parameters=34_388_917_248,
+    ),
 )

@@ -20,16 +20,21 @@ from sim.fitted import factors as fitted
 from sim.times.base import DEFAULT
 
 from ..executors import base as executors
-from ..fidelity import judging
+from ..fidelity import judging, third_party
 from ..fidelity.choosing import DATA, HALVES, chosen, data_folder, sampled
 from ..fidelity.fitting import fitted_text
 from ..fidelity.judging import summary_of
 from ..fidelity.predicting import Outcome, Task
-from ..fidelity.rows import FILE, GRADES
+from ..fidelity.rows import FILE, GRADES, Row
 from ..fidelity.rows import read as read_rows
 from ..fidelity.rules import FIGURE_RULES, RULES
 from ..fidelity.showing import page, picture
-from ..fidelity.showing.printing import beside, print_side_by_side, print_table
+from ..fidelity.showing.printing import (
+    beside,
+    print_side_by_side,
+    print_table,
+    print_third_party,
+)
 from ..fidelity.table import How, predict_all
 from ..reporting.head import head
 from ..sweeping.svg import check_picture
@@ -94,6 +99,11 @@ class Options(WorkerOptions):
         "NAMES",
         default=(DEFAULT,),
     )
+    third_party: bool = option(
+        "predict the 40 experiments of a third party instead, and print its table: the errors of "
+        "other simulators, and of this one on the same experiments",
+        default=False,
+    )
     full: bool = option(
         "also print errors by ranks and precision, and those of grade C", default=False
     )
@@ -144,7 +154,7 @@ def run(options: Options, command: str) -> int:
                     "predicted with 1"
                 )
         return 0
-    rows = chosen(read_rows(folder), options.grade, options.only)
+    rows = _rows(options, folder)
     if options.sample is not None:
         rows = sampled(rows, options.sample)
     how = How(options.executor, options.jobs or 0, options.keep)
@@ -160,12 +170,25 @@ def run(options: Options, command: str) -> int:
     return found.ended()
 
 
-def _check_alone(options: Options) -> None:
-    """--fit takes every row of the half to fit, and writes nothing else."""
-    for name in ("only", "sample", "keep", "summary", "json", "html", "output"):
+def _rows(options: Options, folder: Path) -> list[Row]:
+    if not options.third_party:
+        return chosen(read_rows(folder), options.grade, options.only)
+    for name in ("data", "summary"):
         if getattr(options, name):
             raise CallerError(
-                f"--fit and --{name} do not go together; leave one out: --fit writes the constants "
+                f"--third-party and --{name} do not go together; leave one out: its experiments "
+                "are a table of their own"
+            )
+    return chosen(third_party.rows(), options.grade, options.only)
+
+
+def _check_alone(options: Options) -> None:
+    """--fit takes every row of the half to fit, and writes nothing else."""
+    for name in ("third_party", "only", "sample", "keep", "summary", "json", "html", "output"):
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise CallerError(
+                f"--fit and --{flag} do not go together; leave one out: --fit writes the constants "
                 "alone, from all rows of their half"
             )
 
@@ -176,8 +199,11 @@ def _of(outcomes: Sequence[Outcome], times: str) -> list[Outcome]:
 
 def _print(outcomes: Sequence[Outcome], options: Options, out: TextIO) -> None:
     for times in options.times:
-        print_table(_of(outcomes, times), out, options.full)
-    if len(options.times) > 1:
+        if options.third_party:
+            print_third_party(_of(outcomes, times), out)
+        else:
+            print_table(_of(outcomes, times), out, options.full)
+    if len(options.times) > 1 and not options.third_party:
         print_side_by_side(outcomes, out)
 
 
@@ -187,7 +213,7 @@ def _write(outcomes: Sequence[Outcome], options: Options, command: str, complete
     whole = {
         **head(command, complete),
         "kind": "fidelity",
-        **_document(outcomes, options.times),
+        **_document(outcomes, options),
     }
     rows = len({outcome.id for outcome in first if outcome.figures})
     title = f"{_TITLE}: {rows:,} published runs"
@@ -204,7 +230,8 @@ def _write(outcomes: Sequence[Outcome], options: Options, command: str, complete
     write_all(files)
 
 
-def _document(outcomes: Sequence[Outcome], models: Sequence[str]) -> dict[str, object]:
+def _document(outcomes: Sequence[Outcome], options: Options) -> dict[str, object]:
+    models = options.times
     first = _of(outcomes, models[0])
     return {
         "times": models[0],
@@ -221,6 +248,9 @@ def _document(outcomes: Sequence[Outcome], models: Sequence[str]) -> dict[str, o
             for half in HALVES
         }
         if len(models) > 1
+        else None,
+        "third_party": [asdict(one) for one in third_party.scored(first)]
+        if options.third_party
         else None,
         "rows": [outcome.document() for outcome in outcomes],
     }

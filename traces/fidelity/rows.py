@@ -100,7 +100,12 @@ _SHAPE = {
             **dict.fromkeys(_NUMBERS, Maybe(whole(1, _MOST))),
             "rate": _above_0(_MOST_RATE, listed=True),
             **dict.fromkeys(("total_input", "total_output"), _above_0(_MOST_TOTAL)),
-            "shared_prefix": Maybe(dict.fromkeys(_SHARED, whole(1, _MOST))),
+            "shared_prefix": Maybe(
+                {
+                    **dict.fromkeys(_SHARED, whole(1, _MOST)),
+                    "seconds": Maybe(whole(1, _MOST)),
+                }
+            ),
         }
     ),
     "limits": Spare(

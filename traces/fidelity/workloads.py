@@ -314,6 +314,8 @@ def _shared_prefixes(row: Row) -> Load | None:
         stages = [int(rate) for rate in found["rates"].split(" then ")]
         if length := re.search(r"for ([\d,]+) s", text):
             seconds = int(length[1].replace(",", ""))
+    else:
+        seconds = given.get("seconds", seconds)
     rates = stages if isinstance(stages, list) else [stages]
     if not all([*rates, *given.values()]) or sum(rates) * seconds > _MOST_REQUESTS:
         return None

@@ -6,6 +6,7 @@ Does not count (see judging).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from ...terminal.tables import console, percent, table
@@ -23,6 +24,7 @@ from ..judging import (
 )
 from ..predicting import Compared, Outcome
 from ..rules import FIGURE_RULES, RULES
+from ..third_party import METRICS, scored
 
 HEADINGS = ("figures", "median", "9 of 10", "bias", "<10 %", "<25 %")
 QUANTITIES = {
@@ -173,3 +175,17 @@ def beside(
     shared = set.intersection(*(set(side) for side in sides)) if sides else set()
     found = [by_quantity([side[key] for key in sorted(shared)]) for side in sides]
     return {name: [one[name] for one in found] for name in (found[0] if found else {})}
+
+
+def print_third_party(outcomes: Sequence[Outcome], stream: TextIO) -> None:
+    """Other simulators and this one on the cases of a third party."""
+    title = [QUANTITIES.get(name, name.upper()) for name in METRICS]
+    head = f"Median errors of means, {outcomes[0].times}" if outcomes else "No case"
+    result = table(head, "simulator", "cases", *title, *(f"{name} here" for name in title))
+    for one in scored(outcomes):
+        shown = [percent_of(errors[name]) for errors in (one.errors, one.here) for name in METRICS]
+        result.add_row(one.simulator, str(one.cases), *shown)
+    out = console(stream)
+    out.print(result)
+    out.print("Here: the errors of this project on the same cases.")
+    _rules([replace(one, figures=()) for one in outcomes], stream)
