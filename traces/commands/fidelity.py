@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -21,8 +21,8 @@ from sim.times.base import DEFAULT
 
 from ..executors import base as executors
 from ..fidelity import judging, third_party
-from ..fidelity.choosing import DATA, HALVES, chosen, data_folder, sampled
-from ..fidelity.fitting import fitted_text
+from ..fidelity.choosing import DATA, HALVES, JUDGE, chosen, data_folder, sampled
+from ..fidelity.fitting import GROUPS, ROWS, factors_without, fitted_text
 from ..fidelity.judging import summary_of
 from ..fidelity.predicting import Outcome, Task
 from ..fidelity.rows import FILE, GRADES, Row
@@ -99,6 +99,12 @@ class Options(WorkerOptions):
         "NAMES",
         default=(DEFAULT,),
     )
+    leave_out: str | None = option(
+        "predict each row with constants that were fitted to all others but its group (groups), or "
+        "but half of the rows of every group (rows)",
+        read.choice((GROUPS, ROWS)),
+        "WHAT",
+    )
     third_party: bool = option(
         "predict the 40 experiments of a third party instead, and print its table: the errors of "
         "other simulators, and of this one on the same experiments",
@@ -158,7 +164,9 @@ def run(options: Options, command: str) -> int:
     if options.sample is not None:
         rows = sampled(rows, options.sample)
     how = How(options.executor, options.jobs or 0, options.keep)
-    found = predict_all([Task(row, times) for times in options.times for row in rows], how)
+    found = predict_all(_tasks(options, folder, rows), how)
+    if options.leave_out is not None:  # every row judges
+        found = replace(found, outcomes=[replace(one, half=JUDGE) for one in found.outcomes])
     out = (
         sys.stderr
         if "-" in (options.summary, options.json, options.html, options.output)
@@ -182,9 +190,28 @@ def _rows(options: Options, folder: Path) -> list[Row]:
     return chosen(third_party.rows(), options.grade, options.only)
 
 
+def _tasks(options: Options, folder: Path, rows: Sequence[Row]) -> list[Task]:
+    if options.leave_out is None:
+        return [Task(row, times) for times in options.times for row in rows]
+    if options.third_party or options.times != (DEFAULT,):
+        raise CallerError(
+            f"--leave-out: expected measurements and --times {DEFAULT}, whose constants are "
+            "fitted, found another table; leave out --third-party and --times"
+        )
+    factors = factors_without(read_rows(folder), options.leave_out)
+    found = [Task(row, DEFAULT, factors[row.id]) for row in rows if row.id in factors]
+    if not found:
+        raise CallerError(
+            "--leave-out: expected a row that constants can be fitted without, found none; name "
+            "other rows with --only"
+        )
+    return found
+
+
 def _check_alone(options: Options) -> None:
     """--fit takes every row of the half to fit, and writes nothing else."""
-    for name in ("third_party", "only", "sample", "keep", "summary", "json", "html", "output"):
+    others = ("leave_out", "third_party", "only", "sample", "keep", "summary", "json", "html")
+    for name in (*others, "output"):
         if getattr(options, name):
             flag = name.replace("_", "-")
             raise CallerError(

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hicache.core.errors import CallerError
+from sim.fitted.factors import Factor
 
 from ..expected.table import at_once
 from .choosing import group, half
@@ -128,10 +129,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row and the time model that predicts it."""
+    """A row and the time model that predicts it. factors: on the constants of the roofline; None
+    for those of this project."""
 
     row: Row
     times: str
+    factors: tuple[Factor, ...] | None = None
 
 
 def predict(task: Task) -> Outcome:
@@ -170,11 +173,11 @@ def _served(task: Task, found: Outcome) -> Outcome:
     row = task.row
     load = load_of(row) or alone(1024, _DECODED)
     try:
-        setup = setup_of(row, load.concurrency)
+        setup = setup_of(row, load.concurrency, task.factors)
     except CallerError as error:
         return replace(found, left_out="no-place", why=str(error))
     try:
-        replays = _Replays(setup, load, task.times)
+        replays = _Replays(setup, load, task)
         figures = _compared(row, _figures(row, replays))
     except CallerError as error:
         return replace(found, left_out="no-times", why=str(error))
@@ -193,8 +196,8 @@ def _served(task: Task, found: Outcome) -> Outcome:
 class _Replays:
     """The replays of one row, each run when a figure first needs it."""
 
-    def __init__(self, setup: Setup, load: Load, times: str) -> None:
-        self.setup, self.load, self._times = setup, load, times
+    def __init__(self, setup: Setup, load: Load, task: Task) -> None:
+        self.setup, self.load, self._task = setup, load, task
         self.label, self.at_once = "", 0.0
         self._whole: Replayed | None = None
 
@@ -205,7 +208,7 @@ class _Replays:
         return self._whole
 
     def of(self, load: Load) -> Replayed:
-        found = replay(self.setup, load, self._times)
+        found = replay(self.setup, load, self._task.times, self._task.factors)
         self.label = found.label
         return found
 

@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 from hicache.core.config import Config
 from hicache.core.types import Key, Tier
 from sim.engine.sequence import RequestResult
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
 from sim.options import WorldOptions, engine_options
+from sim.physics.constants import defaults, family
 from sim.replica import TimedResult
 from sim.rounds import RoundOptions
 from sim.times import base as times
 from sim.times.base import Chunks, TimeModel
+from sim.times.roofline import Roofline
 from sim.workload import Job
 from sim.world import World
 
@@ -132,9 +136,12 @@ class Replayed:
         return tuple(part / whole for part, whole in zip(cached, total, strict=True))
 
 
-def replay(setup: Setup, load: Load, model: str) -> Replayed:
-    """Replays these requests on this server. model: the name of a time model."""
-    costs = Smooth(_times(setup, model))
+def replay(
+    setup: Setup, load: Load, model: str, given: tuple[Factor, ...] | None = None
+) -> Replayed:
+    """Replays these requests on this server. model: the name of a time model. given: the factors
+    on the constants of the roofline; None for those of this project."""
+    costs = Smooth(_times(setup, model) if given is None else roofline(setup, given))
     return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
@@ -145,6 +152,13 @@ def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, 
     recorder.now_ns = lambda: world.clock.now_ns
     found = Replayed(world.run(), load, recorder.label)
     return found, passes_of(recorder, found.result.requests)
+
+
+def roofline(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
+    """The roofline of this server with these factors on its constants."""
+    machine, generation = setup.hardware, family(setup.hardware)
+    constants = fitted.roofline(defaults(generation), generation, machine.name, setup.engine, given)
+    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
 
 
 def _times(setup: Setup, model: str) -> times.TimeModel:

@@ -1,38 +1,61 @@
-"""Fits the constants of the roofline and of the engine profiles to the fit half of the published
-measurements (`fit`): its rows become `samples` (the passes of a replay, and the work in each), a
-`table` predicts all of them under changed `parameters`, and `solving` finds these. They are loaded
-when somebody asks for a fit, since they need scipy, an extra.
+"""Fits the constants of the roofline and of the engine profiles to published measurements (`fit`:
+the half to fit; `crossed`: all but rows that are left out in turn). Rows become `samples` (the
+passes of a replay, and the work in each), a `table` predicts all of them under changed
+`parameters`, and `solving` finds these. They are loaded when somebody asks for a fit, since they
+need scipy, an extra.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from hicache import registry
+from sim.fitted.factors import Factor
 
 from ...terminal.options import not_installed
 from ...terminal.progress import progress
 from ..rows import Row
 
 _ROOM = "traces.fidelity.fitting"
-_PARTS = 4  # two rounds of replays and of constants
 _HUNDREDTHS = 100
+GROUPS, ROWS = "groups", "rows"  # what is left out, see crossed
 
 
 def fitted_text(rows: Sequence[Row]) -> str:
     """The file of constants that the fit half of these rows gives. Raises CallerError without
     scipy."""
+    fitting = _loaded("fit", "--fit")
+    with _told(4) as tell:  # two rounds of replays and of constants
+        found = fitting.fit(rows, tell)
+    text: str = fitting.text_of(found.factors)
+    return text
+
+
+def factors_without(rows: Sequence[Row], by: str) -> dict[str, tuple[Factor, ...]]:
+    """By id of a row, factors that were fitted without it: see crossed. Raises CallerError."""
+    crossing = _loaded("crossed", "--leave-out")
+    with _told(2) as tell:
+        found: dict[str, tuple[Factor, ...]] = crossing.crossed(rows, by, tell)
+    return found
+
+
+def _loaded(name: str, flag: str) -> Any:
     try:
-        fitting = registry.load(_ROOM, "fit")
+        return registry.load(_ROOM, name)
     except ModuleNotFoundError as error:
-        raise not_installed("--fit", "fit", error) from None
+        raise not_installed(flag, "fit", error) from None
+
+
+@contextmanager
+def _told(parts: int) -> Iterator[Callable[[str, float], None]]:
+    """Progress over so many parts, each of which says how much of it is done."""
     seen: dict[str, None] = {}
-    with progress("fitted", _PARTS * _HUNDREDTHS, "hundredths of a part") as shown:
+    with progress("fitted", parts * _HUNDREDTHS, "hundredths of a part") as shown:
 
         def tell(what: str, part: float) -> None:
             seen[what] = None
             shown(_HUNDREDTHS * (len(seen) - 1) + int(_HUNDREDTHS * part))
 
-        found = fitting.fit(rows, tell)
-    text: str = fitting.text_of(found.factors)
-    return text
+        yield tell

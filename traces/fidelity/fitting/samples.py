@@ -16,18 +16,16 @@ from numpy.typing import NDArray
 
 import sim.engine_profiles as engine_profiles
 from sim.engine_profiles.base import EngineProfile
-from sim.fitted import factors as fitted
 from sim.fitted.factors import Factor
-from sim.physics.constants import defaults, family
+from sim.physics.constants import family
 from sim.physics.kernels import Kernel
-from sim.times.roofline import Roofline
 
 from ..choosing import group
 from ..figures import Figure, figures_of
 from ..passes import Passes
 from ..rows import Row
 from ..rules import figure_rule, row_rule
-from ..running import record
+from ..running import record, roofline
 from ..setup import Setup, setup_of
 from ..workloads import Load, load_of
 from .parameters import Labels
@@ -109,7 +107,7 @@ def samples_of(
         if figures:
             key = _key(setup, load)
             if key not in logs:
-                logs[key] = _Log(record(setup, load, _times(setup, given))[1], setup.engine)
+                logs[key] = _Log(record(setup, load, roofline(setup, given))[1], setup.engine)
             found.append(_sample(row, setup, load, logs[key], figures))
         progress((number + 1) / len(ready))
     return found
@@ -120,12 +118,6 @@ def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[
     for row in rows:
         if usable(row) and not row_rule(row) and (load := load_of(row)) is not None:
             yield row, setup_of(row, load.concurrency, given), load
-
-
-def _times(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
-    machine, generation = setup.hardware, family(setup.hardware)
-    constants = fitted.roofline(defaults(generation), generation, machine.name, setup.engine, given)
-    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
 
 
 def _explained(row: Row, figure: Figure) -> bool:
@@ -154,7 +146,7 @@ def _key(setup: Setup, load: Load) -> Hashable:
 def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]) -> Sample:
     profile = setup.engine
     generation = family(setup.hardware)
-    model = _times(setup, ())
+    model = roofline(setup, ())
     cluster, count = _clusters(log.passes)
     columns = _means(log.passes, cluster, count)
     kinds: dict[str, int] = {}
