@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from traces.fidelity import rows
 from traces.fidelity.choosing import FIT, half, half_of
 from traces.fidelity.figures import figures_of
 from traces.fidelity.fitting import fit as fitting
+from traces.fidelity.fitting.crossed import crossed
 from traces.fidelity.fitting.fit import text_of
-from traces.fidelity.fitting.samples import _prepared, _times
+from traces.fidelity.fitting.samples import _prepared
 from traces.fidelity.fitting.table import Table
-from traces.fidelity.running import predicted, record
+from traces.fidelity.running import predicted, record, roofline
 
 from .rig import Capsys
 
@@ -69,7 +71,7 @@ def measured(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
     """These rows with the figures of replays under TRUE."""
     found = []
     for one, (each, setup, load) in zip(made, _prepared(read(folder, made), TRUE), strict=True):
-        replayed, _ = record(setup, load, _times(setup, TRUE))
+        replayed, _ = record(setup, load, roofline(setup, TRUE))
         found.append(
             one | {"metrics": {f.name: predicted(replayed, f) * 1000 for f in figures_of(each)}}
         )
@@ -112,6 +114,39 @@ def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> No
     assert {half(one) for one in some} == {"fit"}
     text = text_of(fitting.fit(some).factors)
     assert text_of(fitting.fit([*judged, *reversed(some)]).factors) == text
+
+
+@pytest.mark.one_in(16)
+@pytest.mark.parametrize("by", ["groups", "rows"])
+def test_what_is_left_out_has_no_part_in_what_predicts_it(by: str, tmp_path: Path) -> None:
+    """A row that is far off changes the constants of all rows that it is fitted with, and not those
+    of its own group, or half."""
+    given = [row(number, model) for model in ("qwen3-32b", "llama-3.1-8b") for number in range(4)]
+    before = crossed(read(tmp_path, given), by)
+    assert sorted(before) == sorted(str(one["id"]) for one in given)
+    metrics = {"mean_ttft_ms": 50.0, "mean_tpot_ms": 30.0}
+    after = crossed(read(tmp_path, [given[0] | {"metrics": metrics}, *given[1:]]), by)
+    alike = {
+        str(one["id"])
+        for one in given
+        if (one["model"] if by == "groups" else _side(str(one["id"])))
+        == (given[0]["model"] if by == "groups" else _side(str(given[0]["id"])))
+    }
+    assert 0 < len(alike) < len(given)
+    assert {name for name in before if before[name] == after[name]} == alike
+
+
+def _side(name: str) -> int:
+    return sha256(name.encode()).digest()[0] % 2
+
+
+def test_a_group_without_rows_in_the_other_half_is_no_known_one(tmp_path: Path) -> None:
+    given = [row(number) for number in range(4)]
+    alone = row(0, "llama-3.1-8b")
+    found = crossed(read(tmp_path, [*given, alone]), "rows")
+    assert sorted(found) == sorted(str(one["id"]) for one in given)
+    with pytest.raises(CallerError, match="--leave-out groups: expected rows of at least two gr"):
+        crossed(read(tmp_path, given), "groups")
 
 
 @pytest.mark.parametrize("change", [{"grade": "C"}, {"model": "llama-3.1-8b"}])
