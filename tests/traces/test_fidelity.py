@@ -12,10 +12,10 @@ import pytest
 from traces.cli import main
 from traces.fidelity import table
 from traces.fidelity.choosing import chosen, sampled
-from traces.fidelity.judging import summary
+from traces.fidelity.judging import summary, tails
 from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
-from traces.fidelity.rules import FIGURE_RULES, RULES
+from traces.fidelity.rules import FIGURE_RULES, NOT_FIRST, RULES
 from traces.fidelity.single import hit_rate
 
 from .rig import Capsys, Patch
@@ -302,3 +302,23 @@ def test_ctrl_c_keeps_and_shows_what_is_done(
         capsys.readouterr().err
     )
     assert len(document(tmp_path, "--data", data, "--keep", str(kept))["rows"]) == 2
+
+
+def test_tails_are_apart_and_count_what_no_other_rule_leaves_out() -> None:
+    def figure(name: str, statistic: str, predicted: float, rule: str = NOT_FIRST) -> Compared:
+        return Compared(name, name, "closed loop", statistic, 1.0, predicted, rule)
+
+    figures = (
+        figure("ttft", "mean", 1.5, ""),
+        figure("ttft", "p99", 1.2),
+        figure("tpot", "p99", 0.9),
+        figure("tpot", "median", 3.0),
+        figure("ttft", "p90", 9.0, "rc3-ttft"),
+        figure("e2e", "p99", 5.0),
+    )
+    some = [
+        Outcome(str(n), "roofline", half, "", grade, "h100", "", "", "", "", figures=figures)
+        for n, (half, grade) in enumerate([("judge", "A"), ("fit", "A"), ("judge", "C")])
+    ]
+    found = {name: (one.figures, round(one.bias, 3)) for name, one in tails(some, "judge").items()}
+    assert found == {"ttft p99": (1, 0.2), "tpot p99": (1, -0.1)}

@@ -17,14 +17,15 @@ import numpy as np
 from ..expected.table import METRICS, Judged, precision
 from ..expected.table import summary as expected_errors
 from .choosing import HALVES, JUDGE
-from .figures import JUDGED
+from .figures import JUDGED, TPOT, TTFT
 from .predicting import KINDS, Compared, Outcome
-from .rules import FIGURE_RULES, RULES
+from .rules import FIGURE_RULES, NOT_FIRST, RULES
 
 _COUNTED = ("A", "B")
 _WORST = 10
 _NEAR, _FAR = 0.10, 0.25
 _NINE_TENTHS = 90
+_TAILS = ("p90", "p95", "p99")
 
 Pair = tuple[Outcome, Compared]
 _BY: dict[str, Callable[[Pair], str]] = {
@@ -60,6 +61,19 @@ def judged(outcomes: Iterable[Outcome], half: str, grades: Sequence[str] = _COUN
         for figure in outcome.figures
         if not figure.rule
     ]
+
+
+def tails(outcomes: Iterable[Outcome], half: str) -> dict[str, Summary]:
+    """Summaries of the tails of times that a source has beside the judged mean or median, by
+    quantity and statistic, such as "ttft p99"."""
+    found: dict[str, list[Compared]] = {}
+    for outcome in outcomes:
+        if outcome.half != half or outcome.grade not in _COUNTED:
+            continue
+        for one in outcome.figures:
+            if one.rule == NOT_FIRST and one.statistic in _TAILS and one.quantity in (TTFT, TPOT):
+                found.setdefault(f"{one.quantity} {one.statistic}", []).append(one)
+    return {name: summary(found[name]) for name in sorted(found, reverse=True)}
 
 
 def summary(figures: Sequence[Compared]) -> Summary:
@@ -129,6 +143,7 @@ def _half(outcomes: Sequence[Outcome], half: str) -> dict[str, Any]:
             name: {key: _documents(found) for key, found in grouped(pairs, name).items()}
             for name in GROUPINGS
         },
+        "tails": _documents(tails(outcomes, half)),
         "worst": [
             {"id": outcome.id, "name": figure.name, "kind": figure.kind, "error": figure.error}
             for outcome, figure in worst(pairs)

@@ -31,6 +31,7 @@ RULES = {
     "do not divide the heads",
     "no-times": "this time model has no times for it: no tables, or no single kernels",
 }
+NOT_FIRST = "not-first"
 FIGURE_RULES = {
     "rc3-ttft": "TTFT of Llama 8B on H100 with TensorRT-LLM 1.0.0rc3, which falls and then rises "
     "with concurrency; its TPOT is judged",
@@ -38,7 +39,7 @@ FIGURE_RULES = {
     "attention kernel is no longer in use; its TTFT is judged",
     "sm-copy": "copies by kernels, whose rate depends on how rows lie in memory; those of the copy "
     "engines are judged",
-    "not-first": "another statistic or quantity than the one that is judged (see figures)",
+    NOT_FIRST: "another statistic or quantity than the one that is judged (see figures)",
     "overflow": "rounds in which the pool overflows: they depend on a random order that is not "
     "published",
     "undefined": "hit rates that the source rounds to a per cent and does not define",
@@ -100,7 +101,7 @@ def figure_rule(row: Row, figure: Figure) -> str:
         return ""
     if figure.quantity == HITS:
         return "undefined" if is_trace(row) else "overflow"
-    return "sm-copy" if is_copy(row) else "not-first"
+    return "sm-copy" if is_copy(row) else NOT_FIRST
 
 
 def _context(row: Row) -> int:

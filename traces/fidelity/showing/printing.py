@@ -20,6 +20,7 @@ from ..judging import (
     judged,
     left_out,
     not_judged,
+    tails,
     worst,
 )
 from ..predicting import Compared, Outcome
@@ -70,6 +71,8 @@ def _half(outcomes: Sequence[Outcome], half: str, stream: TextIO, full: bool) ->
     for grouping, title in TITLES.items():
         if full or grouping in _SHORT:
             out.print(_summaries(f"{title} ({half})", grouped(pairs, grouping)))
+    if ends := tails(outcomes, half):
+        out.print(_tails(f"Tails, not in the figures above ({half})", ends))
     out.print(_worst(f"The largest errors ({half})", worst(pairs)))
     if apart:
         out.print(_summaries(f"Grade C, not judged ({half})", grouped(apart, "kinds")))
@@ -83,6 +86,14 @@ def _summaries(title: str, found: dict[str, dict[str, Summary]]) -> object:
     for name, quantities in found.items():
         for place, (quantity, one) in enumerate(quantities.items()):
             result.add_row(name if place == 0 else "", *cells(quantity, one))
+    return result
+
+
+def _tails(title: str, found: dict[str, Summary]) -> object:
+    result = table(title, "", *HEADINGS)
+    for name, one in found.items():
+        quantity, _, statistic = name.partition(" ")
+        result.add_row(f"{QUANTITIES[quantity]} {statistic}", *cells(quantity, one)[1:])
     return result
 
 
