@@ -32,7 +32,7 @@ from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoin
 from .requests.record import Request
 from .requests.tables import strike, write
 from .state import State
-from .types import BACKBONE, Key, Pages, Tier
+from .types import BACKBONE, Key, Pages, Tier, kept_rows
 
 
 def insert(
@@ -261,8 +261,8 @@ def _grow(
             About("request", request.id),
         )
     for end in (*(at for at in _cuts(state, boundaries) if covered < at < upto), upto):
-        rows = key.raw[covered * key.stride : end * key.stride]
-        first = rows[: key.stride]
+        rows = kept_rows(key.raw, covered * key.stride, end * key.stride)
+        first = bytes(rows[: key.stride])
         parent = path[-1] if path else state.root
         label = first if path else label_of(key.namespace, first)
         if label in parent.children:

@@ -21,6 +21,8 @@ from .errors import CallerError
 BACKBONE = 0  # index of the component that every node has: full attention
 
 Pages: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = bytes | memoryview  # of a key; many of them are a view of a longer key
+MANY_ROWS = 4096  # bytes
 RequestId: TypeAlias = int
 MOST_PRIORITY = 1 << 31  # largest absolute value of a request's priority
 FlightId: TypeAlias = int
@@ -36,6 +38,15 @@ def frozen(pages: Pages) -> Pages:
 def kept(pages: Pages) -> Pages:
     """A read-only copy. A view would keep the whole underlying array in memory."""
     return frozen(pages.copy())
+
+
+def kept_rows(rows: Rows, start: int, stop: int) -> Rows:
+    """The rows from byte `start` to `stop`. Many are not copied, unless the view would keep more
+    than twice as much in memory."""
+    count = stop - start
+    if count < MANY_ROWS or 2 * count < memoryview(memoryview(rows).obj).nbytes:
+        return bytes(rows[start:stop])
+    return memoryview(rows)[start:stop]
 
 
 NO_PAGES: Pages = frozen(np.empty(0, dtype=np.int64))
@@ -114,7 +125,7 @@ def root_digest(namespace: str) -> bytes:
     return hashlib.sha256(b"hicache\0" + namespace.encode()).digest()
 
 
-def chain_digests(parent: bytes, raw: bytes, stride: int) -> list[bytes]:
+def chain_digests(parent: bytes, raw: Rows, stride: int) -> list[bytes]:
     """SHA-256 digests of the pages in `raw`. Each covers the digest before it; the first covers
     `parent`. stride: bytes per page."""
     digests = []

@@ -12,7 +12,7 @@ mirror are indexed by slot, bits of `candidate` by 3 * component + queue.
 from __future__ import annotations
 
 from hicache.core.radix.node import NONE, Node
-from hicache.core.types import Pages
+from hicache.core.types import Pages, Rows
 
 from .kinds import Kind
 from .tags import NO_TAGS, Tags
@@ -48,7 +48,7 @@ class NodeMirror:
         self.id = node_id
         self.node: Node | None = None  # the core's record
         self.parent: NodeMirror | None = None
-        self.key = b""
+        self.key: Rows = b""
         self.label = b""
         self.namespace = ""
         self.end_page = 0

@@ -205,7 +205,7 @@ class NodeBook:
         mirror.label = node.label
 
     def _rekey(self, mirror: NodeMirror, node: Node, parent: NodeMirror | None) -> None:
-        old, key, end = mirror.key, node.key, node.end_page
+        old, key, end = bytes(mirror.key), bytes(node.key), node.end_page
         if len(mirror.tags) and self.at.get(int(mirror.tags[-1])) is mirror:
             del self.at[int(mirror.tags[-1])]
         mirror.namespace, above = self._above(node, parent)
@@ -225,7 +225,7 @@ class NodeBook:
             mirror.tags = run_tags(key, self.stride, start, above)
             if self.with_digests:
                 mirror.digests = chain(self._digest_above(mirror, parent), key, self.stride)
-        mirror.key, mirror.end_page, mirror.span = key, end, pages
+        mirror.key, mirror.end_page, mirror.span = node.key, end, pages
         if len(mirror.tags):
             self.at[int(mirror.tags[-1])] = mirror
 

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hicache.core.types import Key
+from hicache.core.types import Key, Rows
 
 Tags = NDArray[np.uint64]
 
@@ -48,7 +48,7 @@ def seed_of(namespace: str) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little"))
 
 
-def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:
+def run_tags(raw: Rows, stride: int, start: int, seed: np.uint64) -> Tags:
     """Returns the tags of the pages in `raw`: uint64[len(raw) // stride].
 
     start: depth of the first page. seed: tag of the prefix above. Rows are padded with zeros to a

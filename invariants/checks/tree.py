@@ -35,7 +35,7 @@ class TreeLink(Check):
                 story.node(node.id),
             )
         own = label[-stride:]
-        if not key.startswith(own) or (len(label) != stride) != (
+        if key[:stride] != own or (len(label) != stride) != (
             parent.parent is None and mirror.namespace != ""
         ):
             self.fail(

@@ -260,7 +260,7 @@ class Content:
             name = ends[above.id]
         found = []
         for at in range(0, len(node.key), stride):
-            row = node.key[at : at + stride]
+            row = bytes(node.key[at : at + stride])
             known = self.spelled.get((name, row))
             if known is None:
                 known = name

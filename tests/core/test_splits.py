@@ -7,6 +7,7 @@ import pytest
 from hicache.core.radix.node import Marks, Node
 from hicache.core.radix.tree import split
 from hicache.core.storage.queue import enqueue
+from hicache.core.types import MANY_ROWS, kept_rows
 
 from .rig import Rig, key
 
@@ -56,3 +57,18 @@ def test_a_split_forgets_nothing(at: int) -> None:
     alike(upper.marks, node.marks, INHERITED_MARKS)
     assert upper.key + node.key == key("abcd").raw
     assert (upper.end_page, node.end_page) == (at, 4)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "shared"),
+    [(0, 4, True), (1, 3, True), (3, 4, False), (0, 0, False)],
+)
+def test_a_view_keeps_at_most_twice_its_rows_in_memory(start: int, stop: int, shared: bool) -> None:
+    raw = bytes(range(256)) * (MANY_ROWS // 64)
+    begin, end = start * MANY_ROWS, stop * MANY_ROWS
+    for rows in (raw, memoryview(raw)):
+        found = kept_rows(rows, begin, end)
+        assert found == raw[begin:end]
+        assert isinstance(found, memoryview) is shared
+    assert isinstance(kept_rows(kept_rows(raw, 0, len(raw)), 0, MANY_ROWS), bytes)
+    assert isinstance(kept_rows(raw[:MANY_ROWS], 0, MANY_ROWS - 8), bytes)

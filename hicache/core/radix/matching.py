@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import CoreBug
 from ..state import State
-from ..types import Key, Tier
+from ..types import Key, Rows, Tier
 from .node import Node
 from .tree import label_of, path_to, split, start_of
 
@@ -65,7 +65,7 @@ def walk(
     return path, None, 0
 
 
-def _shared_pages(raw: bytes, start: int, stop: int, other: bytes, stride: int) -> int:
+def _shared_pages(raw: bytes, start: int, stop: int, other: Rows, stride: int) -> int:
     """How many leading rows of `raw`, from byte `start` to `stop`, and of another run are equal."""
     words = min(stop - start, len(other)) // 8
     ours = np.frombuffer(raw, dtype="<i8", count=words, offset=start)

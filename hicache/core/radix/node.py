@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from ..errors import CoreBug
-from ..types import FlightId, Key, Pages, PinId, RequestId, Tier
+from ..types import FlightId, Key, Pages, PinId, RequestId, Rows, Tier
 
 NONE = 1 << 41
 FAR = 1 << 39
@@ -79,7 +79,7 @@ class Node:
     Most nodes have no children, locks or legs, so they share one empty value of each: a tuple, or
     `NOTHING`. A node gets dictionaries of its own when something is put into them.
 
-    key            the run's rows (bytes); empty for the root only.
+    key            the run's rows; empty for the root only.
     label          its key in the parent's `children`: its first row, after the namespace if the
                    parent is the root.
     end_page       page depth of its last page.
@@ -136,7 +136,7 @@ class Node:
     )
 
     def __init__(
-        self, node_id: int, parent: Node | None, key: bytes, label: bytes, end: int, components: int
+        self, node_id: int, parent: Node | None, key: Rows, label: bytes, end: int, components: int
     ) -> None:
         self.id = node_id
         self.parent = parent

@@ -15,7 +15,17 @@ from ..actions import KvRemoved, KvStored
 from ..errors import About, CoreBug
 from ..state import State
 from ..storage.queue import dequeue, follow_split, follow_truncation
-from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_digest
+from ..types import (
+    BACKBONE,
+    NO_PAGES,
+    Pages,
+    Rows,
+    Tier,
+    chain_digests,
+    kept,
+    kept_rows,
+    root_digest,
+)
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
 from .marks import came, gone, mark_split
@@ -57,7 +67,7 @@ def nodes_below(root: Node) -> Iterator[Node]:
         stack.extend(node.children.values())
 
 
-def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
+def new_child(state: State, parent: Node, key: Rows, label: bytes) -> Node:
     """Add a node without pages below `parent`. key: its rows."""
     if not key or len(key) % state.stride:
         raise CoreBug(f"{parent} cannot take a child of {len(key)} bytes")
@@ -88,9 +98,10 @@ def split(state: State, node: Node, at: int) -> Node:
         raise CoreBug(f"{node} cannot be split at {at}", About("node", node.id))
     cut = at * stride
     begin_split(state, node)
-    upper = new_child(state, parent, node.key[:cut], node.label)
-    node.key = node.key[cut:]
-    node.label = node.key[:stride]
+    rows = node.key
+    upper = new_child(state, parent, kept_rows(rows, 0, cut), node.label)
+    node.key = kept_rows(rows, cut, len(rows))
+    node.label = bytes(rows[cut : cut + stride])
     node.parent = upper
     upper.children = {node.label: node}
     upper.last_use, upper.hits, upper.host_refused = (
@@ -226,7 +237,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     follow_truncation(state, node)
     if state.chances:
         gone(state, node, tier, BACKBONE, cut)
-    node.key = node.key[: keep * state.stride]
+    node.key = kept_rows(node.key, 0, keep * state.stride)
     node.end_page -= cut
     set_pages(node, tier, BACKBONE, kept(pages[:keep]))
     note_span(state, node)

@@ -131,7 +131,12 @@ def _told(outcomes: Sequence[Outcome], at: int) -> str:
 def _position(node: Node | None) -> Position | None:
     if node is None:
         return None
-    return (node.id, node.parent.id if node.parent is not None else -1, node.end_page, node.key)
+    return (
+        node.id,
+        node.parent.id if node.parent is not None else -1,
+        node.end_page,
+        bytes(node.key),
+    )
 
 
 def _held(node: Node) -> Held:

@@ -188,7 +188,7 @@ class HicachePeer(Peer):
             spaces[node.id] = spaces[above.id] or label
             path = paths[above.id]
             for at in range(0, len(node.key), key.stride):
-                path = (*path, node.key[at : at + key.stride])
+                path = (*path, bytes(node.key[at : at + key.stride]))
                 there[spaces[node.id], path] = node.pages[Tier.DEVICE][0] is not None
             paths[node.id] = path
         known = [
