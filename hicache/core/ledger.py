@@ -6,7 +6,7 @@
           +---------> LENT ----------->-------+
 
     A page with loans that is freed is RETIRING and becomes FREE when its last loan ends.
-    Freeing bumps the page's generation, so a stale handle can be told from a live one.
+    Freeing gives the page a new generation, so a stale handle can be told from a live one.
 
     capacity == free + owned + cached + lent + retiring, after every call.
 
@@ -38,10 +38,12 @@ class Pool:
 
     state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or flight
     id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page now.
-    generation: int64[capacity]. counts: pages per state. protected: cached pages under a lock.
+    generation: int64[capacity], the number of the call that last freed the page. counts: pages per
+    state. protected: cached pages under a lock.
     """
 
     __slots__ = (
+        "_frees",
         "_open_loans",
         "_stack",
         "_top",
@@ -69,6 +71,7 @@ class Pool:
         self._stack: Pages = np.arange(capacity, dtype=np.int64)[::-1].copy()
         self._top = capacity
         self._open_loans = 0
+        self._frees = 0
 
     @property
     def free(self) -> int:
@@ -148,7 +151,8 @@ class Pool:
             return
         self.counts[_FREE] += 1
         self.state[page] = _FREE
-        self.generation[page] += 1
+        self._frees += 1
+        self.generation[page] = self._frees
         self._stack[self._top] = page
         self._top += 1
 
@@ -208,7 +212,8 @@ class Pool:
         if top > self.capacity:
             raise CoreBug(f"{self}: {self._top} pages are free and {count} more come back")
         self.state[pages] = _FREE
-        self.generation[pages] += 1
+        self._frees += 1
+        self.generation[pages] = self._frees
         self._stack[self._top : top] = pages[::-1]
         self._top = top
         self.counts[_FREE] += count

@@ -77,6 +77,8 @@ def _rank(state: State, node: Node) -> int:
 def _floor(state: State) -> int | None:
     """The lowest rank among backbone copies that can be evicted when the copies to host in flight
     have ended. No copy of a higher rank may be evicted before. None if there is no such copy."""
+    if not state.backups:
+        return None
     return min(chain(_behind_write_backs(state), _under_copy(state)), default=None)
 
 
@@ -106,8 +108,6 @@ def _leaves(node: Node) -> bool:
 def _under_copy(state: State) -> Iterator[int]:
     """Ranks of nodes that only backups lock: without a host tier they could be evicted now. Nodes
     that are being written back for an eviction are left out."""
-    if not state.backups:
-        return
     copies = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
     receipts = {one.receipt.id for one in copies if one.receipt is not None}
     for flight in copies:

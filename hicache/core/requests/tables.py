@@ -73,11 +73,7 @@ def own_pages(state: State, request: Request, index: int) -> Pages:
 
 def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
     """The tables of the positional components, the backbone's first."""
-    return tuple(
-        request.tables[index]
-        for index, component in enumerate(state.components)
-        if component.positional
-    )
+    return (request.tables[BACKBONE], *[request.tables[index] for index in state.bounded])
 
 
 def state_slots(
