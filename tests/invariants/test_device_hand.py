@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +96,14 @@ def test_a_pass_behind_one_that_fails_reads_and_writes_rubbish(batched: str) -> 
     assert outcome.failure is None, outcome.failure.text
     for how in ("fails", "works"):
         assert outcome.hand.probes.seen[f"a pass is launched behind one that {how} on the device"]
+
+
+def test_a_pass_that_fails_is_launched_alone_and_one_that_follows_it_later() -> None:
+    """A launch has rubbish or content."""
+    hand: Any = SimpleNamespace(_batched=True, _lost={2, 5}, follows={4: 3, 5: 2})
+    passes: Any = [(SimpleNamespace(flight=flight), None, None) for flight in range(6)]
+    batches = DeviceHand._batches(hand, passes)
+    assert [[one[0].flight for one in each] for each in batches] == [[0, 1], [2], [3], [4], [5]]
 
 
 @pytest.mark.one_in(4)

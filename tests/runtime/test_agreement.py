@@ -51,6 +51,7 @@ from hicache.runtime.group import (
     LocalGroup,
     Turn,
     UnequalCollectives,
+    Values,
     alone,
     local_groups,
     lockstep,
@@ -181,6 +182,24 @@ def test_what_has_no_room_in_a_message_is_agreed_on_in_a_second(
     lockstep([rank.agree() for rank in ranks])
     assert ranks[0].poll() == ranks[1].poll() == [one for one in replies if one.flight in late]
     assert groups[0].entered == collectives
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_the_room_of_a_message_is_used_to_the_last_bit(beyond: int) -> None:
+    """By the digest of decisions in two halves, whether the action has ended, and its set."""
+    asked = ROOM * WORD - 2 * 32 - 1 + beyond
+    sent: list[int] = []
+
+    class Counted(LocalGroup):
+        def conjunction(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+            sent.append(len(values))
+            return super().conjunction(purpose, values)
+
+    agreement = Agreement(Scripted([[LookupDone(1, asked)]]), Counted(0, 1))
+    agreement.submit(Lookup(1, 0, 0, (b"",) * asked, 0, (0,)))
+    lockstep([agreement.agree()])
+    assert sent == [[ROOM], [2, ROOM - 1]][beyond]
+    assert agreement.poll() == [LookupDone(1, asked)]
 
 
 def test_a_conjunction_that_is_not_so_here_is_refused() -> None:
@@ -324,6 +343,23 @@ def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
         lockstep([rank.agree() for rank in ranks])
     both = [f"'{one.short()}' on rank {rank}" for rank, one in enumerate(seen)]
     assert ", ".join(both) in str(found.value)
+
+
+def test_a_digest_with_every_bit_of_another_differs_on_both_ranks() -> None:
+    """In a conjunction, nothing would be missing from the smaller one."""
+
+    class Seen(Decisions):
+        def __init__(self, digest: str) -> None:
+            super().__init__()
+            self.digest = digest
+
+        def short(self) -> str:
+            return self.digest
+
+    groups, seen = local_groups(2), [Seen("00000005"), Seen("00000007")]
+    ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
+    with pytest.raises(Diverged, match="'00000005' on rank 0, '00000007' on rank 1"):
+        lockstep([rank.agree() for rank in ranks])
 
 
 def test_every_rank_takes_the_smallest_capacity() -> None:

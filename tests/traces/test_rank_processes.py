@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hicache import models
 from hicache.core.actions import Backup, Copy, Fetch, Load, Lookup
 from hicache.core.events import BackupDone, FetchDone, LoadDone, LookupDone
 from hicache.devices.base import DeviceOptions, Direction
@@ -192,6 +193,19 @@ def test_a_replay_may_last_as_long_as_its_ranks_go_on(goes_on: bool, monkeypatch
     runs: Any = [_Runs(1_000), _Runs(1_000)]
     parent._wait(Tells("nowhere"), runs, 20.0, lambda exchanges: None)
     assert (runs[0].looks <= 0) == goes_on
+
+
+@pytest.mark.parametrize("ranks", ["--tp 2", "--tp 2 --pp 2", "--tp 1 --pp 4"])
+def test_pools_of_all_ranks_have_the_bytes_of_the_model(
+    ranks: str, trace: str, monkeypatch: Patch
+) -> None:
+    parser, told = Parser(prog="replay"), dict[str, int]()
+    add_rows(parser, rows(ReplayOptions))
+    given = opened(ReplayOptions.read(parser.parse_args([trace, *SMALL, *ranks.split()])))
+    monkeypatch.setattr(parent, "check_room", told.update)
+    parent.check_pools(resolve(*given)[0])
+    page = models.get("tiny").bytes_per_page("full", 64)
+    assert sorted(told.values()) == [24 * page, 80 * page]
 
 
 @pytest.mark.parametrize(("wait_s", "between_s"), [(1.0, 0.75), (8.0, 6.0), (60.0, 58.0)])

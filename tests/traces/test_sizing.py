@@ -9,10 +9,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hicache import models
-from traces.cli import main
+from hicache.core.actions import Backup, Copy, Load
+from hicache.core.events import BackupDone, Flushed, LoadDone
+from traces.cli import main, parse
+from traces.replaying.builtin import opened
+from traces.replaying.following.copies import D2H, H2D, Copies
+from traces.replaying.settings import Settings, resolve
 from traces.terminal import options as read
 
 from .rig import HEADER, Capsys, mooncake, native, write
@@ -107,6 +113,27 @@ def test_ranks_that_divide_tokens_hold_as_many_times_more(replayed: Replayed) ->
         for more, times in ((four, 4), (eight, 8)):
             assert abs(more[place] - times * one[place]) < 64 * times
     assert shared == (four[0], eight[1])
+
+
+def settings_of(trace: str, words: str) -> Settings:
+    _, options = parse(["replay", trace, *words.split()])
+    return resolve(*opened(options))[0]  # type: ignore[arg-type]
+
+
+def test_ranks_that_divide_tokens_store_each_once(trace: str) -> None:
+    """Of four ranks with the same head, each stores its part: as much as eight with all tokens."""
+    few = settings_of(trace, "--tp 8 --host-pages 99 --storage sim:")
+    many = settings_of(trace, "--tp 32 --dcp 4 --host-pages 99 --storage sim:")
+    assert many.value_bytes == few.value_bytes == {"full": 8 << 20}
+
+
+def test_copies_have_the_bytes_of_the_tier_that_they_end_on() -> None:
+    copies, view = Copies({"full": 8}, {"full": 2}, {}), Any
+    moved = (Copy("full", np.arange(3), np.arange(3)),)
+    copies.on_outcomes(Flushed(), [Load(1, 0, moved), Backup(2, moved)], view)
+    copies.on_event(LoadDone(1, True), view)
+    copies.on_event(BackupDone(2, True), view)
+    assert (list(copies.bytes[H2D]), list(copies.bytes[D2H])) == ([24], [6])
 
 
 @pytest.mark.one_in(16)
