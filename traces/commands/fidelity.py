@@ -101,7 +101,7 @@ class Options(WorkerOptions):
     )
     leave_out: str | None = option(
         "predict each row with constants that were fitted to all others but its group (groups), or "
-        "but half of the rows of every group (rows)",
+        "but half of the rows of every group (rows); with --sample, to all others of the sample",
         read.choice((GROUPS, ROWS)),
         "WHAT",
     )
@@ -198,7 +198,10 @@ def _tasks(options: Options, folder: Path, rows: Sequence[Row]) -> list[Task]:
             f"--leave-out: expected measurements and --times {DEFAULT}, whose constants are "
             "fitted, found another table; leave out --third-party and --times"
         )
-    factors = factors_without(read_rows(folder), options.leave_out)
+    every = chosen(read_rows(folder), options.grade, ())
+    if options.sample is not None:
+        every = sampled(every, options.sample)
+    factors = factors_without(every, options.leave_out)
     found = [Task(row, DEFAULT, factors[row.id]) for row in rows if row.id in factors]
     if not found:
         raise CallerError(
