@@ -168,7 +168,6 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
             metric=figure.quantity,
             error=figure.error,
             engine=outcome.engine,
-            queueing=outcome.queueing,
         )
         for outcome, figure in judged(outcomes, JUDGE)
         if outcome.ranks and figure.quantity in METRICS
