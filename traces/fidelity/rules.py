@@ -1,8 +1,8 @@
 """The rules by which a row or one of its figures is not judged. There is no other reason.
 
-A rule is written down with its reason, and none of them looks at an error; docs/fidelity_method.md says
-where they come from. Rules of rows leave the whole row out; rules of figures show a figure without
-judging it.
+A rule is written down with its reason, and none of them looks at an error; docs/fidelity_method.md
+says where they come from. Rules of rows leave the whole row out; rules of figures show a figure
+without judging it.
 """
 
 from __future__ import annotations
