@@ -122,7 +122,7 @@ class Admits(Peer):
         self.seat(self.world, request, self.calls.prefix(request))
         self._start()
         if "mamba" in self.plain.pools:
-            copied = raw(request).kv.mamba_cow_src_index is not None
+            copied = getattr(raw(request).kv, "mamba_cow_src_index", None) is not None
             self.begin_states(self.world, request)
             if hit or copied:
                 self.recorder.check(judge_state, self.world, request, hit, copied)
