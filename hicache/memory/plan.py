@@ -43,9 +43,8 @@ def by_total(
     together are at most `total_bytes`.
 
     stages: one description per pipeline stage on this machine, with the layers of that stage; `tp`
-    ranks have each stage. among: ranks that divide rows which they
-    have alike; 0 for all that have them. Raises CallerError
-    if the total has no room for one page of each component.
+    ranks have each stage. among: ranks that divide rows which they have alike; 0 for all that have
+    them. Raises CallerError if the total has no room for one page of each component.
     """
     each = {
         name: tp * sum(stage.bytes_per_page(name, page_size, tp, among) for stage in stages)
@@ -92,8 +91,7 @@ def plan_pools(
     among: int = 1,
 ) -> Plan:
     """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
-    among: ranks that divide rows which they
-    have alike; 0 for all that have them.
+    among: as in `by_total`.
 
     Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
     not the model's, and if the total has no room for one page of each component.

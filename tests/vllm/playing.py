@@ -148,7 +148,7 @@ def drawn(seed: int, playing: Playing, requests: int, resets: float = 0.0) -> No
         if resets and draw.random() < resets:
             playing.engine.reset()
         begun = draw.choice(beginnings)
-        cut = draw.randint(0, len(begun))
+        cut = draw.randint(0, min(len(begun), LONGEST - 1))
         more = [draw.randrange(WORDS) for _ in range(draw.randint(1, LONGEST - cut))]
         prompt = begun[:cut] + more
         beginnings = [*beginnings[-6:], prompt]
