@@ -30,7 +30,7 @@ from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
 from tests.traces.pages import BEFORE, logged, prompts, serving
-from tests.traces.test_fidelity import CLOSED
+from tests.traces.test_fidelity import CLOSED, FITTED
 from tests.traces.test_fidelity_rows import rows_of
 from traces.cli import main, parse
 from traces.outside import entries
@@ -68,6 +68,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
+    ({"fidelity", "--third-party"}, ("--only", "66-reasoning-stage0", "--jobs", "1")),
     ({"watch"}, ("--once",)),
 )
 ENGINES = {name for name in facts.known() if name != "hicache"}
@@ -131,9 +132,9 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
 
 
 def published(folder: Path) -> Path:
-    """A folder with one short published run, which commands of `hicache fidelity` replay."""
+    """A folder with short published runs, which commands of `hicache fidelity` replay."""
     (folder / "published").mkdir()
-    rows_of(folder / "published", CLOSED)
+    rows_of(folder / "published", CLOSED, FITTED)
     return folder / "published"
 
 
