@@ -158,7 +158,8 @@ def roofline(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
     """The roofline of this server with these factors on its constants."""
     machine, generation = setup.hardware, family(setup.hardware)
     constants = fitted.roofline(defaults(generation), generation, machine.name, setup.engine, given)
-    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants)
+    source = "fitted without the row" if given else "defaults"
+    return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants, source)
 
 
 def _times(setup: Setup, model: str) -> times.TimeModel:
