@@ -134,7 +134,8 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
 def published(folder: Path) -> Path:
     """A folder with short published runs, which commands of `hicache fidelity` replay."""
     (folder / "published").mkdir()
-    rows_of(folder / "published", CLOSED, FITTED)
+    rows = [one | {"id": f"{one['id']}-{n}"} for one in (CLOSED, FITTED) for n in range(4)]
+    rows_of(folder / "published", *rows)
     return folder / "published"
 
 
