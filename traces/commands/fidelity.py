@@ -160,11 +160,12 @@ def run(options: Options, command: str) -> int:
                     "predicted with 1"
                 )
         return 0
-    rows = _rows(options, folder)
+    every = _given(options, folder)
+    rows = chosen(every, options.grade, options.only)
     if options.sample is not None:
         rows = sampled(rows, options.sample)
     how = How(options.executor, options.jobs or 0, options.keep)
-    found = predict_all(_tasks(options, folder, rows), how)
+    found = predict_all(_tasks(options, every, rows), how)
     if options.leave_out is not None:  # every row judges
         found = replace(found, outcomes=[replace(one, half=JUDGE) for one in found.outcomes])
     out = (
@@ -178,19 +179,20 @@ def run(options: Options, command: str) -> int:
     return found.ended()
 
 
-def _rows(options: Options, folder: Path) -> list[Row]:
+def _given(options: Options, folder: Path) -> list[Row]:
     if not options.third_party:
-        return chosen(read_rows(folder), options.grade, options.only)
+        return read_rows(folder)
     for name in ("data", "summary"):
         if getattr(options, name):
             raise CallerError(
                 f"--third-party and --{name} do not go together; leave one out: its experiments "
                 "are a table of their own"
             )
-    return chosen(third_party.rows(), options.grade, options.only)
+    return third_party.rows()
 
 
-def _tasks(options: Options, folder: Path, rows: Sequence[Row]) -> list[Task]:
+def _tasks(options: Options, every: Sequence[Row], rows: Sequence[Row]) -> list[Task]:
+    """every: what constants may be fitted to, where rows are left out."""
     if options.leave_out is None:
         return [Task(row, times) for times in options.times for row in rows]
     if options.third_party or options.times != (DEFAULT,):
@@ -198,7 +200,7 @@ def _tasks(options: Options, folder: Path, rows: Sequence[Row]) -> list[Task]:
             f"--leave-out: expected measurements and --times {DEFAULT}, whose constants are "
             "fitted, found another table; leave out --third-party and --times"
         )
-    every = chosen(read_rows(folder), options.grade, ())
+    every = chosen(every, options.grade, ())
     if options.sample is not None:
         every = sampled(every, options.sample)
     factors = factors_without(every, options.leave_out)

@@ -46,8 +46,8 @@ def half(row: Row) -> str:
     return half_of(group(row))
 
 
-def half_of(group: str) -> str:
-    return JUDGE if sha256(group.encode()).digest()[0] % 2 else FIT
+def half_of(name: str) -> str:
+    return JUDGE if sha256(name.encode()).digest()[0] % 2 else FIT
 
 
 def chosen(rows: Sequence[Row], grades: Sequence[str], only: Sequence[str]) -> list[Row]:

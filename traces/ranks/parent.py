@@ -67,7 +67,7 @@ def checked(options: ReplayOptions) -> ReplayOptions:
     if not 2 <= (processes := ranks * options.pp) <= MOST_RANKS:
         by = f" with --pp {options.pp}" if options.pp > 1 else ""
         raise CallerError(f"--ranks: expected 2 to {MOST_RANKS} processes, found {processes}{by}")
-    model = pools.model_of(options)
+    model, store = pools.model_of(options), store_of(options)
     for pool in model.pools:
         try:
             heads_per_rank(pool.heads, ranks)
@@ -77,13 +77,13 @@ def checked(options: ReplayOptions) -> ReplayOptions:
         (options.mode != "hits", "--mode hits", f"--mode {options.mode}", "use that mode"),
         (options.trace == "-", "a file that each rank reads", "standard input", "name a file"),
         (
-            store_of(options) is None and options.storage not in (None, f"{SIMULATED}:"),
+            store is None and options.storage not in (None, f"{SIMULATED}:"),
             f"a real store, or {SIMULATED}: or none for a new folder of each rank",
             str(options.storage),
             "name one with --storage",
         ),
         (
-            store_of(options) is not None and any(pool.replicated for pool in model.pools),
+            store is not None and any(pool.replicated for pool in model.pools),
             f"a new folder of each rank, since the ranks of {model.name} have rows alike",
             str(options.storage),
             "leave --storage out",
@@ -145,9 +145,8 @@ def replayed(
     options: ReplayOptions, settings: Settings, digest: str, store: str | None = None
 ) -> Ranks:
     """Replay with one process for each rank. options: from `checked`. digest: of a single process.
-    store: from `store_of`.
-    Raises CallerError for a rank that was ended or hangs, Diverged if the ranks decided otherwise
-    than that process, and RankFailed."""
+    store: from `store_of`. Raises CallerError for a rank that was ended or hangs, Diverged if the
+    ranks decided otherwise than that process, and RankFailed."""
     wait_s = between_ranks(WAIT_S if options.wait is None else options.wait / 1e9)
     with tempfile.TemporaryDirectory(prefix="hicache-ranks-") as path:
         folder = Folder(path)

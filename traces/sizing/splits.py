@@ -54,12 +54,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """pool_tokens: on the devices of all replicas. idle: its
-    replay with hardly any load. served, refused: the largest load that it serves and the smallest
-    that it does not; both None where it serves none. best, over: the replays there; None without
-    one. exchanges: the part of a pass that the ranks exchange, of a prefill and of a decoding one
-    as in `over`; None where the time model does not tell. pool: whether twice the pages serve SURE
-    times the load."""
+    """pool_tokens: on the devices of all replicas. idle: its replay with hardly any load. served,
+    refused: the largest load that it serves and the smallest that it does not; both None where it
+    serves none. best, over: the replays there; None without one. exchanges: the part of a pass that
+    the ranks exchange, of a prefill and of a decoding one as in `over`; None where the time model
+    does not tell. pool: whether twice the pages serve SURE times the load."""
 
     candidate: Candidate
     pool_tokens: int

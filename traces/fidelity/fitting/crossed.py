@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 
 from hicache.core.errors import CallerError
 from sim.fitted.factors import Factor
 
-from ..choosing import group
+from ..choosing import group, half_of
 from ..rows import Row
 from . import GROUPS, ROWS
 from .fit import Progress, factors_of
@@ -55,6 +54,6 @@ def crossed(
 
 PARTS: Mapping[str, Callable[[Row], str]] = {
     GROUPS: group,
-    ROWS: lambda row: str(sha256(row.id.encode()).digest()[0] % 2),
+    ROWS: lambda row: half_of(row.id),
 }
 _SAID = {GROUPS: "groups", ROWS: "halves"}
