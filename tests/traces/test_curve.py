@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.config import Config
-from traces.curves import replay, runs
+from traces.curves import distances, replay, runs
 from traces.curves.distances import exclusive, inclusive, lru_curve
 from traces.curves.optimum import Optimum
 from traces.curves.splits import split
@@ -45,15 +45,22 @@ def tokens_of(paged: Paged, hits: Sequence[int], first: int = 0) -> int:
 
 @pytest.mark.one_in(16)
 @settings(max_examples=60, deadline=None)
-@given(random_traces(), st.sampled_from([0, 5, 1 << 10]), st.sampled_from([128, 512]))
+@given(
+    random_traces(),
+    st.sampled_from([0, 5, 1 << 10]),
+    st.sampled_from([2, 1 << 11]),
+    st.sampled_from([128, 512]),
+)
 def test_lru_equals_a_plain_replay_at_every_capacity(
-    records: Records, batch_uses: int, page_size: int
+    records: Records, batch_uses: int, block: int, page_size: int
 ) -> None:
-    """In batches of one request, of a few requests, and of the whole trace; every first request."""
+    """In batches of one request, of a few requests, and of the whole trace; in several blocks of
+    requests and in one; every first request."""
     paged = read(*records).paged(page_size)
     paths = paths_of(paged)
     with Patch.context() as patch:
         patch.setattr(runs, "BATCH_USES", batch_uses)
+        patch.setattr(distances, "_BLOCK", block)
         curve = lru_curve(paged)
         half = lru_curve(paged, len(paths) // 2)
     assert curve.largest == max(map(len, paths))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,9 +13,10 @@ import pytest
 from tests.conversation import conversation
 from traces.cli import main
 from traces.formats import azure
+from traces.terminal import progress
 
 from .plain_policies import PLAIN
-from .rig import Capsys, mooncake, write
+from .rig import Capsys, Patch, mooncake, write
 
 
 @pytest.fixture
@@ -67,6 +70,18 @@ def test_the_picture_has_a_line_for_each_policy(trace: str, tmp_path: Path) -> N
     assert main(["curve", trace, "--policies", "all", "--by", "depth", "-o", str(out)]) == 0
     words = {element.text for element in ElementTree.fromstring(out.read_text()).iter()}
     assert {"lru", "optimum", "unbounded", *PLAIN} <= words
+
+
+def test_a_long_trace_says_how_far_it_is(trace: str, capsys: Capsys, monkeypatch: Patch) -> None:
+    for name, value in (("_MANY_BYTES", 0), ("_MB", 1), ("_LINE_EVERY_S", 0.0)):
+        monkeypatch.setattr(progress, name, value)
+    with gzip.open(f"{trace}.gz", "wb") as packed:
+        packed.write(Path(trace).read_bytes())
+    for path in (trace, f"{trace}.gz"):
+        assert main(["curve", path, "--policies", "lru"]) == 0
+        first, last = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(rf"read: [1-9]\d* of {Path(path).stat().st_size} MB", first)
+        assert last == "lru: 12 of 12 requests"
 
 
 def test_a_trace_in_which_nothing_repeats(tmp_path: Path, capsys: Capsys) -> None:

@@ -48,7 +48,7 @@ def peak_bytes(*words: str) -> int:
 
 @pytest.mark.one_in(32)
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
-@pytest.mark.parametrize("command", ["replay", "inspect"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "curve"])
 def test_a_request_costs_few_bytes(command: str, tmp_path: Path) -> None:
     options = HITS if command == "replay" else []
     few, many = (

@@ -42,7 +42,6 @@ from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.twin_report import compare, conclusions, print_twin
 from ..engines.hits.causes import UNEXPLAINED
-from ..formats._open import open_trace
 from ..formats.base import Trace
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
@@ -187,8 +186,7 @@ def _of_engine(options: Options, command: str) -> int:
 
 def _opened(options: Options) -> Trace:
     assert options.trace is not None
-    how = options.format or "auto", options.limit, options.block_size, options.tokenizer
-    return open_trace(options.trace, *how, options.log)
+    return options.read_from(options.trace, options.limit)
 
 
 _ALSO = ("trace", "device_pages", "limit", "json")  # what --engine reads beside its own

@@ -159,7 +159,8 @@ def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
         known = peer.Peer(paged)
         lru, hits = known.curve, known.hit_tokens
     else:
-        lru = lru_curve(paged, options.first)
+        with progress("lru", len(trace.jobs)) as shown:
+            lru = lru_curve(paged, options.first, shown)
         hits = _Own(paged, lru).hit_tokens
     capacities = _capacities(lru, options.capacities)
     counted = trace.jobs.input_lengths[lru.first :]

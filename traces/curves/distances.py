@@ -28,6 +28,8 @@ The device hits what LRU hits with the device alone, either way (LRU includes al
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -36,6 +38,8 @@ from numpy.typing import NDArray
 
 from ..formats.base import Paged
 from .runs import Batch, Column, Reuses, Runs, identified_tokens
+
+_BLOCK = 1 << 11  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +138,22 @@ def _tiers(curve: Curve, device_pages: int, together: Column) -> Tiers:
     return Tiers(device, curve.tokens_at(together) - device)
 
 
-def lru_curve(trace: Paged, first: int = 0) -> Curve:
-    """The curve of requests from place `first` on, in a cache that served all earlier ones."""
+def lru_curve(
+    trace: Paged, first: int = 0, shown: Callable[[int], None] = lambda done: None
+) -> Curve:
+    """The curve of requests from place `first` on, in a cache that served all earlier ones. shown:
+    is called with the number of requests done so far."""
     reuses = Reuses(trace)
     tokens = identified_tokens(trace)
     behind = _Behind(len(tokens))
-    found = []
+    found = [array("q") for _ in range(6)]  # each grows in place
     for batch in reuses.batches():
         distance = behind.distances(batch)
-        found.append(_counted(batch.runs, distance, tokens, trace.page_size, first))
-    empty = np.empty(0, dtype=np.int64)
-    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] or [empty] * 6
-    last, request, depth, pages, distance, short = columns
+        columns = _counted(batch.runs, distance, tokens, trace.page_size, first)
+        for grown, column in zip(found, columns, strict=True):
+            grown.frombytes(column.tobytes())
+        shown(batch.first + len(batch.lengths))
+    last, request, depth, pages, distance, short = map(np.asarray, found)
     return Curve(
         trace.page_size,
         first,
@@ -170,26 +178,37 @@ def _counted(
 
 
 class _Behind:
-    """How many pages were last used by each request so far. requests: of the whole trace."""
+    """How many pages were last used by each request so far, and by each block of requests, so that
+    the work of a batch does not grow with the trace. requests: of the whole trace."""
 
     def __init__(self, requests: int) -> None:
-        self._pages = np.zeros(requests, dtype=np.int64)
+        blocks = requests // _BLOCK + 1
+        self._pages = np.zeros(blocks * _BLOCK, dtype=np.int32)
+        self._of_blocks = np.zeros(blocks + 1, dtype=np.int64)
 
     def distances(self, batch: Batch) -> Column:
         """D of each run of the next batch."""
         runs, first = batch.runs, batch.first
         end = first + len(batch.lengths)
         before = np.concatenate(([0], np.cumsum(batch.lengths)))
-        warmer = np.cumsum(self._pages[:first][::-1])[::-1]  # from each request on
         between = before[runs.request - first]
         inside = runs.last >= first
         between[inside] -= before[runs.last[inside] + 1 - first]
-        after = runs.last[~inside] + 1
-        between[~inside] += np.append(warmer, 0)[after]
+        between[~inside] += self._from(runs.last[~inside] + 1)
         self._pages[first:end] = batch.lengths
         np.subtract.at(self._pages, runs.last, runs.pages)
+        np.add.at(self._of_blocks, np.arange(first, end) // _BLOCK, batch.lengths)
+        np.subtract.at(self._of_blocks, runs.last // _BLOCK, runs.pages)
         distances: Column = between - larger_before(runs.last, runs.pages) + runs.depth
         return distances
+
+    def _from(self, requests: Column) -> Column:
+        """How many pages were last used by each of these requests or after it."""
+        blocks, which = np.unique(requests // _BLOCK, return_inverse=True)
+        within = self._pages.reshape(-1, _BLOCK)[blocks, ::-1].cumsum(axis=1, dtype=np.int64)
+        behind = self._of_blocks[::-1].cumsum()[::-1]
+        pages: Column = within[which, -1 - requests % _BLOCK] + behind[blocks + 1][which]
+        return pages
 
 
 def larger_before(values: Column, weights: Column) -> Column:

@@ -13,8 +13,10 @@ like a whole one. `bound` is above every policy in tokens, too.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,19 +46,16 @@ class Optimum:
         self._counted = np.ones(len(runs), dtype=np.bool_) if counted is None else counted
         self._ceiling = self._tokens(runs.pages)
         self._enough = _most_at_once(runs)
-        self._starts: list[int] = np.argsort(runs.last, kind="stable").tolist()
+        self._starts = _array(np.argsort(runs.last, kind="stable"))
         furthest = np.lexsort((-runs.depth, -runs.request))
-        rank = np.empty(len(runs), dtype=np.int64)
+        rank = np.empty(len(runs), dtype=np.int32)
         rank[furthest] = np.arange(len(runs))
-        self._furthest: list[int] = furthest.tolist()
-        self._rank: list[int] = rank.tolist()
-        self._columns: tuple[list[int], ...] = tuple(
-            column.tolist() for column in (runs.last, runs.request, runs.pages)
-        )
+        self._furthest, self._rank = _array(furthest), _array(rank)
+        self._columns = tuple(map(_array, (runs.last, runs.request, runs.pages)))
 
     def at(self, capacity: int) -> Kept:
         everything = capacity >= self._enough
-        kept = self._runs.pages if everything else np.array(self._kept(capacity), dtype=np.int64)
+        kept = self._runs.pages if everything else np.asarray(self._kept(capacity)).astype(np.int64)
         pages = int(kept[self._counted].sum())
         return Kept(pages, self._tokens(kept), min(self._ceiling, pages * self._page_size))
 
@@ -64,11 +63,11 @@ class Optimum:
         short = self._short * (kept == self._runs.pages)
         return int((kept * self._page_size - short)[self._counted].sum())
 
-    def _kept(self, capacity: int) -> list[int]:
+    def _kept(self, capacity: int) -> array[int]:
         """How many pages of each run stay cached until they are used again."""
         last, request, pages = self._columns
         rank, furthest = self._rank, self._furthest
-        kept = pages.copy()
+        kept = pages[:]
         cached, ended = 0, 0
         heap: list[int] = []
         for run in self._starts:
@@ -89,6 +88,11 @@ class Optimum:
                     kept[worst] = 0
                     heappop(heap)
         return kept
+
+
+def _array(column: NDArray[np.integer[Any]]) -> array[int]:
+    """Four bytes an element, and as fast to index as a list, which takes ten times as many."""
+    return array("i", column.astype(np.int32).tobytes())
 
 
 def _most_at_once(runs: Runs) -> int:

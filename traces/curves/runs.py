@@ -67,7 +67,8 @@ class Reuses:
         self.unique = 0
         self.largest = 0
         self._trace = trace
-        self._last = np.full(1 << 12, -1, dtype=np.int32)  # by page, the request that used it last
+        # by page, the request that used it last, counted from 1; 0 if none did
+        self._last = np.zeros(1 << 12, dtype=np.int32)
 
     def batches(self) -> Iterator[Batch]:
         first, count = 0, 0
@@ -93,12 +94,12 @@ class Reuses:
         starts = np.cumsum(lengths) - lengths
         owner = np.repeat(np.arange(first, first + len(lengths), dtype=np.int32), lengths)
         self._reserve(int(flat.max()) + 1)
-        last = self._last[flat]
+        last = self._last[flat] - 1
         order = np.argsort(flat, kind="stable")
         ordered = flat[order]
         same = ordered[1:] == ordered[:-1]
         last[order[1:][same]] = owner[order[:-1][same]]
-        self._last[flat] = owner  # of several uses of a page, the last one stays
+        self._last[flat] = owner + 1  # of several uses of a page, the last one stays
         self.unique += int(np.count_nonzero(last < 0))
         begins = np.ones(len(flat), dtype=np.bool_)
         np.not_equal(last[1:], last[:-1], out=begins[1:])
@@ -114,9 +115,7 @@ class Reuses:
     def _reserve(self, pages: int) -> None:
         known = len(self._last)
         if pages > known:
-            grown = np.full(max(pages, 2 * known), -1, dtype=np.int32)
-            grown[:known] = self._last
-            self._last = grown
+            self._last.resize(max(pages, known + known // 8), refcheck=False)  # not copied
 
 
 def identified_tokens(trace: Paged) -> Column:

@@ -7,7 +7,7 @@ request, and numbers for chained ids. Does not know the tokens of a request; see
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, overload
 
@@ -157,6 +157,8 @@ class Jobs(Sequence[Job]):
     def times_ns(self) -> NDArray[np.int64]:
         """When each request arrives if none takes time to serve; at most the longest time of a
         trace."""
+        if not (self.afters >= 0).any():
+            return np.minimum(self.arrivals_ns, _LONGEST_NS)
         found: dict[int, int] = {}  # by number
         for number, after, time in zip(self._order(), self._after, self._arrival_ns, strict=True):
             found[number] = min(time + (found[after] if after >= 0 else 0), _LONGEST_NS)
@@ -268,17 +270,18 @@ class Chains:
     def __init__(self, typecode: str = "i") -> None:
         self._before = array(typecode)  # by number: what is before the id of the same number
         self._places: dict[int, int] = {}  # other ids: the number after their first prefix,
-        self._after = array(typecode)  # and by number that prefix
+        self._after = array(typecode)  # and by number that prefix, up to the last of these
         self._others: dict[int, int] = {}  # one integer for the two takes a third of a tuple
 
     def __len__(self) -> int:
         return len(self._before)
 
-    def numbers(self, before: int, ids: Iterable[int], added: int = 0) -> list[int]:
+    def numbers(self, before: int, ids: Sequence[int], added: int = 0) -> list[int]:
         """The numbers of ids one after another, from the prefix `before` on. added: to each id."""
         dense, places, after = self._before, self._places, self._after
         count = len(dense)
-        found = []
+        found: list[int] = []
+        first = True  # new id of these: the others often count on from it
         for id_ in ids:
             id_ += added
             if 0 <= id_ < count and dense[id_] == before:
@@ -289,9 +292,15 @@ class Chains:
                     before = place
                 elif place < 0 and id_ == count < MOST:  # what `number` does with most ids
                     dense.append(before)
-                    after.append(_ELSEWHERE)
                     before = id_
                     count += 1
+                    if first and not places and count + len(ids) < MOST:
+                        first, rest = False, ids[len(found) + 1 :]
+                        if rest == [*range(count - added, count - added + len(rest))]:
+                            numbers = range(id_, count + len(rest))
+                            dense.extend(numbers[:-1])
+                            found += numbers
+                            break
                 else:
                     before = self.number(before, id_)
                     count = len(dense)
@@ -317,10 +326,11 @@ class Chains:
             raise OverflowError
         counts_on = id_ == count
         self._before.append(before if counts_on else _ELSEWHERE)
-        self._after.append(_ELSEWHERE)
         if not counts_on and place is None:
             self._places[id_] = count
-            self._after[count] = before
+            after = self._after
+            after.extend(array(after.typecode, [_ELSEWHERE]) * (count - len(after)))
+            after.append(before)
         elif not counts_on:
             self._others[before << _ID_BITS | id_ + _LEAST] = count
         return count

@@ -11,13 +11,13 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeAlias, cast
 
 import zstandard
 
@@ -35,9 +35,13 @@ NO_LOG = LogOptions()
 _PACKED = (".gz", ".zst")
 _ENDS = (".json", ".jsonl")
 _LONGEST_MAGIC = 8  # bytes
+_SHOWN_EVERY = 1000  # lines
 # A kilobyte of zstd unpacks to 32 MB at most, and a window takes 128 MB at most.
 _PIECE_BYTES = 1 << 10
 _WINDOW_BYTES = 128 << 20
+
+
+Shown: TypeAlias = Callable[[int], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +76,33 @@ def open_trace(
     block_size: int | None = None,
     tokenizer: str | None = None,
     log: LogOptions = NO_LOG,
+    shown: Shown = None,
 ) -> Trace:
     """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
     block_size: tokens of a block; None if the file or its format says it. log: of a user's log.
+    shown: is called with how many bytes of its files were read.
 
     Raises CallerError with the file and line of the first error.
     """
-    return source(path, format_name, About(block_size or 0, tokenizer, log=log)).trace(limit)
+    about = About(block_size or 0, tokenizer, log=log)
+    return source(path, format_name, about, shown).trace(limit)
 
 
-def source(path: str, format_name: str, about: About) -> Source:
+def source(path: str, format_name: str, about: About, shown: Shown = None) -> Source:
     """The trace at a path, with its format. Raises CallerError if no format, or several, match."""
     if format_name != "auto":
         registry.load(FORMATS, format_name)
     name = "stdin" if path == "-" else path
     if path != "-" and os.path.isdir(path):
-        return _folder(path, format_name, about)
-    files = _files([name], path == "-")
+        return _folder(path, format_name, about, shown)
+    files = _files([name], shown, path == "-")
     return _sourced(name, next(files), files, format_name, about)
+
+
+def bytes_of(path: str) -> int:
+    """How many bytes the files of a trace have, packed as they are; 0 if nobody knows."""
+    paths = files_of(path) if os.path.isdir(path) else [path] * os.path.isfile(path)
+    return sum(map(os.path.getsize, paths))
 
 
 def parse(lines: Lines, format_name: str = "auto", limit: int = 0, **about: Any) -> Trace:
@@ -121,7 +134,7 @@ def files_of(path: str) -> list[str]:
         ) from None
 
 
-def _folder(path: str, format_name: str, about: About) -> Source:
+def _folder(path: str, format_name: str, about: About, shown: Shown) -> Source:
     """The files of a folder, by name, as one trace."""
     paths = files_of(path)
     if not paths:
@@ -137,7 +150,7 @@ def _folder(path: str, format_name: str, about: About) -> Source:
             f"{path}: expected a trace file, found a directory of {first.name} files; name a file"
         )
     paths = [one for one in paths if _plain(Path(one)).endswith(ending)]
-    return Source(path, first.name, first.entry, _files(paths), about)
+    return Source(path, first.name, first.entry, _files(paths, shown), about)
 
 
 def _plain(file: Path) -> str:
@@ -148,10 +161,25 @@ def _plain(file: Path) -> str:
     return "" if name.startswith(".") else name
 
 
-def _files(paths: list[str], is_stdin: bool = False) -> Iterator[Lines]:
+def _files(paths: list[str], shown: Shown = None, is_stdin: bool = False) -> Iterator[Lines]:
+    before = 0
     for path in paths:
         with opened("-" if is_stdin else path) as stream:
-            yield Lines(path, raw_lines(path, stream))
+            lines = raw_lines(path, stream)
+            if shown is not None and not is_stdin:
+                lines = _watched(lines, stream, shown, before)
+                before += os.path.getsize(path)
+            yield Lines(path, lines)
+
+
+def _watched(
+    lines: Iterator[bytes], stream: BufferedReader, shown: Callable[[int], None], before: int
+) -> Iterator[bytes]:
+    """The lines of a file. before: bytes of the files that were read."""
+    for number, line in enumerate(lines):
+        if not number % _SHOWN_EVERY:
+            shown(before + stream.tell())
+        yield line
 
 
 def _sourced(

@@ -16,7 +16,7 @@ one that would come after the end.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -35,14 +35,20 @@ _MOST_FEW = 128  # and to at most so many: conversations have no more turns than
 _PART = 1 << 20  # pages that are looked at at a time
 _PAGE = 64  # tokens of a page, where the trace has no blocks
 _BITS = 64
+_SHOWN_EVERY = 1000
 
 
-def sampled(trace: Trace, rate: Fraction, seed: int = 0) -> Trace:
-    """The requests of the groups whose hash is below `rate`, at times of a shorter trace. Raises
-    CallerError if none is."""
+def sampled(
+    trace: Trace,
+    rate: Fraction,
+    seed: int = 0,
+    shown: Callable[[int], None] = lambda done: None,
+) -> Trace:
+    """The requests of the groups whose hash is below `rate`, at times of a shorter trace. shown: is
+    called with the number of requests that have a group. Raises CallerError if none is chosen."""
     if rate >= 1:
         return trace
-    of = groups(trace)
+    of = groups(trace, shown)
     chosen = np.flatnonzero(_hash(of, seed) < int(rate * (1 << _BITS)))
     if not len(chosen):
         raise CallerError(
@@ -80,30 +86,36 @@ def _shorter(jobs: Jobs, of: NDArray[np.int64], part: float) -> tuple[NDArray[np
     return jobs.times_ns, jobs
 
 
-def groups(trace: Trace) -> NDArray[np.int64]:
+def groups(trace: Trace, shown: Callable[[int], None] = lambda done: None) -> NDArray[np.int64]:
     """The group of each request; equal numbers are one group."""
     jobs = trace.jobs
-    found = by_prefix(trace)
+    found = by_prefix(trace, shown=shown)
     for place in np.flatnonzero((jobs.afters >= 0) | (jobs.sessions >= 0)).tolist():
         root = jobs.afters[place] if jobs.afters[place] >= 0 else jobs.sessions[place]
         found[place] = found[root]
     return found
 
 
-def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.int64]:
+def by_prefix(
+    trace: Trace,
+    least: int = 1,
+    alone: bool = False,
+    shown: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.int64]:
     """The group that its prefix puts each request in. least: so many requests are always few.
     alone: whether a prompt that many requests share to its end is a group of its own."""
     count = len(trace.jobs)
     found = -1 - np.arange(count, dtype=np.int64)
     if trace.identity:
         paged = trace.paged(trace.block_size or _PAGE)
-        shared = np.zeros(0, dtype=np.int64)
-        for pages in _many(_prompts(paged)):
-            more = np.bincount(pages, minlength=len(shared))
-            more[: len(shared)] += shared
-            shared = more
+        shared = np.zeros(1, dtype=np.int32)
+        for pages in _many(_watched(_prompts(paged), shown, 0)):
+            ids, more = np.unique(pages, return_counts=True)
+            if ids[-1] >= len(shared):
+                shared.resize(int(max(ids[-1] + 1, len(shared) * 9 // 8)), refcheck=False)
+            shared[ids] += more
         few = max(least, min(count // _FEW, _MOST_FEW))
-        for place, chain in enumerate(_prompts(paged)):
+        for place, chain in enumerate(_watched(_prompts(paged), shown, count)):
             rare = np.flatnonzero(shared[chain] <= few)
             if len(rare) or (len(chain) and not alone):
                 found[place] = chain[rare[0] if len(rare) else -1]
@@ -112,6 +124,14 @@ def by_prefix(trace: Trace, least: int = 1, alone: bool = False) -> NDArray[np.i
 
 def _prompts(paged: Paged) -> Iterator[Pages]:
     return (paged.chain(job)[: int(paged.prompt_pages[job.index])] for job in paged.jobs)
+
+
+def _watched(chains: Iterable[Pages], shown: Callable[[int], None], before: int) -> Iterator[Pages]:
+    """The pages of each request, in one of two passes. before: requests of the passes before."""
+    for place, chain in enumerate(chains):
+        if not place % _SHOWN_EVERY:
+            shown((before + place) // 2)
+        yield chain
 
 
 def _many(chains: Iterable[Pages]) -> Iterator[Pages]:

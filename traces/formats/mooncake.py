@@ -83,7 +83,7 @@ def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
 
 def _name(lines: Lines, record: Record, field: str) -> str:
     """The field as this line spells it. Raises CallerError if it is there twice."""
-    if not any(alias in record for alias in _ALIASES[field]):
+    if record.keys().isdisjoint(_ALIASES[field]):
         return field
     found = [name for name in (field, *_ALIASES[field]) if name in record]
     if len(found) > 1:

@@ -15,11 +15,12 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.watch import Level
 
-from ..formats._open import open_trace, parse
+from ..formats._open import parse
 from ..formats._with_jobs import sampled
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
+from ..terminal.progress import progress
 from .load.trace import loaded
 from .options import ReplayOptions
 from .streaming.opening import streams
@@ -69,17 +70,11 @@ def as_recorded(options: ReplayOptions) -> Trace:
         raise CallerError(
             f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
         )
-    trace = open_trace(
-        options.trace,
-        options.format or "auto",
-        options.limit,
-        options.block_size,
-        options.tokenizer,
-        options.log,
-    )
-    if options.sample is not None:
-        trace = sampled(trace, options.sample)
-    return trace
+    trace = options.read_from(options.trace, options.limit)
+    if options.sample is None:
+        return trace
+    with progress("sample", len(trace.jobs)) as shown:
+        return sampled(trace, options.sample, shown=shown)
 
 
 def story(trace: Trace, paged: Paged, core: Config, sizes: int = 1) -> str:

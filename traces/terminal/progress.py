@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -14,6 +15,8 @@ from .tables import console
 
 _LINE_EVERY_S = 5.0
 _SHOWN_EVERY = 1000
+_MB = 10**6
+_MANY_BYTES = 20 * _MB
 
 
 @contextmanager
@@ -28,6 +31,17 @@ def counting(label: str, unit: str = "requests") -> Iterator[Callable[[int], Non
         return
     line = _Line(label, unit)
     yield line.show
+
+
+@contextmanager
+def megabytes(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """As `progress`, of bytes. Nothing for few of them, where nobody knows how many there are, and
+    in a worker, whose command says how far it is."""
+    if total < _MANY_BYTES or parent_process() is not None:
+        yield lambda done: None
+        return
+    with progress(label, total // _MB, "MB") as shown:
+        yield lambda done: shown(done // _MB)
 
 
 class _Line:

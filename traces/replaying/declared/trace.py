@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from ...formats._open import FORMATS, open_trace
+from ...formats._open import FORMATS, bytes_of, open_trace
 from ...formats._rows import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
 from ...terminal.options import (
@@ -18,6 +18,7 @@ from ...terminal.options import (
     entry,
     name,
 )
+from ...terminal.progress import megabytes
 from ...terminal.rows import option
 from .needs import Need
 
@@ -100,6 +101,12 @@ class FormatOptions(OptionRecord):
         """What is said of a log."""
         return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing)
 
+    def read_from(self, path: str, limit: int) -> Trace:
+        """The trace there, read as these options say. Shows how much of it was read."""
+        how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
+        with megabytes("read", bytes_of(path)) as shown:
+            return open_trace(path, *how, shown)
+
 
 @dataclass(frozen=True)
 class LimitOptions(FormatOptions):
@@ -122,5 +129,4 @@ class TraceOptions(LimitOptions):
 
     def opened(self) -> Trace:
         """The trace that the options name."""
-        how = self.format or "auto", self.limit, self.block_size, self.tokenizer, self.log
-        return open_trace(self.trace, *how)
+        return self.read_from(self.trace, self.limit)
