@@ -46,7 +46,7 @@ from .storage.flights import leave, let_go
 from .storage.prefetch import begin_prefetch
 from .storage.stores import store_used
 from .transfers import begun_tokens, land, lend_own, orphan_flights
-from .types import BACKBONE, Key, Tier
+from .types import BACKBONE, DEVICE, Key
 from .validation import (
     check_chunk,
     check_committed,
@@ -154,7 +154,7 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     state.out.append(Cached(request.id, request.shared_pages, tables, slots))
     consider(state, path)
     store_used(state, path)
-    hold_pinned(state, Tier.DEVICE)
+    hold_pinned(state, DEVICE)
 
 
 def want_pages(state: State, event: PagesWanted) -> None:
@@ -202,7 +202,7 @@ def finish(state: State, event: Finished) -> None:
     path = _commit_and_release(state, request, event.key, event.length)
     del state.requests[request.id]
     store_used(state, path)
-    hold_pinned(state, Tier.DEVICE)
+    hold_pinned(state, DEVICE)
 
 
 def retract(state: State, event: Retracted) -> None:
@@ -214,7 +214,7 @@ def retract(state: State, event: Retracted) -> None:
     path = _commit_and_release(state, request, committed, event.committed_tokens)
     _wait_again(state, request, event.key, event.length, event.match_pages)
     store_used(state, path)
-    hold_pinned(state, Tier.DEVICE)
+    hold_pinned(state, DEVICE)
 
 
 def abort(state: State, event: Aborted) -> None:
@@ -286,7 +286,7 @@ def _begin_prefill(state: State, request: Request, end: int) -> None:
 
 
 def _is_too_large(state: State, request: Request, total: int) -> bool:
-    most = state.pools[Tier.DEVICE][BACKBONE].capacity
+    most = state.pools[DEVICE][BACKBONE].capacity
     if state.pins:
         most -= pinned_beside(state, request)
     if total > most:
@@ -297,7 +297,7 @@ def _is_too_large(state: State, request: Request, total: int) -> bool:
 def _lacking(state: State, count: int) -> int:
     """The first positional component that cannot get `count` more pages; -1 if all can."""
     for index in (BACKBONE, *state.bounded):
-        if count > state.pools[Tier.DEVICE][index].available:
+        if count > state.pools[DEVICE][index].available:
             return index
     return -1
 
@@ -309,7 +309,7 @@ def _extend(state: State, request: Request, total: int) -> None:
         if component.positional:
             if len(request.tables[index]) != have:
                 raise CoreBug(f"request {request.id}: tables of {index} and 0 differ in length")
-            pages = state.pools[Tier.DEVICE][index].take(total - have, request.id)
+            pages = state.pools[DEVICE][index].take(total - have, request.id)
             extend(request, index, pages)
     request.filled_pages = total
     state.touched_requests[request.id] = None
@@ -336,6 +336,6 @@ def _withdraw(state: State, request: Request) -> None:
         raise CoreBug(f"request {request.id} is admitted and does not run")
     handed_over = orphan_flights(state, request)
     for index in range(len(state.components)):
-        state.pools[Tier.DEVICE][index].give_back(own_pages(state, request, index))
+        state.pools[DEVICE][index].give_back(own_pages(state, request, index))
     if request.receipt is not None and not handed_over:
         release(state, request.receipt)

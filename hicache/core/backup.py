@@ -21,7 +21,7 @@ from .radix.lru import is_garbage
 from .radix.node import Flight, FlightKind, Node
 from .radix.tree import path_to
 from .state import State
-from .types import BACKBONE, Pages, Tier
+from .types import BACKBONE, DEVICE, HOST, Pages
 
 Wanted = tuple[Node, list[int]]
 
@@ -51,7 +51,7 @@ def missing_on_host(state: State, node: Node) -> list[int]:
         return []
     missing = []
     for index, pages in enumerate(device):
-        if pages is None or host[index] is not None or not state.pools[Tier.HOST][index].capacity:
+        if pages is None or host[index] is not None or not state.pools[HOST][index].capacity:
             continue
         if index and is_garbage(node, state.components[index].window_pages):
             continue
@@ -75,21 +75,21 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     flight = open_flight(state, FlightKind.BACKUP)
     flight.receipt = receipt = open_receipt(state, f"backup {flight.id}")
     above = path_to(fitting[-1][0])
-    lock(state, receipt, above, Tier.DEVICE)
-    lock(state, receipt, above, Tier.HOST)
+    lock(state, receipt, above, DEVICE)
+    lock(state, receipt, above, HOST)
     wanting = [
         [node for node, components in fitting if index in components]
         for index in range(len(state.components))
     ]
     for index, wanted in enumerate(wanting):
-        lock(state, receipt, wanted, Tier.DEVICE, index)
+        lock(state, receipt, wanted, DEVICE, index)
     counts = [
         sum(len(_device_pages(node, index)) for node in wanted)
         for index, wanted in enumerate(wanting)
     ]
     for index, count in enumerate(counts):
         if count and not make_host_room(state, index, count):
-            raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
+            raise CoreBug(f"{state.pools[HOST][index]}: {count} pages were to be had")
     for index, count in enumerate(counts):
         if count:
             _add_legs(state, flight, index, wanting[index], count)
@@ -103,17 +103,17 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
 
 def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count: int) -> None:
     """Reserve the host pages for the flight and add its legs."""
-    add_legs(state, flight, index, nodes, state.pools[Tier.HOST][index].reserve(count, flight.id))
+    add_legs(state, flight, index, nodes, state.pools[HOST][index].reserve(count, flight.id))
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for. The unlocked host copies above them count as used,
     because the backup will lock them."""
-    pools = state.pools[Tier.HOST]
+    pools = state.pools[HOST]
     room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
     for node in path_to(nodes[-1][0]):
-        above = node.pages[Tier.HOST][BACKBONE]
-        if above is not None and not node.locks[Tier.HOST][BACKBONE]:
+        above = node.pages[HOST][BACKBONE]
+        if above is not None and not node.locks[HOST][BACKBONE]:
             room[BACKBONE] -= len(above)
     fitting: list[Wanted] = []
     for node, components in nodes:
@@ -130,7 +130,7 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
     for leg in flight.legs:
         node, index = leg.node, leg.component
         if node is None:
-            end_leg(state, leg, Tier.HOST, adopt=False)
+            end_leg(state, leg, HOST, adopt=False)
             continue
         bit = 1 << index
         if ok or not flight.evicts:
@@ -138,7 +138,7 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
         else:
             node.host_refused |= bit
         adopt = ok and may_publish(state, flight, node, index)
-        if end_leg(state, leg, Tier.HOST, adopt) and index == BACKBONE:
+        if end_leg(state, leg, HOST, adopt) and index == BACKBONE:
             lock_for_storage(state, node)
     flight.legs.clear()  # breaks the reference cycle between flight and legs
 
@@ -148,21 +148,20 @@ def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
     flight itself do not count."""
     parent = node.parent
     if index != BACKBONE:
-        return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    below = node.children.values() if node.with_pages[Tier.HOST] else ()
-    beside = chain(node.locks[Tier.HOST], (child.locks[Tier.HOST][BACKBONE] for child in below))
+        return not state.writes.contiguous or node.pages[HOST][BACKBONE] is not None
+    below = node.children.values() if node.with_pages[HOST] else ()
+    beside = chain(node.locks[HOST], (child.locks[HOST][BACKBONE] for child in below))
     own = flight.receipt
     for receipt in chain.from_iterable(holders.values() for holders in beside):
         if receipt is not own and not receipt.of_storage:
             return False  # an unlocked copy above or beside another's lock could not be evicted
     return not state.writes.contiguous or (
-        parent is not None
-        and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)
+        parent is not None and (parent.parent is None or parent.pages[HOST][BACKBONE] is not None)
     )
 
 
 def _device_pages(node: Node, index: int) -> Pages:
-    pages = node.pages[Tier.DEVICE][index]
+    pages = node.pages[DEVICE][index]
     if pages is None:
         raise CoreBug(f"{node} has nothing to back up of component {index}")
     return pages

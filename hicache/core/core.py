@@ -48,7 +48,7 @@ from .eviction import evict_host, give_up_host
 from .eviction_policies.base import asks_for_marks, second_chance_of
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
-from .radix.lru import DEVICE, DUPLICATE, HOST, Queue, SecondChances
+from .radix.lru import DUPLICATE, Queue, SecondChances
 from .radix.marks import begin_event
 from .radix.node import FlightKind, Node
 from .radix.tree import digests_of, nodes_below
@@ -65,7 +65,7 @@ from .storage.fetched import fetch_done
 from .storage.prefetch import lookup_done
 from .storage.stores import store_backed_up, store_done
 from .transfers import cancel_load, land, loaded_nodes
-from .types import BACKBONE, Tier
+from .types import BACKBONE, DEVICE, HOST, TIERS, Tier
 from .validation import whole
 from .view import CoreView
 from .wants.expiry import time_passed
@@ -146,7 +146,7 @@ def _load_done(state: State, event: LoadDone) -> None:
     nodes = loaded_nodes(flight) if gives_up else []
     close_flight(state, flight)
     give_up_host(state, nodes)
-    hold_pinned(state, Tier.DEVICE)
+    hold_pinned(state, DEVICE)
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
@@ -156,25 +156,25 @@ def _backup_done(state: State, event: BackupDone) -> None:
     close_flight(state, flight)
     if to_store:
         store_backed_up(state, to_store)
-    hold_pinned(state, Tier.HOST)
+    hold_pinned(state, HOST)
 
 
 def _fetch_done(state: State, event: FetchDone) -> None:
     fetch_done(state, event)
-    hold_pinned(state, Tier.HOST)
+    hold_pinned(state, HOST)
 
 
 def _evict(state: State, event: EvictWanted) -> None:
     whole("pages", event.pages)
     known = event.component in state.config.components
-    if not known or event.pages < 0 or event.tier not in (Tier.DEVICE, Tier.HOST):
+    if not known or event.pages < 0 or event.tier not in (DEVICE, HOST):
         tier = event.tier.name.lower() if isinstance(event.tier, Tier) else repr(event.tier)
         raise CallerError(
             f"evict: expected pages of {', '.join(state.config.components)} on device or host, "
             f"found {event.pages} of {event.component} on {tier}"
         )
     index = state.config.components.index(event.component)
-    (evict_device if event.tier == Tier.DEVICE else evict_host)(state, index, event.pages)
+    (evict_device if event.tier == DEVICE else evict_host)(state, index, event.pages)
 
 
 def _flush(state: State, event: Flushed) -> None:
@@ -189,12 +189,12 @@ def _flush(state: State, event: Flushed) -> None:
     for flight in state.flights.values():
         forget_nodes(state, flight)
     for node in nodes:
-        for tier in (Tier.DEVICE, Tier.HOST):
+        for tier in (DEVICE, HOST):
             for index, pages in enumerate(node.pages[tier]):
                 if pages is not None:
                     state.pools[tier][index].give_back(pages)
                     if index == BACKBONE and state.config.kv_events:
-                        state.out.append(KvRemoved(tier, digests_of(state, node)))
+                        state.out.append(KvRemoved(TIERS[tier], digests_of(state, node)))
         state.touched[node.id] = node
     for node in nodes:
         node.parent = None
@@ -242,10 +242,7 @@ def _new_state(config: Config) -> State:
         entries.load(entries.PREFETCH_POLICIES, config.prefetch_policy).policy(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
-            for tier, sizes in (
-                (Tier.DEVICE, config.device_pages),
-                (Tier.HOST, config.host_pages),
-            )
+            for tier, sizes in zip(TIERS, (config.device_pages, config.host_pages), strict=False)
         ],
         queues,
         _new_root(config),
@@ -270,7 +267,7 @@ def _follow_policy(state: State) -> None:
     policy = state.second_chance = second_chance_of(state.eviction)
     if policy is None:
         return
-    for pool, queues in zip(state.pools[Tier.DEVICE], state.queues, strict=True):
+    for pool, queues in zip(state.pools[DEVICE], state.queues, strict=True):
         most = -(-pool.capacity * policy.small_percent // 100)
         state.chances.append(SecondChances(most, pool.capacity * policy.ghost_percent // 100))
         queues[DEVICE].add_main()

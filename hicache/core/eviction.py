@@ -21,18 +21,18 @@ from __future__ import annotations
 from .actions import Evicted
 from .errors import CoreBug
 from .radix.locks import unlock_deleted
-from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
+from .radix.lru import DUPLICATE, is_garbage, next_victim, offer
 from .radix.marks import left, note_eviction
 from .radix.node import NONE, Node
 from .radix.tree import detach, digests_of, digests_of_copy, span, split, truncate, unlink
 from .state import State
-from .types import BACKBONE, Pages, Tier
+from .types import BACKBONE, DEVICE, HOST, TIERS, Pages
 
 
 def make_host_room(state: State, index: int, count: int) -> bool:
     """Evict until `count` host pages are free, besides those kept for exchanges. Returns whether
     they are."""
-    pool = state.pools[Tier.HOST][index]
+    pool = state.pools[HOST][index]
     count += kept_free(state, index)
     if pool.free < count:
         evict_host(state, index, count - pool.free)
@@ -52,34 +52,34 @@ def give_up_host(state: State, nodes: list[Node]) -> None:
         device, host = node.pages
         for index in reversed(range(len(host))):
             twice = device[index] is not None and host[index] is not None
-            if twice and node.parent is not None and not node.locks[Tier.HOST][index]:
-                pages = detach(state, node, Tier.HOST, index)
-                state.pools[Tier.HOST][index].give_back(pages)
+            if twice and node.parent is not None and not node.locks[HOST][index]:
+                pages = detach(state, node, HOST, index)
+                state.pools[HOST][index].give_back(pages)
         _refile(state, node)
 
 
 def evict_host(state: State, index: int, count: int) -> None:
     """Free `count` host pages, coldest first; fewer if the rest is in use."""
-    pool = state.pools[Tier.HOST][index]
+    pool = state.pools[HOST][index]
     goal = pool.free + count
     queues = state.queues[index][HOST : DUPLICATE + 1]
     while pool.free < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
-        if node.pages[Tier.HOST][index] is None:
+        if node.pages[HOST][index] is None:
             raise CoreBug(f"{node} is to free host pages of component {index} that it has not")
         short = goal - pool.free
-        on_device = node.pages[Tier.DEVICE][BACKBONE] is not None
+        on_device = node.pages[DEVICE][BACKBONE] is not None
         pages = span(node, state.stride)
         if state.components[index].positional:
             pages = min(short, pages)
-        if index != BACKBONE and (on_device or node.children or any(node.locks[Tier.HOST])):
-            tombstone(state, node, Tier.HOST, index)
+        if index != BACKBONE and (on_device or node.children or any(node.locks[HOST])):
+            tombstone(state, node, HOST, index)
         elif on_device:
-            leave_tier(state, cut_tail(state, node, pages), Tier.HOST)
+            leave_tier(state, cut_tail(state, node, pages), HOST)
         else:
-            delete_tail(state, node, Tier.HOST, pages)
+            delete_tail(state, node, HOST, pages)
         delete_dead(state)
 
 
@@ -96,22 +96,22 @@ def cut_tail(state: State, node: Node, pages: int) -> Node:
 
 def demote(state: State, node: Node) -> None:
     """Free all device copies of the node; it stays on host."""
-    leave_tier(state, node, Tier.DEVICE)
+    leave_tier(state, node, DEVICE)
     _refile(state, node)
 
 
-def leave_tier(state: State, node: Node, tier: Tier) -> None:
+def leave_tier(state: State, node: Node, tier: int) -> None:
     """Free all copies that the node has on the tier."""
     for index in reversed(range(len(state.components))):
         if node.pages[tier][index] is not None:
             _free_copy(state, node, tier, index)
 
 
-def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
+def tombstone(state: State, node: Node, tier: int, index: int) -> None:
     """Free one component of a node that stays in the tree. Later components are freed too if they
     are unlocked and are either on the other tier as well or garbage."""
     if index == BACKBONE:
-        raise CoreBug(f"{node} is to stay without its backbone on {tier.name.lower()}")
+        raise CoreBug(f"{node} is to stay without its backbone on {TIERS[tier].name.lower()}")
     _free_copy(state, node, tier, index)
     for later in range(index + 1, len(state.components)):
         if node.pages[tier][later] is None or node.locks[tier][later]:
@@ -122,14 +122,14 @@ def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
     _refile(state, node)
 
 
-def delete_tail(state: State, node: Node, tier: Tier, pages: int) -> None:
+def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     """Delete the last `pages` pages of a node whose backbone is on this tier only.
 
     Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
     keep = span(node, state.stride) - pages
     if keep and not node.children and _is_bare(node):
-        if state.chances and tier == Tier.DEVICE:
+        if state.chances and tier == DEVICE:
             left(state, node, BACKBONE, digests_of(state, node)[keep:])
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
@@ -159,7 +159,7 @@ def delete(state: State, node: Node) -> None:
         raise CoreBug(f"{node} is to be deleted and not in the tree")
     if state.storage_flights:
         unlock_deleted(state, node)
-    for tier in (Tier.HOST, Tier.DEVICE):
+    for tier in (HOST, DEVICE):
         leave_tier(state, node, tier)
     unlink(state, node)
     state.dead.append(above)
@@ -179,21 +179,21 @@ def _postorder(node: Node) -> list[Node]:
 
 def _refile(state: State, node: Node) -> None:
     """File the node's host copies again: they may have become the only copies or duplicates."""
-    for index, pages in enumerate(node.pages[Tier.HOST]):
+    for index, pages in enumerate(node.pages[HOST]):
         if pages is not None:
-            offer(state.queues, state.eviction, node, Tier.HOST, index)
+            offer(state.queues, state.eviction, node, HOST, index)
 
 
-def _free_copy(state: State, node: Node, tier: Tier, index: int) -> None:
-    if state.chances and tier == Tier.DEVICE:
+def _free_copy(state: State, node: Node, tier: int, index: int) -> None:
+    if state.chances and tier == DEVICE:
         left(state, node, index, digests_of_copy(state, node, index))
     _give_back(state, tier, index, detach(state, node, tier, index), node)
 
 
-def _give_back(state: State, tier: Tier, index: int, pages: Pages, node: Node) -> None:
+def _give_back(state: State, tier: int, index: int, pages: Pages, node: Node) -> None:
     pool = state.pools[tier][index]
     pool.give_back(pages)
-    if state.marked and tier == Tier.DEVICE:
+    if state.marked and tier == DEVICE:
         note_eviction(state, node, index)
-    demoted = tier == Tier.DEVICE and node.pages[Tier.HOST][index] is not None
-    state.out.append(Evicted(tier, pool.component, pages, node.last_use[index], demoted))
+    demoted = tier == DEVICE and node.pages[HOST][index] is not None
+    state.out.append(Evicted(pool.tier, pool.component, pages, node.last_use[index], demoted))

@@ -20,7 +20,7 @@ from .radix.locks import release
 from .radix.node import Flight, FlightKind, Leg, Node, drop_leg
 from .radix.tree import attach
 from .state import State
-from .types import FlightId, Pages, RequestId, Tier
+from .types import DEVICE, HOST, FlightId, Pages, RequestId
 
 _BACKUP = FlightKind.BACKUP
 
@@ -54,7 +54,7 @@ def add_legs(
 ) -> None:
     """Add one leg for each node: copy the node's pages of the component to the next `target` pages.
     The source pages are on loan until the reply. A store has no target pages."""
-    tier = Tier.DEVICE if flight.kind is _BACKUP else Tier.HOST
+    tier = DEVICE if flight.kind is _BACKUP else HOST
     start = 0
     for node in nodes:
         source = node.pages[tier][index]
@@ -76,7 +76,7 @@ def copies_of(state: State, flight: Flight) -> tuple[Copy, ...]:
     return tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
 
 
-def end_leg(state: State, leg: Leg, target: Tier, adopt: bool) -> bool:
+def end_leg(state: State, leg: Leg, target: int, adopt: bool) -> bool:
     """End one leg. target: the tier that was copied to. With `adopt`, the node takes over the
     target pages if it has no copy there; otherwise they are freed. Returns whether it took them."""
     index, node = leg.component, leg.node
@@ -96,7 +96,7 @@ def close_flight(state: State, flight: Flight) -> None:
     if flight.legs or state.flights.pop(flight.id, None) is not flight:
         raise CoreBug(f"{flight} is closed with {len(flight.legs)} legs")
     for index, pages in enumerate(flight.lent):
-        state.pools[Tier.DEVICE][index].repay(pages)
+        state.pools[DEVICE][index].repay(pages)
     if flight.kind is _BACKUP:
         state.backups -= 1
         if state.backups < 0:

@@ -32,7 +32,7 @@ from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoin
 from .requests.record import Request
 from .requests.tables import strike, write
 from .state import State
-from .types import BACKBONE, Key, Pages, Tier, kept_rows
+from .types import BACKBONE, DEVICE, Key, Pages, kept_rows
 
 
 def insert(
@@ -109,7 +109,7 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
     for node in path:
         if node.end_page > since:
             for index in range(BACKBONE + 1, len(state.components)):
-                offer(state.queues, state.eviction, node, Tier.DEVICE, index)
+                offer(state.queues, state.eviction, node, DEVICE, index)
 
 
 def use(state: State, request: Request, path: list[Node], boundaries: Sequence[int] = ()) -> None:
@@ -150,7 +150,7 @@ def _ready(
     state: State, boundaries: list[int], needs: list[list[int] | None], leaving: bool
 ) -> list[int]:
     """The boundaries that can be made with the slots that are free. The deepest come first."""
-    spare = [len(boundaries) if leaving else pool.free for pool in state.pools[Tier.DEVICE]]
+    spare = [len(boundaries) if leaving else pool.free for pool in state.pools[DEVICE]]
     ready = []
     for pages, needed in zip(reversed(boundaries), reversed(needs), strict=True):
         if needed is not None and all(
@@ -168,7 +168,7 @@ def _needs(state: State, request: Request, node: Node | None, pages: int) -> lis
     needs = [0] * len(state.components)
     depth = pages * state.config.page_size
     for index, component in enumerate(state.components):
-        if component.positional or (node and node.pages[Tier.DEVICE][index] is not None):
+        if component.positional or (node and node.pages[DEVICE][index] is not None):
             continue
         if depth not in request.checkpoint_tokens[index]:
             return None
@@ -220,7 +220,7 @@ def _give_back_at(state: State, request: Request, index: int, gaps: list[slice])
     if gaps[0].start < request.shared_pages:
         raise CoreBug(f"request {request.id} gives back pages of nodes, from {gaps[0].start} on")
     strike(request, index, gaps)
-    state.pools[Tier.DEVICE][index].give_back(own[0] if len(own) == 1 else np.concatenate(own))
+    state.pools[DEVICE][index].give_back(own[0] if len(own) == 1 else np.concatenate(own))
 
 
 def _share(state: State, request: Request, path: list[Node]) -> None:
@@ -235,17 +235,17 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
         table = request.tables[index]
         for node in behind:
             start = start_of(node, state.stride)
-            mine, held = table[start : node.end_page], node.pages[Tier.DEVICE][index]
+            mine, held = table[start : node.end_page], node.pages[DEVICE][index]
             if not len(mine) or mine[0] < 0:
                 continue
             if held is None:
-                attach(state, node, Tier.DEVICE, index, mine)
+                attach(state, node, DEVICE, index, mine)
             else:
                 replaced.append((start, held))
                 duplicates.append(mine)
         if duplicates:
             write(request, index, replaced)
-            state.pools[Tier.DEVICE][index].give_back(np.concatenate(duplicates))
+            state.pools[DEVICE][index].give_back(np.concatenate(duplicates))
     for node in behind:
         node.hits += 1
 
@@ -274,7 +274,7 @@ def _grow(
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if component.positional and mine[0] >= 0:
-                attach(state, node, Tier.DEVICE, index, mine)
+                attach(state, node, DEVICE, index, mine)
         path.append(node)
         covered = end
 
@@ -291,8 +291,8 @@ def _donate(state: State, request: Request, path: list[Node], boundaries: Sequen
             if depth not in request.checkpoint_tokens[index]:
                 continue
             half = request.checkpoint_tokens[index].index(depth)
-            if node.pages[Tier.DEVICE][index] is None:
+            if node.pages[DEVICE][index] is None:
                 slot = request.tables[index][1 + half : 2 + half]
                 strike(request, index, [slice(1 + half, 2 + half)])
-                attach(state, node, Tier.DEVICE, index, slot)
+                attach(state, node, DEVICE, index, slot)
             request.checkpoint_tokens[index][half] = 0

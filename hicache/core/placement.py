@@ -30,7 +30,7 @@ from .requests.tables import filled, joined
 from .requests.windows import fill, pages_of
 from .state import State
 from .transfers import begin_load, lock_for_load
-from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
+from .types import BACKBONE, DEVICE, HOST, NO_PAGES, FlightId, Pages
 
 
 class Plan:
@@ -82,7 +82,7 @@ def place(state: State, request: Request, chunk: int) -> int:
     arriving = _arriving(loads)
     if arriving:
         total = pages_of(state, request.length)
-        free = state.pools[Tier.DEVICE][BACKBONE].free
+        free = state.pools[DEVICE][BACKBONE].free
         refuse(state, request.id, "arriving", total, free, after=arriving)
         return 0
     plan = _plan(state, request, path, loads, chunk)
@@ -130,7 +130,7 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
         [
             node
             for node in required(path, component.window_pages)
-            if node.pages[Tier.DEVICE][index] is None
+            if node.pages[DEVICE][index] is None
         ]
         for index, component in enumerate(state.components)
     ]
@@ -161,7 +161,7 @@ def _plan(
     )
     plan = Plan(path, loads, loading, receipt, flight)
     size, start = state.config.page_size, plan.pages * state.config.page_size
-    pools = state.pools[Tier.DEVICE]
+    pools = state.pools[DEVICE]
     rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]
     plan.end_token = min(start + chunk, request.length)
     for index in state.bounded:
@@ -219,7 +219,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
     request.tables, request.checkpoint_tokens = [], []
     request.cleared_pages, request.sources = [0] * count, [-1] * count
     for index, component in enumerate(state.components):
-        pool, flight, loading = state.pools[Tier.DEVICE][index], plan.flight, plan.loading[index]
+        pool, flight, loading = state.pools[DEVICE][index], plan.flight, plan.loading[index]
         if flight is not None and loading:
             targets[index] = pool.reserve(loading, flight.id)
         reused = _reused(state, plan, index, targets[index])
@@ -245,7 +245,7 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     loaded count with their target pages."""
     parts, start = [NO_PAGES], 0
     for node in required(plan.path, state.components[index].window_pages):
-        held = node.pages[Tier.DEVICE][index]
+        held = node.pages[DEVICE][index]
         if held is None:
             count = len(_host_pages(node, index))
             held = target[start : start + count]
@@ -255,7 +255,7 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
 
 
 def _host_pages(node: Node, index: int) -> Pages:
-    pages = node.pages[Tier.HOST][index]
+    pages = node.pages[HOST][index]
     if pages is None:
         raise CoreBug(f"{node} has nothing to load of component {index}")
     return pages

@@ -25,17 +25,17 @@ from itertools import chain
 from .backup import begin_backup, missing_on_host
 from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
-from .radix.lru import DEVICE, is_garbage, next_victim, offer
+from .radix.lru import is_garbage, next_victim, offer
 from .radix.marks import next_spared
 from .radix.node import NONE, FlightKind, Node
 from .radix.tree import span
 from .state import State
-from .types import BACKBONE, Tier
+from .types import BACKBONE, DEVICE, HOST
 
 
 def make_device_room(state: State, index: int, count: int) -> bool:
     """Evict until `count` device pages are free. Returns whether they are."""
-    pool = state.pools[Tier.DEVICE][index]
+    pool = state.pools[DEVICE][index]
     if pool.free < count:
         evict_device(state, index, count - pool.free)
     return pool.free >= count
@@ -44,7 +44,7 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 def evict_device(state: State, index: int, count: int) -> None:
     """Free `count` device pages, now or by writing back; fewer if the rest is in use or must wait
     for a copy in flight."""
-    pool = state.pools[Tier.DEVICE][index]
+    pool = state.pools[DEVICE][index]
     queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
     floor = _floor(state) if index == BACKBONE and pool.free < goal else None
@@ -55,13 +55,13 @@ def evict_device(state: State, index: int, count: int) -> None:
             node = next_victim(queues, state.eviction)
         if node is None:
             return
-        if node.pages[Tier.DEVICE][index] is None:
+        if node.pages[DEVICE][index] is None:
             raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
         short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
-            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
+            offer(state.queues, state.eviction, node, DEVICE, BACKBONE)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
@@ -114,41 +114,39 @@ def _under_copy(state: State) -> Iterator[int]:
         if flight.receipt is None or flight.evicts:
             continue
         for node, tier in flight.receipt.locked[BACKBONE]:
-            if tier == Tier.DEVICE and all(
-                holders.keys() <= receipts for holders in node.locks[Tier.DEVICE]
-            ):
+            if tier == DEVICE and all(holders.keys() <= receipts for holders in node.locks[DEVICE]):
                 yield _rank(state, node)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict a component other than the backbone. If it is on host already, it does not wait until
     the other components of its leaf are copied."""
-    free = node.with_pages[Tier.DEVICE] == 0 and not any(node.locks[Tier.DEVICE])
+    free = node.with_pages[DEVICE] == 0 and not any(node.locks[DEVICE])
     missing = _to_write_back(state, node, index, whole=free)
     if free and (index in missing or not missing):
         pages = span(node, state.stride)
         positional = state.components[index].positional
         _evict_leaf(state, node, index, min(short, pages) if positional else pages)
     elif index not in missing or not _write_back(state, node, index, [index]):
-        tombstone(state, node, Tier.DEVICE, index)
+        tombstone(state, node, DEVICE, index)
 
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict the last pages of a leaf. Returns the node above them if they are written back first,
     else None."""
-    if node.with_pages[Tier.DEVICE]:
+    if node.with_pages[DEVICE]:
         raise CoreBug(f"{node} is to go as a leaf and has children on device")
     missing = _to_write_back(state, node, index, whole=True)
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):
             return node.parent
-    if node.pages[Tier.HOST][BACKBONE] is not None:
+    if node.pages[HOST][BACKBONE] is not None:
         demote(state, cut_tail(state, node, pages))
     elif index != BACKBONE and node.children:
-        tombstone(state, cut_tail(state, node, pages), Tier.DEVICE, index)
+        tombstone(state, cut_tail(state, node, pages), DEVICE, index)
     else:
-        delete_tail(state, node, Tier.DEVICE, pages)
+        delete_tail(state, node, DEVICE, pages)
     return None
 
 
@@ -162,14 +160,14 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
         return []
     for one in range(len(state.components)) if whole else (index,):
         lacking = node.pages[0][one] is not None and node.pages[1][one] is None
-        if lacking and (node.host_refused >> one & 1 or not state.pools[Tier.HOST][one].capacity):
+        if lacking and (node.host_refused >> one & 1 or not state.pools[HOST][one].capacity):
             return []
     return missing_on_host(state, node)
 
 
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. Returns False if host has no room."""
-    pages = node.pages[Tier.DEVICE][index]
+    pages = node.pages[DEVICE][index]
     if pages is None:
         raise CoreBug(f"{node} has nothing to write back of component {index}")
     return begin_backup(state, [(node, components)], index, len(pages))

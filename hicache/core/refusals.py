@@ -12,7 +12,7 @@ from __future__ import annotations
 from .actions import NO_REQUEST, RefusalReason, Refused
 from .radix.node import FlightKind, Node
 from .state import State
-from .types import BACKBONE, FlightId, PageState, RequestId, Tier
+from .types import BACKBONE, DEVICE, FlightId, PageState, RequestId
 
 
 def refuse(
@@ -34,7 +34,7 @@ def refuse_room(
 ) -> None:
     """Refuse for lack of pages. Names the reply that frees enough of them. If there is none, and
     with `preempt`, names the request to retract."""
-    room = state.pools[Tier.DEVICE][component].available
+    room = state.pools[DEVICE][component].available
     after = _reply_that_frees(state, component, needed)
     reason: RefusalReason = "writing_back" if after else "no_pages"
     victim = next(reversed(state.running)) if preempt and not after else NO_REQUEST
@@ -48,7 +48,7 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
     If enough pages are available already, eviction is waiting: for pages that it writes back, or
     for a copy in flight of a colder page.
     """
-    pool = state.pools[Tier.DEVICE][component]
+    pool = state.pools[DEVICE][component]
     if pool.available < needed:
         room = pool.available
         for reply, pages in _coming(state, component):
@@ -73,7 +73,7 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
     began. A page that several flights lock or use counts for the last of them."""
     ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
     coming = dict.fromkeys(state.flights, 0)
-    if state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]:
+    if state.pools[DEVICE][component].counts[PageState.RETIRING]:
         for user in _last_users(state, component).values():
             coming[user] += 1
     locked: dict[int, Node] = {}
@@ -84,9 +84,9 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
             coming[last] += sum(len(leg.target) for leg in legs)
         if flight.receipt is not None:
             entries = flight.receipt.locked[component]
-            locked.update((node.id, node) for node, tier in entries if tier == Tier.DEVICE)
+            locked.update((node.id, node) for node, tier in entries if tier == DEVICE)
     for node in locked.values():
-        pages, holders = node.pages[Tier.DEVICE][component], node.locks[Tier.DEVICE][component]
+        pages, holders = node.pages[DEVICE][component], node.locks[DEVICE][component]
         if pages is not None and holders.keys() <= ends.keys():
             coming[max(ends[holder] for holder in holders)] += len(pages)
     return [(flight, pages) for flight, pages in coming.items() if pages]
@@ -94,7 +94,7 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
 
 def _last_users(state: State, component: int) -> dict[int, FlightId]:
     """For each device page that was given back on loan, the last flight that uses it."""
-    pages = state.pools[Tier.DEVICE][component].state
+    pages = state.pools[DEVICE][component].state
     last: dict[int, FlightId] = {}
     for flight in state.flights.values():
         lent = flight.lent[component : component + 1]

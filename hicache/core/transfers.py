@@ -24,17 +24,17 @@ from .radix.node import Flight, Node
 from .requests.record import Request
 from .requests.tables import own_pages, write
 from .state import State
-from .types import BACKBONE, Pages, Tier
+from .types import BACKBONE, DEVICE, HOST, Pages
 
 
 def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
     """Lock the sources of the load and the path above them until the reply."""
     flight.receipt = open_receipt(state, f"load {flight.id}")
-    lock(state, flight.receipt, path, Tier.DEVICE)
-    lock(state, flight.receipt, path, Tier.HOST)
+    lock(state, flight.receipt, path, DEVICE)
+    lock(state, flight.receipt, path, HOST)
     for index, nodes in enumerate(loads):
         if index != BACKBONE:
-            lock(state, flight.receipt, nodes, Tier.HOST, index)
+            lock(state, flight.receipt, nodes, HOST, index)
     if state.config.exchange_pages:
         promise_host_pages(state, flight, loads)
 
@@ -42,7 +42,7 @@ def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[li
 def promise_host_pages(state: State, flight: Flight, loads: list[list[Node]]) -> None:
     """Note how many host pages the load will free when it has landed."""
     for nodes in loads:
-        held = [node.pages[Tier.HOST][len(flight.gives_up)] for node in nodes]
+        held = [node.pages[HOST][len(flight.gives_up)] for node in nodes]
         pages = sum(len(one) for one in held if one is not None)
         state.giving_up[len(flight.gives_up)] += pages
         flight.gives_up.append(pages)
@@ -52,7 +52,7 @@ def loaded_nodes(flight: Flight) -> list[Node]:
     """The nodes whose host copies a load locks, including those of its path, deepest first."""
     receipt = flight.receipt
     entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
-    nodes = {node.id: node for node, tier in entries if tier == Tier.HOST}
+    nodes = {node.id: node for node, tier in entries if tier == HOST}
     return sorted(nodes.values(), key=lambda node: -node.end_page)
 
 
@@ -82,15 +82,15 @@ def land(state: State, flight: Flight) -> None:
     for leg in flight.legs:
         # everything above the node is on device: the path is locked, and parents land first
         node, index = leg.node, leg.component
-        adopted = end_leg(state, leg, Tier.DEVICE, adopt=True)
+        adopted = end_leg(state, leg, DEVICE, adopt=True)
         if node is None:
             continue
         if request is not None and not adopted and state.components[index].positional:
             _replace(request, index, node)
         if receipt is not None and (adopted or request is not None):
-            lock(state, receipt, [node], Tier.DEVICE, index)
+            lock(state, receipt, [node], DEVICE, index)
         else:
-            offer(state.queues, state.eviction, node, Tier.DEVICE, index)
+            offer(state.queues, state.eviction, node, DEVICE, index)
     flight.legs.clear()
     flight.request = NO_REQUEST
     if request is not None:
@@ -99,7 +99,7 @@ def land(state: State, flight: Flight) -> None:
 
 def _replace(request: Request, index: int, node: Node) -> None:
     """The node got a copy meanwhile: put that copy into the request's table."""
-    held = node.pages[Tier.DEVICE][index]
+    held = node.pages[DEVICE][index]
     if held is None:
         raise CoreBug(f"{node} has neither what was loaded nor a copy that came before it")
     write(request, index, [(node.end_page - len(held), held)])
@@ -108,7 +108,7 @@ def _replace(request: Request, index: int, node: Node) -> None:
 def cancel_load(state: State, flight: Flight) -> None:
     """A load failed: free its target pages. The host copies stay."""
     for leg in flight.legs:
-        end_leg(state, leg, Tier.DEVICE, adopt=False)
+        end_leg(state, leg, DEVICE, adopt=False)
     flight.legs.clear()
 
 
@@ -130,7 +130,7 @@ def lend_own(state: State, request: Request, flight: Flight) -> None:
             parts += [leg.target for leg in load.legs if leg.component == index]
         lent = parts[0] if len(parts) == 1 else np.concatenate(parts)
         flight.lent.append(lent)
-        state.pools[Tier.DEVICE][index].lend(lent)
+        state.pools[DEVICE][index].lend(lent)
 
 
 def orphan_flights(state: State, request: Request) -> bool:

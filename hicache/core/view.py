@@ -24,7 +24,7 @@ from .requests.record import Request
 from .state import State
 from .storage import queue
 from .storage.flights import prefetching_tokens
-from .types import FlightId, Pages, PinId, RequestId, Tier
+from .types import DEVICE, FlightId, Pages, PinId, RequestId, Tier
 from .write_policies.base import WritePolicy
 
 
@@ -170,7 +170,7 @@ class CoreView:
             full, other = node.pages[tier][0], node.pages[tier][component]
             if full is not None and other is not None:
                 found[full] = other + 1
-        if tier == Tier.DEVICE:
+        if tier == DEVICE:
             for request in self._state.running.values():
                 full, other = request.tables[0], request.tables[component]
                 found[full[request.shared_pages :]] = other[request.shared_pages :] + 1

@@ -6,6 +6,7 @@ from typing import Any
 
 from hicache.core.radix import lru
 from hicache.core.radix.lru import SecondChances
+from hicache.core.types import HOST
 
 from .base import bug
 
@@ -26,7 +27,7 @@ def host_lock_checks_backbone_only(node: Any, tier: int, component: int) -> int:
     """A host copy counts as unlocked although another component of its node is locked."""
     if tier == 1 and component and node.pages[1][component] is not None:
         free = node.parent is not None and not node.locks[1][0]
-        here = lru.HOST if node.pages[0][component] is None else lru.DUPLICATE
+        here = HOST if node.pages[0][component] is None else lru.DUPLICATE
         return here if free else -1
     return _kind_now(node, tier, component)
 

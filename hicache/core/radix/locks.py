@@ -16,7 +16,7 @@ from itertools import chain
 
 from ..errors import About, CoreBug
 from ..state import State
-from ..types import BACKBONE, Tier
+from ..types import BACKBONE, DEVICE, HOST
 from .lru import offer
 from .node import NOTHING, FlightKind, Node, Receipt, drop_locks, own_locks
 from .tree import path_to
@@ -64,11 +64,11 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     components above their windows are released. since: the receipt has locked the backbone up to
     this page already."""
     fresh = path if not since else [node for node in path if node.end_page > since]
-    lock(state, receipt, fresh, Tier.DEVICE)
+    lock(state, receipt, fresh, DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
             needed = required(path, component.window_pages)
-            lock(state, receipt, needed[::-1], Tier.DEVICE, index)
+            lock(state, receipt, needed[::-1], DEVICE, index)
             unlock_above(state, receipt, index, path[-1].end_page - component.window_pages)
 
 
@@ -77,9 +77,9 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
     entries = receipt.locked[index]
     if not entries:
         return
-    gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end_page <= end]
+    gone = [one for one in entries if one[1] == DEVICE and one[0].end_page <= end]
     if gone:
-        entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end_page > end]
+        entries[:] = [one for one in entries if one[1] != DEVICE or one[0].end_page > end]
         _unlock(state, receipt, gone, index)
 
 
@@ -88,27 +88,27 @@ def lock_for_storage(state: State, node: Node) -> None:
     beside it extend their locks to it and to the path above it."""
     if not state.storage_flights:
         return
-    below = node.children.values() if node.with_pages[Tier.HOST] else ()
-    beside = chain(node.locks[Tier.HOST], (child.locks[Tier.HOST][BACKBONE] for child in below))
+    below = node.children.values() if node.with_pages[HOST] else ()
+    beside = chain(node.locks[HOST], (child.locks[HOST][BACKBONE] for child in below))
     holders = {receipt.id: receipt for one in beside for receipt in one.values()}
     for receipt in holders.values():
         if receipt.of_storage:
-            lock(state, receipt, path_to(node), Tier.HOST)
+            lock(state, receipt, path_to(node), HOST)
 
 
 def unlock_deleted(state: State, node: Node) -> None:
     """The node is about to be deleted: fetches and stores lose their locks on it, and stores of it
     are of no node any more."""
-    for index, holders in enumerate(node.locks[Tier.HOST]):
-        pages = node.pages[Tier.HOST][index]
+    for index, holders in enumerate(node.locks[HOST]):
+        pages = node.pages[HOST][index]
         if not holders or pages is None:
             continue
         if not all(receipt.of_storage for receipt in holders.values()):
             raise CoreBug(f"{node} is to be deleted and is locked", About("node", node.id))
         for receipt in holders.values():
-            receipt.locked[index].remove((node, Tier.HOST))
+            receipt.locked[index].remove((node, HOST))
         holders.clear()
-        state.pools[Tier.HOST][index].protected -= len(pages)
+        state.pools[HOST][index].protected -= len(pages)
     for leg in node.legs:
         if leg.flight.kind is not FlightKind.STORE:
             raise CoreBug(f"{node} is to be deleted and {leg.flight} copies it")

@@ -22,14 +22,15 @@ has at most one entry in each heap (`queued` bits). Entries are lazy:
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from ..eviction_policies.base import EvictionPolicy
-from ..types import BACKBONE
+from ..types import BACKBONE, DEVICE, HOST
 from .node import Node
 
-DEVICE, HOST, DUPLICATE = 0, 1, 2
-KINDS = 3
-GARBAGE = 1  # the heap of copies that no live boundary requires
+DUPLICATE: Final = 2  # the third kind of queue; the first two are numbered like their tiers
+KINDS: Final = 3
+GARBAGE: Final = 1  # the heap of copies that no live boundary requires
 LEAST_SWEPT = 1024
 Entry = tuple[int, int, int, Node]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..state import State
-from ..types import BACKBONE, Tier
-from .lru import DEVICE, next_garbage, next_of_queue, offer
+from ..types import BACKBONE, DEVICE
+from .lru import next_garbage, next_of_queue, offer
 from .node import Marks, Node
 
 PER_POSITIONS = 1024  # tokens to which `recompute_position_cost` applies
@@ -94,7 +94,7 @@ def left(state: State, node: Node, index: int, digests: Sequence[bytes]) -> None
 
 def gone(state: State, node: Node, tier: int, index: int, pages: int) -> None:
     """So many pages of the node's copy are not cached on the tier any more."""
-    if tier == Tier.DEVICE and not node.marks.in_main[index]:
+    if tier == DEVICE and not node.marks.in_main[index]:
         state.chances[index].small_pages -= pages
 
 
@@ -111,7 +111,7 @@ def next_spared(state: State, index: int) -> Node | None:
         if node is None:
             return None
         if _spare(state, node, index):
-            offer(state.queues, policy, node, Tier.DEVICE, index)
+            offer(state.queues, policy, node, DEVICE, index)
             node = None
     return node
 
@@ -119,7 +119,7 @@ def next_spared(state: State, index: int) -> Node | None:
 def _spare(state: State, node: Node, index: int) -> bool:
     """Whether the copy at the front of its queue is spared; then it goes to the end of main."""
     policy, marks = state.second_chance, node.marks
-    pages = node.pages[Tier.DEVICE][index]
+    pages = node.pages[DEVICE][index]
     if policy is None or pages is None:
         return False
     if marks.in_main[index]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import CoreBug
 from ..state import State
-from ..types import Key, Rows, Tier
+from ..types import Key, Rows
 from .node import Node
 from .tree import label_of, path_to, split, start_of
 
@@ -125,7 +125,7 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     return Anchors(device, best, tuple(depths))
 
 
-def deepest_on(state: State, path: list[Node], tier: Tier, part: int = 0) -> int:
+def deepest_on(state: State, path: list[Node], tier: int, part: int = 0) -> int:
     """How many leading nodes of a path lead to the deepest one at which every component is valid on
     the tier alone. part: see `anchors`."""
     ends = _ends(path, part)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from ..errors import CoreBug
-from ..types import FlightId, Key, Pages, PinId, RequestId, Rows, Tier
+from ..types import DEVICE, HOST, FlightId, Key, Pages, PinId, RequestId, Rows, Tier
 
 NONE = 1 << 41
 FAR = 1 << 39
@@ -163,7 +163,7 @@ class Node:
     def __repr__(self) -> str:
         sides = "".join(
             letter if pages is not None else "-"
-            for tier, letter in ((Tier.DEVICE, "D"), (Tier.HOST, "H"))
+            for tier, letter in ((DEVICE, "D"), (HOST, "H"))
             for pages in self.pages[tier]
         )
         return f"<node {self.id} ..{self.end_page} {sides} use {self.last_use}>"

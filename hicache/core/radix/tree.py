@@ -17,10 +17,12 @@ from ..state import State
 from ..storage.queue import dequeue, follow_split, follow_truncation
 from ..types import (
     BACKBONE,
+    DEVICE,
+    HOST,
     NO_PAGES,
+    TIERS,
     Pages,
     Rows,
-    Tier,
     chain_digests,
     kept,
     kept_rows,
@@ -174,12 +176,12 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
     """
     if node.pages[tier][index] is not None or node.parent is None:
         raise CoreBug(
-            f"{node} cannot take pages on {Tier(tier).name.lower()}", About("node", node.id)
+            f"{node} cannot take pages on {TIERS[tier].name.lower()}", About("node", node.id)
         )
     state.pools[tier][index].cache(pages, node.id)
     set_pages(node, tier, index, kept(pages))
     state.touched[node.id] = node
-    if state.chances and tier == Tier.DEVICE:
+    if state.chances and tier == DEVICE:
         came(state, node, index, len(pages), digests_of_copy(state, node, index))
     if index == BACKBONE:
         if len(pages) * state.stride != len(node.key):
@@ -187,13 +189,13 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
         count_child(node.parent, tier, 1)
         state.touched[node.parent.id] = node.parent
         if state.config.kv_events:
-            state.out.append(KvStored(Tier(tier), digests_of(state, node)))
+            state.out.append(KvStored(TIERS[tier], digests_of(state, node)))
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    if node.pages[Tier.HOST][index] is not None:
-        offer(state.queues, state.eviction, node, Tier.HOST, index)
-    if index != BACKBONE and node.pages[Tier.HOST][BACKBONE] is not None:
-        offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
+    if node.pages[HOST][index] is not None:
+        offer(state.queues, state.eviction, node, HOST, index)
+    if index != BACKBONE and node.pages[HOST][BACKBONE] is not None:
+        offer(state.queues, state.eviction, node, HOST, BACKBONE)
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
@@ -202,7 +204,7 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
     pages, parent = node.pages[tier][index], node.parent
     if pages is None or parent is None or node.locks[tier][index]:
         raise CoreBug(
-            f"{node} cannot lose its pages on {Tier(tier).name.lower()}", About("node", node.id)
+            f"{node} cannot lose its pages on {TIERS[tier].name.lower()}", About("node", node.id)
         )
     set_pages(node, tier, index, None)
     state.touched[node.id] = node
@@ -214,7 +216,7 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
             raise CoreBug(f"{parent} counts fewer than no children with pages")
         state.touched[parent.id] = parent
         if state.config.kv_events:
-            state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
+            state.out.append(KvRemoved(TIERS[tier], digests_of(state, node)))
         offer(state.queues, state.eviction, parent, tier, BACKBONE)
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
@@ -231,7 +233,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     if not 0 < keep < len(pages):
         raise CoreBug(f"{node} cannot keep {keep} of its {len(pages)} pages")
     if state.config.kv_events:
-        state.out.append(KvRemoved(Tier(tier), digests_of(state, node)[keep:]))
+        state.out.append(KvRemoved(TIERS[tier], digests_of(state, node)[keep:]))
     if node.digests is not None:
         node.digests = node.digests[:keep]
     follow_truncation(state, node)

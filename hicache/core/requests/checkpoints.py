@@ -23,7 +23,7 @@ from ..radix.boundaries import is_there
 from ..radix.node import Flight, Node
 from ..reclaim import evict_device
 from ..state import State
-from ..types import Key, Tier
+from ..types import DEVICE, HOST, Key
 from .record import Request
 from .tables import write
 
@@ -119,7 +119,7 @@ def make_slot_room(state: State, counts: list[int]) -> bool:
     error if fewer become free. Returns whether it asked for an eviction."""
     evicted = False
     for index, count in enumerate(counts):
-        pool = state.pools[Tier.DEVICE][index]
+        pool = state.pools[DEVICE][index]
         if pool.free < count:
             evict_device(state, index, min(count - pool.free, pool.evictable))
             evicted = True
@@ -132,7 +132,7 @@ def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
     for index, component in enumerate(state.components) if state.stateful else ():
         if component.positional:
             continue
-        pool = state.pools[Tier.DEVICE][index]
+        pool = state.pools[DEVICE][index]
         empty = [slot for slot, page in enumerate(request.tables[index].tolist()) if page < 0]
         taken = [(slot, pool.take(1, request.id)) for slot in empty[: pool.free]]
         if taken:
@@ -152,6 +152,6 @@ def limit_states(state: State, path: list[Node]) -> None:
             )
             if excess > 0 and not busy and len(node.children) <= 1:
                 excess -= 1
-                for tier in (Tier.HOST, Tier.DEVICE):
+                for tier in (HOST, DEVICE):
                     if node.pages[tier][index] is not None:
                         tombstone(state, node, tier, index)

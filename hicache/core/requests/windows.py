@@ -16,7 +16,7 @@ from ..radix.locks import unlock_above
 from ..radix.node import Receipt
 from ..radix.tree import split, start_of
 from ..state import State
-from ..types import Tier
+from ..types import DEVICE
 from .checkpoints import owns_every_checkpoint_slot
 from .record import Request
 from .tables import strike, write
@@ -29,7 +29,7 @@ def pages_of(state: State, tokens: int) -> int:
 def reachable_end(state: State, request: Request, index: int, end: int) -> int:
     """The token up to which a pass that should end at token `end` has pages of a bounded
     component."""
-    room = state.pools[Tier.DEVICE][index].available
+    room = state.pools[DEVICE][index].available
     return min(end, (request.filled_pages + room) * state.config.page_size)
 
 
@@ -40,7 +40,7 @@ def fill(state: State, request: Request, upto: int) -> None:
     if upto <= first:
         return
     for index in state.bounded:
-        pages = state.pools[Tier.DEVICE][index].take(upto - first, request.id)
+        pages = state.pools[DEVICE][index].take(upto - first, request.id)
         write(request, index, [(first, pages)])
     request.filled_pages = upto
 
@@ -77,7 +77,7 @@ def _clear(state: State, request: Request, index: int, first: int) -> None:
             f"request {request.id} gives back pages {since}..{first} of component {index}"
         )
     own = request.tables[index][max(since, request.shared_pages) : first]
-    state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
+    state.pools[DEVICE][index].give_back(own[own >= 0])
     strike(request, index, [slice(since, first)])
 
 

@@ -30,7 +30,7 @@ from ..radix.tree import attach, label_of, new_child, start_of
 from ..requests.checkpoints import limit_states
 from ..requests.record import Request
 from ..state import State
-from ..types import BACKBONE, Pages, PageState, Tier
+from ..types import BACKBONE, HOST, Pages, PageState
 from .flights import close_storage_flight, release_waiters, report, report_detached
 from .prefetch import check_pages, key_of, know, missing_runs, try_again
 from .queue import believe, distrust, tells
@@ -63,7 +63,7 @@ def _land(state: State, flight: Flight, pages: int, owner: Request | None) -> in
             priority = owner.priority if owner is not None else 0
             published = _publish(state, flight, upto, priority)
     for leg in flight.legs:
-        pool = state.pools[Tier.HOST][leg.component]
+        pool = state.pools[HOST][leg.component]
         pool.give_back(leg.target[pool.state[leg.target] == PageState.LENT])
     flight.legs.clear()
     return published
@@ -128,7 +128,7 @@ def _adopt(state: State, flight: Flight, node: Node, arrived: list[Pages]) -> bo
     """Give a node what it lacks on host. Returns False if it cannot take it; then nothing behind it
     is attached either."""
     for index in range(len(state.components)):
-        if node.pages[Tier.HOST][index] is not None:
+        if node.pages[HOST][index] is not None:
             continue
         pages = _pages_for(state, flight, arrived, index, node)
         if pages is None:
@@ -155,7 +155,7 @@ def _grow(
     known, first, key = path[-1].end_page if path else 0, flight.first_page, key_of(flight)
     if known < first or int(arrived[BACKBONE][known - first :].min()) < 0:
         return False
-    if path and state.writes.contiguous and path[-1].pages[Tier.HOST][BACKBONE] is None:
+    if path and state.writes.contiguous and path[-1].pages[HOST][BACKBONE] is None:
         return False
     for end in ends:
         if end <= known:
@@ -180,7 +180,7 @@ def _grow(
 
 
 def _attach(state: State, flight: Flight, node: Node, index: int, pages: Pages) -> None:
-    attach(state, node, Tier.HOST, index, pages)
+    attach(state, node, HOST, index, pages)
     if index == BACKBONE:
         lock_for_storage(state, node)
     if state.attached and tells(state, flight):

@@ -28,7 +28,7 @@ from ..radix.node import Flight, FlightKind, Leg, Node
 from ..radix.tree import start_of
 from ..requests.record import Request
 from ..state import State
-from ..types import BACKBONE, NO_PAGES, Key, Tier
+from ..types import BACKBONE, HOST, NO_PAGES, Key
 from ..validation import whole
 from .flights import (
     close_storage_flight,
@@ -187,7 +187,7 @@ def _is_there(node: Node, index: int) -> bool:
 
 def _why_not(state: State, asked: int) -> PrefetchEnd:
     """Why no prefetch of so many pages may begin; empty if it may."""
-    if not all(pool.capacity for pool in state.pools[Tier.HOST]):
+    if not all(pool.capacity for pool in state.pools[HOST]):
         return "no_host_pages"
     if not _is_enough(state, asked):
         return "too_short"
@@ -246,14 +246,14 @@ def _begin_fetch(state: State, lookup: Flight) -> tuple[Flight | None, PrefetchE
     flight.key = key.first(end)
     flight.receipt = receipt = open_receipt(state, f"fetch {flight.id}", True)
     for index, nodes in enumerate(locked):
-        lock(state, receipt, nodes, Tier.HOST, index)
+        lock(state, receipt, nodes, HOST, index)
     for index, count in enumerate(needed):
         if count and not make_host_room(state, index, count):
-            raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
+            raise CoreBug(f"{state.pools[HOST][index]}: {count} pages were to be had")
     for index, runs in enumerate(missing):
         for start, stop in runs:
             pages = 1 if not state.components[index].positional else stop - start
-            target = state.pools[Tier.HOST][index].reserve(pages, flight.id)
+            target = state.pools[HOST][index].reserve(pages, flight.id)
             flight.legs.append(Leg(flight, None, index, NO_PAGES, target, start))
     return flight, ""
 
@@ -262,7 +262,7 @@ def _comes_to_host(known: Known) -> bool:
     """Whether the known path is on host, or will be when a backup has ended. If host copies are
     contiguous, what is above the last node is on host as well."""
     return all(
-        node.pages[Tier.HOST][BACKBONE] is not None
+        node.pages[HOST][BACKBONE] is not None
         or any(
             leg.component == BACKBONE and leg.flight.kind is FlightKind.BACKUP for leg in node.legs
         )
@@ -288,10 +288,10 @@ def _host_room(state: State, locked: list[list[Node]]) -> list[int]:
     """By component, the host pages that can be had when these nodes are locked."""
     room = []
     for index, nodes in enumerate(locked):
-        free = state.pools[Tier.HOST][index].available - kept_free(state, index)
+        free = state.pools[HOST][index].available - kept_free(state, index)
         for node in nodes:
-            held = node.pages[Tier.HOST][index]
-            if held is not None and not node.locks[Tier.HOST][index]:
+            held = node.pages[HOST][index]
+            if held is not None and not node.locks[HOST][index]:
                 free -= len(held)
         room.append(max(0, free))
     return room

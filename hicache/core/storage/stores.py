@@ -17,7 +17,7 @@ from ..radix.lru import is_garbage
 from ..radix.node import FlightKind, Leg, Node, drop_leg
 from ..radix.tree import digests_of, path_to, start_of
 from ..state import State
-from ..types import BACKBONE, NO_PAGES, Tier
+from ..types import BACKBONE, HOST, NO_PAGES, Tier
 from .flights import close_storage_flight, in_flight, open_storage_flight, report_detached
 from .prefetch import check_pages
 from .queue import believe, believed, dequeue, enqueue, queued_nodes, tells, trust
@@ -39,7 +39,7 @@ def store_used(state: State, path: list[Node]) -> None:
         known = believed(state, node)
         lacks = any(
             pages is not None and not known >> index & 1
-            for index, pages in enumerate(node.pages[Tier.HOST])
+            for index, pages in enumerate(node.pages[HOST])
         )
         if lacks and node.parent is not None and not any(map(_is_store, node.legs)):
             enqueue(state, node)
@@ -70,7 +70,7 @@ def store_done(state: State, event: StoreDone) -> None:
         count = min(left, len(leg.source))
         left -= count
         node = leg.node
-        state.pools[Tier.HOST][leg.component].repay(leg.source)
+        state.pools[HOST][leg.component].repay(leg.source)
         if node is None:
             continue
         drop_leg(node, leg)
@@ -122,7 +122,7 @@ def _wanted(state: State, node: Node) -> list[int]:
     under_way = {leg.component for leg in node.legs if _is_store(leg)}
     return [
         index
-        for index, pages in enumerate(node.pages[Tier.HOST])
+        for index, pages in enumerate(node.pages[HOST])
         if pages is not None
         and not known >> index & 1
         and index not in under_way
@@ -133,9 +133,9 @@ def _wanted(state: State, node: Node) -> list[int]:
 def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
     flight = open_storage_flight(state, FlightKind.STORE)
     flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
-    lock(state, receipt, path_to(node), Tier.HOST)
+    lock(state, receipt, path_to(node), HOST)
     for index in wanted:
-        lock(state, receipt, [node], Tier.HOST, index)
+        lock(state, receipt, [node], HOST, index)
         add_legs(state, flight, index, (node,), NO_PAGES)
     state.out.append(Store(flight.id, tuple(_piece(state, node, leg) for leg in flight.legs)))
 

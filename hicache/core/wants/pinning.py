@@ -21,7 +21,7 @@ from ..radix.node import Node, Pin
 from ..radix.tree import path_to, split
 from ..requests.record import Request
 from ..state import State
-from ..types import BACKBONE, Tier
+from ..types import BACKBONE, DEVICE, HOST
 from ..validation import check_key, check_stride, whole
 
 
@@ -32,13 +32,13 @@ def want_pin(state: State, event: PinWanted) -> None:
         raise CallerError(f"pin {event.pin}: expected a new number from 0 up")
     check_key(event.key)
     check_stride(state, event.key)
-    if event.tier not in (Tier.DEVICE, Tier.HOST) or not event.key.pages:
+    if event.tier not in (DEVICE, HOST) or not event.key.pages:
         raise CallerError(
             f"pin {event.pin}: expected at least one page on device or host, found "
             f"{event.key.pages} on {event.tier!r}"
         )
     config = state.config
-    bound = config.pin_host_pages if event.tier == Tier.HOST else config.pin_pages
+    bound = config.pin_host_pages if event.tier == HOST else config.pin_pages
     others = [pin for pin in state.pins.values() if pin.tier == event.tier]
     for index, component in enumerate(state.components):
         taken = sum(_needed(state, pin.key.pages, index) for pin in others)
@@ -64,7 +64,7 @@ def want_unpin(state: State, event: UnpinWanted) -> None:
     state.out.append(Unpinned(pin.id, pin.held_pages))
 
 
-def hold_pinned(state: State, tier: Tier) -> None:
+def hold_pinned(state: State, tier: int) -> None:
     """Copies may have come to the tier: pins take hold of what they lack."""
     for pin in state.pins.values():
         if pin.tier == tier and pin.held_pages < pin.key.pages:
@@ -85,7 +85,7 @@ def pinned_beside(state: State, request: Request) -> int:
     without a load. That ends at a boundary of every component."""
     nodes: dict[int, Node] = {}
     for pin in state.pins.values():
-        if pin.tier == Tier.DEVICE:
+        if pin.tier == DEVICE:
             nodes |= {node.id: node for node, _ in pin.receipt.locked[BACKBONE]}
     if not nodes:
         return 0
@@ -113,17 +113,17 @@ def _hold(state: State, pin: Pin) -> None:
     """Lock what is there of the prefix. A node is split only where the lock ends."""
     path, partial, part = walk(state, pin.key, pin.key.pages)
     known = path if partial is None else [*path, partial]
-    if pin.tier == Tier.DEVICE:
+    if pin.tier == DEVICE:
         upto = anchors(state, known, part).device
     else:
-        upto = deepest_on(state, known, Tier.HOST, part)
+        upto = deepest_on(state, known, HOST, part)
     if partial is not None and upto == len(known):
         path.append(split(state, partial, part))
     path = path[:upto]
     if not path or path[-1].end_page <= pin.held_pages:
         return
     cut_windows(state, path)
-    if pin.tier == Tier.DEVICE:
+    if pin.tier == DEVICE:
         lock_required(state, pin.receipt, path)
     else:
         _lock_on_host(state, pin, path)
@@ -134,6 +134,6 @@ def _lock_on_host(state: State, pin: Pin, path: list[Node]) -> None:
     """Lock what the path's end requires on host, and release what only the boundary before did."""
     fresh = open_receipt(state, pin.receipt.name)
     for index, component in enumerate(state.components):
-        lock(state, fresh, required(path, component.window_pages), Tier.HOST, index)
+        lock(state, fresh, required(path, component.window_pages), HOST, index)
     release(state, pin.receipt)
     pin.receipt = fresh
