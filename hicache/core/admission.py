@@ -254,7 +254,9 @@ def _wait_again(state: State, request: Request, key: Key, length: int, match_pag
 
 
 def _report_match(state: State, request: Request) -> None:
-    device, host, depths = probe(state, request.key, request.match_pages)
+    device, host, depths, request.known_node = probe(
+        state, request.key, request.match_pages, request.known_node
+    )
     state.out.append(Matched(request.id, device, host, depths))
 
 

@@ -23,8 +23,8 @@ from .errors import CoreBug
 from .radix.locks import unlock_deleted
 from .radix.lru import DUPLICATE, is_garbage, next_victim, offer
 from .radix.marks import left, note_eviction
-from .radix.node import NONE, Node
-from .radix.tree import detach, digests_of, digests_of_copy, span, split, truncate, unlink
+from .radix.node import NONE, Node, is_locked
+from .radix.tree import copies, detach, digests_of, digests_of_copy, span, split, truncate, unlink
 from .state import State
 from .types import BACKBONE, DEVICE, HOST, TIERS, Pages
 
@@ -128,7 +128,7 @@ def delete_tail(state: State, node: Node, tier: int, pages: int) -> None:
     Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
     keep = span(node, state.stride) - pages
-    if keep and not node.children and _is_bare(node):
+    if keep and not node.children and copies(node) == 1:
         if state.chances and tier == DEVICE:
             left(state, node, BACKBONE, digests_of(state, node)[keep:])
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
@@ -147,7 +147,7 @@ def delete_dead(state: State) -> None:
             node.parent is not None
             and node.live_distance == NONE
             and not (node.children or node.legs)
-            and not any(map(any, node.locks))
+            and not is_locked(node)
         ):
             delete(state, node)
 
@@ -163,11 +163,6 @@ def delete(state: State, node: Node) -> None:
         leave_tier(state, node, tier)
     unlink(state, node)
     state.dead.append(above)
-
-
-def _is_bare(node: Node) -> bool:
-    """Whether the node has no component but the backbone."""
-    return not any(pages is not None for side in node.pages for pages in side[1:])
 
 
 def _postorder(node: Node) -> list[Node]:

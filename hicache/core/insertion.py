@@ -260,7 +260,7 @@ def _grow(
             f"request {request.id} shares {request.shared_pages} pages, its path {covered}",
             About("request", request.id),
         )
-    for end in (*(at for at in _cuts(state, boundaries) if covered < at < upto), upto):
+    for end in [*[at for at in _cuts(state, boundaries) if covered < at < upto], upto]:
         rows = kept_rows(key.raw, covered * key.stride, end * key.stride)
         first = bytes(rows[: key.stride])
         parent = path[-1] if path else state.root
@@ -273,7 +273,7 @@ def _grow(
             mark_new(state, node)
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
-            if component.positional and mine[0] >= 0:
+            if index == BACKBONE or (component.positional and mine[0] >= 0):
                 attach(state, node, DEVICE, index, mine)
         path.append(node)
         covered = end

@@ -16,6 +16,7 @@ Knows page numbers and owner ids; does not know nodes, bytes or why.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,17 @@ from .errors import About, CoreBug
 from .types import NO_PAGES, Pages, PageState, Tier, frozen
 
 _ONE_LOAN = np.int32(1).tobytes()
-_FREE, _OWNED, _CACHED, _LENT, _RETIRING = (int(state) for state in PageState)
+_FREE: Final = 0  # the members of `PageState` as plain numbers, which are faster
+_OWNED: Final = 1
+_CACHED: Final = 2
+_LENT: Final = 3
+_RETIRING: Final = 4
 
 
 def _where(pages: Pages) -> Pages | int:
     """An index to these pages (not none): of one page, as most states and windows are, a plain
     number, which is many times faster to index with than an array."""
-    return pages if len(pages) > 1 else int(pages[0])
+    return pages if len(pages) > 1 else pages.item(0)
 
 
 class Pool:
@@ -39,17 +44,17 @@ class Pool:
     state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or flight
     id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page now.
     generation: int64[capacity], the number of the call that last freed the page. counts: pages per
-    state. protected: cached pages under a lock.
+    state. free: how many are free. protected: cached pages under a lock.
     """
 
     __slots__ = (
         "_frees",
         "_open_loans",
         "_stack",
-        "_top",
         "capacity",
         "component",
         "counts",
+        "free",
         "generation",
         "loans",
         "owner",
@@ -69,13 +74,9 @@ class Pool:
         self.counts = [capacity, 0, 0, 0, 0]
         self.protected = 0
         self._stack: Pages = np.arange(capacity, dtype=np.int64)[::-1].copy()
-        self._top = capacity
+        self.free = capacity
         self._open_loans = 0
         self._frees = 0
-
-    @property
-    def free(self) -> int:
-        return self._top
 
     @property
     def evictable(self) -> int:
@@ -85,11 +86,11 @@ class Pool:
     @property
     def available(self) -> int:
         """Pages that are free or that no lock protects."""
-        return self._top + self.counts[_CACHED] - self.protected
+        return self.free + self.counts[_CACHED] - self.protected
 
     def free_pages(self) -> Pages:
         """The free list, next page last (a copy, for checks)."""
-        return self._stack[: self._top].copy()
+        return self._stack[: self.free].copy()
 
     def take(self, count: int, owner: int) -> Pages:
         """`count` free pages, now OWNED by request `owner`."""
@@ -101,15 +102,23 @@ class Pool:
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a flight that has landed now belong to a node."""
-        self._uncount(pages)
-        self.counts[_CACHED] += len(pages)
-        where = _where(pages)
+        where, count = _where(pages), len(pages)
+        states = self.state[where].tobytes()
+        before = states[0]
+        if before not in (_OWNED, _LENT):
+            page, name = int(pages[0]), PageState(before).name.lower()
+            raise CoreBug(f"{self}: page {page} is {name}", self._page(page))
+        if states.count(before) < count:
+            raise self._unexpected(pages, before)
+        self.counts[before] -= count
+        self.counts[_CACHED] += count
         self.state[where] = _CACHED
         self.owner[where] = node
 
     def move(self, pages: Pages, node: int) -> None:
         """Cached pages change their node (a split)."""
-        self._expect(pages, _CACHED)
+        if self.state[pages].tobytes().count(_CACHED) < len(pages):
+            raise self._unexpected(pages, _CACHED)
         self.owner[pages] = node
 
     def give_back(self, pages: Pages) -> None:
@@ -118,17 +127,14 @@ class Pool:
         if not count:
             return
         if count == 1:
-            self._give_back_one(int(pages[0]))
+            self._give_back_one(pages.item(0))
             return
         states = self.state[pages].tobytes()
-        value = states[0]
-        found = {value: count} if states.count(value) == count else Counter(states)
-        if _FREE in found or _RETIRING in found:
-            raise CoreBug(
-                f"{self}: double free among pages {pages.tolist()[:8]}", *self._pages(pages)
-            )
-        for value, count in found.items():
-            self.counts[value] -= count
+        first = states[0]
+        if states.count(first) == count and first not in (_FREE, _RETIRING):
+            self.counts[first] -= count
+        else:
+            self._uncount_mixed(pages, states)
         self.owner[pages] = -1
         if self._open_loans:
             held = self.loans[pages] > 0
@@ -138,9 +144,19 @@ class Pool:
                 pages = pages[~held]
         self._push(pages)
 
+    def _uncount_mixed(self, pages: Pages, states: bytes) -> None:
+        """Take pages of several states out of their counts."""
+        found = Counter(states)
+        if _FREE in found or _RETIRING in found:
+            raise CoreBug(
+                f"{self}: double free among pages {pages.tolist()[:8]}", *self._pages(pages)
+            )
+        for value, count in found.items():
+            self.counts[value] -= count
+
     def _give_back_one(self, page: int) -> None:
         """`give_back` of a single page, without arrays: what a state is, and many a window."""
-        value = int(self.state[page])
+        value = self.state.item(page)
         if value in (_FREE, _RETIRING):
             raise CoreBug(f"{self}: double free of page {page}", self._page(page))
         self.counts[value] -= 1
@@ -153,8 +169,8 @@ class Pool:
         self.state[page] = _FREE
         self._frees += 1
         self.generation[page] = self._frees
-        self._stack[self._top] = page
-        self._top += 1
+        self._stack[self.free] = page
+        self.free += 1
 
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""
@@ -190,15 +206,16 @@ class Pool:
             self._push(done)
 
     def _take(self, count: int, owner: int, state: int) -> Pages:
-        if not 0 <= count <= self._top:
+        if not 0 <= count <= self.free:
             raise CoreBug(
-                f"{self}: {count} pages wanted, {self._top} free",
+                f"{self}: {count} pages wanted, {self.free} free",
                 About("pool", -1, int(self.tier), self.component),
             )
         if not count:
             return NO_PAGES
-        pages = self._stack[self._top - count : self._top][::-1].copy()
-        self._top -= count
+        stop = self.free - count
+        pages = self._stack[stop : self.free][::-1].copy()
+        self.free = stop
         self.counts[_FREE] -= count
         self.counts[state] += count
         where = _where(pages)
@@ -208,35 +225,23 @@ class Pool:
 
     def _push(self, pages: Pages) -> None:
         count = len(pages)
-        top = self._top + count
+        top = self.free + count
         if top > self.capacity:
-            raise CoreBug(f"{self}: {self._top} pages are free and {count} more come back")
+            raise CoreBug(f"{self}: {self.free} pages are free and {count} more come back")
         self.state[pages] = _FREE
         self._frees += 1
         self.generation[pages] = self._frees
-        self._stack[self._top : top] = pages[::-1]
-        self._top = top
+        self._stack[self.free : top] = pages[::-1]
+        self.free = top
         self.counts[_FREE] += count
 
-    def _uncount(self, pages: Pages) -> None:
-        """Check that all pages are owned, or all lent, and take them out of that count."""
-        before = int(self.state[pages[0]])
-        if before not in (_OWNED, _LENT):
-            page = int(pages[0])
-            raise CoreBug(
-                f"{self}: page {page} is {PageState(before).name.lower()}", self._page(page)
-            )
-        if len(pages) > 1:
-            self._expect(pages, before)
-        self.counts[before] -= len(pages)
-
-    def _expect(self, pages: Pages, state: int) -> None:
-        if self.state[pages].tobytes().count(state) < len(pages):
-            found = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
-            raise CoreBug(
-                f"{self}: expected {PageState(state).name.lower()} pages, found {found}",
-                *self._pages(pages[self.state[pages] != state]),
-            )
+    def _unexpected(self, pages: Pages, state: int) -> CoreBug:
+        """Not all of the pages have this state."""
+        found = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
+        return CoreBug(
+            f"{self}: expected {PageState(state).name.lower()} pages, found {found}",
+            *self._pages(pages[self.state[pages] != state]),
+        )
 
     def _page(self, page: int) -> About:
         return About("page", page, int(self.tier), self.component)

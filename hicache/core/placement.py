@@ -36,12 +36,23 @@ from .types import BACKBONE, DEVICE, HOST, NO_PAGES, FlightId, Pages
 class Plan:
     """An admission that is being decided. It has its locks, but has taken no pages yet.
 
-    path: the nodes that are reused. loads: by component, the nodes of the path to load. loading: by
-    component, their pages. needed: by component, device pages to take, including those for loads.
-    end_token: where the first pass ends. short: the component whose pool has too few pages, or -1.
+    path: the nodes that are reused. pages: how many these have. loads: by component, the nodes of
+    the path to load. loading: by component, their pages. needed: by component, device pages to
+    take, including those for loads. end_token: where the first pass ends. short: the component
+    whose pool has too few pages, or -1.
     """
 
-    __slots__ = ("end_token", "flight", "loading", "loads", "needed", "path", "receipt", "short")
+    __slots__ = (
+        "end_token",
+        "flight",
+        "loading",
+        "loads",
+        "needed",
+        "pages",
+        "path",
+        "receipt",
+        "short",
+    )
 
     def __init__(
         self,
@@ -52,6 +63,7 @@ class Plan:
         flight: Flight | None,
     ) -> None:
         self.path = path
+        self.pages = path[-1].end_page if path else 0
         self.loads = loads
         self.loading = loading
         self.receipt = receipt
@@ -60,19 +72,16 @@ class Plan:
         self.end_token = 0
         self.short = -1
 
-    @property
-    def pages(self) -> int:
-        return self.path[-1].end_page if self.path else 0
-
 
 def place(state: State, request: Request, chunk: int) -> int:
     """Admit a waiting request. Returns the token at which its first pass ends, or 0 if the request
     was refused and still waits."""
     if request.admitted or request.load or request.passes:
         raise CoreBug(f"request {request.id} is admitted already")
-    known = match(state, request.key, request.match_pages)
+    known = match(state, request.key, request.match_pages, request.known_node)
+    request.known_node = known[-1] if known else None
     found = anchors(state, known)
-    ends = [0, *(node.end_page for node in known)]
+    ends = [0, *[node.end_page for node in known]]
     on_device = ends[found.device]
     path = known[: found.best]
     if not _worth_loading(state, request, ends[found.best] - on_device):
@@ -88,7 +97,7 @@ def place(state: State, request: Request, chunk: int) -> int:
     plan = _plan(state, request, path, loads, chunk)
     if plan.short >= 0 and any(loads):
         _undo(state, plan)
-        path = match(state, request.key, request.match_pages)
+        path = match(state, request.key, request.match_pages, request.known_node)
         path = path[: anchors(state, path).device]
         cut_windows(state, path)
         plan = _plan(state, request, path, _to_load(state, path), chunk)
@@ -101,7 +110,7 @@ def place(state: State, request: Request, chunk: int) -> int:
     request.branch_pages = ends[-1]
     _admit(state, request, plan)
     reused = min(on_device, plan.pages)
-    depths = tuple(ends[depth] for depth in found.depths)
+    depths = tuple([ends[depth] for depth in found.depths])
     state.out.append(
         Admitted(
             request=request.id,
@@ -156,13 +165,11 @@ def _plan(
     if any(loads):
         flight = open_flight(state, FlightKind.LOAD, request.id)
         lock_for_load(state, flight, path, loads)
-    loading = tuple(
-        sum(len(_host_pages(node, index)) for node in nodes) for index, nodes in enumerate(loads)
-    )
+    loading = tuple([_count_host_pages(nodes, index) for index, nodes in enumerate(loads)])
     plan = Plan(path, loads, loading, receipt, flight)
     size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[DEVICE]
-    rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]
+    rooms = [pool.available - loading[index] for index, pool in enumerate(pools)]
     plan.end_token = min(start + chunk, request.length)
     for index in state.bounded:
         plan.end_token = min(plan.end_token, max(start, start + rooms[index] * size))
@@ -177,8 +184,6 @@ def _plan(
         plan.needed[index] += max(0, count)
         if plan.short < 0 and max(0, count) > rooms[index]:
             plan.short = index
-    if any(take < load for take, load in zip(plan.needed, loading, strict=True)):
-        raise CoreBug(f"request {request.id} takes {plan.needed} pages and loads {loading}")
     return plan
 
 
@@ -202,7 +207,7 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     request.shared_pages = request.filled_pages = plan.pages
     request.shared_node = plan.path[-1] if plan.path else None
     request.computed_tokens = min(request.length, plan.pages * state.config.page_size)
-    request.digests = ()
+    request.digests, request.known_node = (), None
     state.running[request.id] = request
     state.touched_requests[request.id] = None
     use(state, request, plan.path)
@@ -243,7 +248,8 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
 def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     """The device pages of the nodes that the path's end requires, in order. Nodes that are being
     loaded count with their target pages."""
-    parts, start = [NO_PAGES], 0
+    parts: list[Pages] = []
+    start = 0
     for node in required(plan.path, state.components[index].window_pages):
         held = node.pages[DEVICE][index]
         if held is None:
@@ -251,7 +257,13 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
             held = target[start : start + count]
             start += count
         parts.append(held)
-    return np.concatenate(parts)
+    if not parts:
+        return NO_PAGES
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _count_host_pages(nodes: list[Node], index: int) -> int:
+    return sum([len(_host_pages(node, index)) for node in nodes])
 
 
 def _host_pages(node: Node, index: int) -> Pages:

@@ -109,7 +109,7 @@ def check_key(key: Key) -> None:
         whole("stride of the key", stride)
         raise CallerError(f"key: expected rows of whole 8-byte words, found {stride} bytes")
     _check_rows(key.raw, stride)
-    if not _is_text(key.namespace):
+    if key.namespace != "" and not _is_text(key.namespace):
         raise CallerError(f"namespace: expected text that UTF-8 can hold, found {key.namespace!r}")
 
 

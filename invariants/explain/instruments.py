@@ -256,10 +256,11 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
 
     def init(self: Node, number: int, parent: Node | None, *rest: Any) -> None:
         real(self, number, parent, *rest)
-        self.locks = tuple(
+        device, host = (
             tuple(_Locks(number, tier, index, tell) for index in range(len(components)))
             for tier in range(2)
         )
+        self.locks = device, host
         above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
         text = f"node {number}: made {above}, ends at page {self.end_page}"
         report(Change(text, running_lines(), node=number))

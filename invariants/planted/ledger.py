@@ -62,8 +62,8 @@ def freed_pages_keep_their_generation(self: Pool, pages: Any) -> None:
 @bug(Pool, "_take", rows=("A4",), kills="alias")
 def pool_returns_a_view_of_its_free_list(self: Pool, count: int, owner: int, state: int) -> Any:
     """Pages are handed out as a live view of the free list, which is rewritten later."""
-    if not count or count > self._top:
+    if not count or count > self.free:
         return _take(self, count, owner, state)
-    top = self._top
+    top = self.free
     self._stack[top - count : top] = _take(self, count, owner, state)
     return self._stack[top - count : top]

@@ -65,10 +65,10 @@ def match_accepts_window_with_a_gap(
 
 
 @bug(matching, "probe", kills="spec")
-def match_ignores_host(state: Any, key: Any, limit: int) -> tuple[int, int, tuple[int, ...]]:
+def match_ignores_host(state: Any, key: Any, limit: int, known: Any = None) -> Any:
     """The match that a scheduler plans with ignores what is on host."""
-    device, _, depths = _probe(state, key, limit)
-    return device, 0, depths
+    device, _, depths, deepest = _probe(state, key, limit, known)
+    return device, 0, depths, deepest
 
 
 @bug(boundaries, "changed", kills="near")

@@ -43,7 +43,7 @@ def lock(
         if not holders:
             pool.protected += len(pages)
             if holders is NOTHING:
-                holders = own_locks(node)[tier][index]
+                holders = own_locks(node, tier)[index]
         holders[number] = receipt
         locked.append((node, tier))
         state.touched[node.id] = node
@@ -65,11 +65,10 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     this page already."""
     fresh = path if not since else [node for node in path if node.end_page > since]
     lock(state, receipt, fresh, DEVICE)
-    for index, component in enumerate(state.components):
-        if index != BACKBONE and path:
-            needed = required(path, component.window_pages)
-            lock(state, receipt, needed[::-1], DEVICE, index)
-            unlock_above(state, receipt, index, path[-1].end_page - component.window_pages)
+    for index in range(BACKBONE + 1, len(state.components) if path else 0):
+        window = state.components[index].window_pages
+        lock(state, receipt, required(path, window)[::-1], DEVICE, index)
+        unlock_above(state, receipt, index, path[-1].end_page - window)
 
 
 def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:

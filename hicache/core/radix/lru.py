@@ -176,9 +176,10 @@ def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
     is no candidate."""
     for garbage in (True, False):
         for queue in queues:
-            node = _pop(queue, policy, garbage, int(garbage))
-            if node is not None:
-                return node
+            if queue.heaps[garbage]:
+                node = _pop(queue, policy, garbage, int(garbage))
+                if node is not None:
+                    return node
     return None
 
 
@@ -195,17 +196,16 @@ def next_of_queue(queue: Queue, policy: EvictionPolicy, main: bool) -> Node | No
 def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool, place: int) -> Node | None:
     heap, bit = queue.heaps[place], queue.bits[garbage]
     while heap:
-        entry = heap[0]
+        entry = heappop(heap)
         node = entry[3]
-        heappop(heap)
         if queue.main > 0 and not queue.counts(entry, place):
             continue
         if is_garbage(node, queue.window_pages) != garbage or not is_candidate(node, queue):
             node.queued &= ~bit
             continue
-        now = (policy.rank(node, queue.component), -node.end_page, node.id, node)
-        if now[:2] != entry[:2]:
-            heappush(heap, now)
+        rank = policy.rank(node, queue.component)
+        if rank != entry[0] or -node.end_page != entry[1]:
+            heappush(heap, (rank, -node.end_page, node.id, node))
             continue
         node.queued &= ~bit
         return node

@@ -38,13 +38,13 @@ def walk(
 
     Returns the nodes that match as a whole, then a node that matches in part (or None) and how many
     of its pages match. known: a node that is known to match with its whole path, at most `limit`
-    pages deep. Changes nothing.
+    pages deep; it is of no use once it has left the tree. Changes nothing.
     """
     raw, stride = key.raw, key.stride
     stop = min(len(raw), limit * stride)
     if known is not None and known.end_page > limit:
         raise CoreBug(f"{known} goes beyond the {limit} pages that are looked for")
-    if known is None:
+    if known is None or known.parent is None:
         path: list[Node] = []
         node, position = state.root, 0
         label = label_of(key.namespace, raw[:stride])
@@ -150,6 +150,8 @@ def _common(state: State, path: list[Node], ends: list[int], upto: int, on_devic
         before = upto
         for index, component in enumerate(state.components):
             upto = _deepest(path, ends, upto, index, component.window_pages, on_device)
+        if len(state.components) == 1:
+            break
     return upto
 
 
@@ -170,19 +172,23 @@ def _deepest(
 def _ends(path: list[Node], part: int) -> list[int]:
     """Page depths: 0 for the empty path, then the end of each node. With `part`, the last depth is
     that of the match inside the last node."""
-    ends = [0, *(node.end_page for node in path)]
+    ends = [0, *[node.end_page for node in path]]
     if part:
         ends[-1] = ends[-2] + part
     return ends
 
 
-def probe(state: State, key: Key, limit: int) -> tuple[int, int, tuple[int, ...]]:
+def probe(
+    state: State, key: Key, limit: int, known: Node | None = None
+) -> tuple[int, int, tuple[int, ...], Node | None]:
     """What a match of the first `limit` pages would find: pages on device, pages after those on
-    host, and by component the depth in pages up to which it is valid. Changes nothing."""
-    path, partial, part = walk(state, key, limit)
+    host, by component the depth in pages up to which it is valid, and the deepest node that matches
+    as a whole. known: see `walk`. Changes nothing."""
+    path, partial, part = walk(state, key, limit, known)
+    deepest = path[-1] if path else None
     if partial is not None:
         path.append(partial)
     ends = _ends(path, part)
     found = anchors(state, path, part)
     on_device, on_any = ends[found.device], ends[found.best]
-    return on_device, on_any - on_device, tuple(ends[depth] for depth in found.depths)
+    return on_device, on_any - on_device, tuple([ends[depth] for depth in found.depths]), deepest

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..errors import CoreBug
 from ..types import DEVICE, HOST, FlightId, Key, Pages, PinId, RequestId, Rows, Tier
 
-NONE = 1 << 41
-FAR = 1 << 39
+NONE: Final = 1 << 41
+FAR: Final = 1 << 39
 
 
 class Marks:
@@ -58,9 +58,9 @@ class _Nothing(dict[Any, Any]):
         raise CoreBug(f"{value} is put into a dictionary that nodes share")
 
 
-NOTHING = _Nothing()
+NOTHING: Final = _Nothing()
 Copies: TypeAlias = tuple["Pages | None", ...]
-Locks: TypeAlias = "tuple[tuple[dict[int, Receipt], ...], ...]"
+Locks: TypeAlias = "tuple[tuple[dict[int, Receipt], ...], tuple[dict[int, Receipt], ...]]"
 _BARE: dict[int, tuple[tuple[Copies, ...], Locks]] = {}
 
 
@@ -68,7 +68,8 @@ def _bare(components: int) -> tuple[tuple[Copies, ...], Locks]:
     """The pages of a node that has none, and the locks of one that is not locked."""
     found = _BARE.get(components)
     if found is None:
-        found = ((None,) * components,) * 2, ((NOTHING,) * components,) * 2
+        none = (NOTHING,) * components
+        found = ((None,) * components,) * 2, (none, none)
         _BARE[components] = found
     return found
 
@@ -190,20 +191,29 @@ def drop_leg(node: Node, leg: Leg) -> None:
     node.legs = tuple([one for one in node.legs if one is not leg])
 
 
-def own_locks(node: Node) -> Locks:
-    """The locks of a node, in dictionaries of its own."""
-    if node.locks[0][0] is NOTHING:
-        node.locks = tuple([tuple([{} for _ in row]) for row in node.locks])
-    return node.locks
+def own_locks(node: Node, tier: int) -> tuple[dict[int, Receipt], ...]:
+    """The locks of a node on the tier, in dictionaries of its own."""
+    device, host = node.locks
+    row = host if tier else device
+    if row[0] is NOTHING:
+        row = tuple([{} for _ in row])
+        node.locks = (device, row) if tier else (row, host)
+    return row
 
 
 def drop_locks(node: Node) -> None:
     """Let a node without locks share the empty ones."""
+    if not is_locked(node):
+        node.locks = _bare(len(node.last_use))[1]
+
+
+def is_locked(node: Node) -> bool:
+    """Whether a receipt locks any copy of the node."""
     for row in node.locks:
         for holders in row:
             if holders:
-                return
-    node.locks = _bare(len(node.last_use))[1]
+                return True
+    return False
 
 
 class Receipt:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappush
-from itertools import chain
 
 from ..actions import KvRemoved, KvStored
 from ..errors import About, CoreBug
@@ -31,7 +30,7 @@ from ..types import (
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
 from .marks import came, gone, mark_split
-from .node import NOTHING, FlightKind, Leg, Node, count_child, own_locks, set_pages
+from .node import NOTHING, FlightKind, Leg, Node, count_child, is_locked, own_locks, set_pages
 
 
 def label_of(namespace: str, row: bytes) -> bytes:
@@ -58,6 +57,16 @@ def path_to(node: Node) -> list[Node]:
         above = above.parent
     path.reverse()
     return path
+
+
+def copies(node: Node) -> int:
+    """How many copies the node has, of all components on both tiers."""
+    count = 0
+    for row in node.pages:
+        for pages in row:
+            if pages is not None:
+                count += 1
+    return count
 
 
 def nodes_below(root: Node) -> Iterator[Node]:
@@ -131,7 +140,7 @@ def split(state: State, node: Node, at: int) -> Node:
             if above is not None:
                 state.pools[tier][index].move(above, upper.id)
                 for receipt in node.locks[tier][index].values():
-                    own_locks(upper)[tier][index][receipt.id] = receipt
+                    own_locks(upper, tier)[index][receipt.id] = receipt
                     receipt.locked[index].append((upper, tier))
         count_child(upper, tier, int(node.pages[tier][BACKBONE] is not None))
     if upper.end_page + span(node, stride) != node.end_page:
@@ -227,7 +236,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     """Shorten a node to its first `keep` pages and return the pages cut off. The node must have no
     children, be on one tier only and have no component but the backbone."""
     pages = node.pages[tier][BACKBONE]
-    if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
+    if pages is None or node.children or copies(node) > 1:
         raise CoreBug(f"{node} cannot be cut to {keep} pages", About("node", node.id))
     cut = len(pages) - keep
     if not 0 < keep < len(pages):
@@ -251,7 +260,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
 def unlink(state: State, node: Node) -> None:
     """Remove a node from the tree. It must have no children, legs or locks."""
     parent = node.parent
-    if parent is None or node.children or node.legs or any(map(any, node.locks)):
+    if parent is None or node.children or node.legs or is_locked(node):
         raise CoreBug(f"{node} cannot be removed", About("node", node.id))
     if parent.children.pop(node.label, None) is not node:
         raise CoreBug(f"{node} is not the child of {parent} under its label")

@@ -73,7 +73,7 @@ def note_decoded(state: State, request: Request, length: int) -> None:
     intervals may have overwritten the other one. It counts only if the request already had that
     slot when it passed the boundary.
     """
-    if request.computed_tokens < request.length:
+    if not state.stateful or request.computed_tokens < request.length:
         return
     for index, component in enumerate(state.components):
         if component.positional:
@@ -129,7 +129,9 @@ def make_slot_room(state: State, counts: list[int]) -> bool:
 def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
     """Take a free page for each missing slot, as far as there are free pages. since: tokens that
     the request may have computed by now; the new slots do not have the states up to there."""
-    for index, component in enumerate(state.components) if state.stateful else ():
+    if not state.stateful:
+        return
+    for index, component in enumerate(state.components):
         if component.positional:
             continue
         pool = state.pools[DEVICE][index]

@@ -29,6 +29,8 @@ class Request:
                    its load until that has landed, or 0.
     may_load       False after a failed load or forward pass: from then on it recomputes.
     priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
+    known_node     while it waits, the deepest node that its last match found whole, or None. It may
+                   have been cut or have left the tree since.
     arrived        counts arrivals: lower for a request that arrived earlier.
     prefetch       the lookup or fetch that it waits for while it is not admitted, or 0.
     digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
@@ -45,6 +47,7 @@ class Request:
         "filled_pages",
         "id",
         "key",
+        "known_node",
         "length",
         "load",
         "match_pages",
@@ -78,6 +81,7 @@ class Request:
         self.tables = [NO_PAGES]
         self.shared_pages = 0
         self.shared_node: Node | None = None
+        self.known_node: Node | None = None
         self.computed_tokens = 0
         self.filled_pages = 0
         self.branch_pages = 0

@@ -31,8 +31,8 @@ def filled(length: int, start: int, pages: Pages) -> Pages:
 
 
 def joined(first: Pages, second: Pages) -> Pages:
-    """A table of the first pages, followed by the second."""
-    return frozen(np.concatenate((first, second)))
+    """A table of the first pages, followed by the second, which are read-only."""
+    return frozen(np.concatenate((first, second))) if len(first) else second
 
 
 def extend(request: Request, index: int, pages: Pages) -> None:
@@ -73,6 +73,8 @@ def own_pages(state: State, request: Request, index: int) -> Pages:
 
 def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
     """The tables of the positional components, the backbone's first."""
+    if not state.bounded:
+        return (request.tables[BACKBONE],)
     return (request.tables[BACKBONE], *[request.tables[index] for index in state.bounded])
 
 
@@ -81,8 +83,10 @@ def state_slots(
 ) -> tuple[StateSlots, ...]:
     """The slots of the components that have states. With `flight`, also what its pass must copy:
     the state to start from and the checkpoints to store."""
+    if not state.stateful:
+        return ()
     found: list[StateSlots] = []
-    for index, component in enumerate(state.components) if state.stateful else ():
+    for index, component in enumerate(state.components):
         if component.positional:
             continue
         working, *slots = request.tables[index].tolist()

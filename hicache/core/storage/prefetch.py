@@ -57,7 +57,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     """A request has arrived: look for the pages that the tree lacks, or join a prefetch that does.
     again: it waited for a prefetch that has ended."""
     limit = min(request.match_pages, request.key.pages)
-    device, host, depths = probe(state, request.key, limit)
+    device, host, depths, _ = probe(state, request.key, limit, request.known_node)
     first, asked = device + host, limit - device - host
     if not state.attached:
         raise CoreBug(f"request {request.id} is to prefetch and storage is detached")

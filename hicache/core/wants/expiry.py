@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from ..errors import CallerError
 from ..events import TimePassed
 from ..eviction import delete, delete_dead
-from ..radix.node import Node
+from ..radix.node import Node, is_locked
 from ..state import State
 from ..types import BACKBONE
 
@@ -27,7 +27,7 @@ def time_passed(state: State, event: TimePassed) -> None:
     if len(state.period_ticks) <= periods:
         return
     for node in sorted(_due(state, state.period_ticks.pop(0)), key=_deepest_first):
-        if node.children or node.legs or any(map(any, node.locks)):
+        if node.children or node.legs or is_locked(node):
             heappush(state.unused, (node.last_use[BACKBONE], node.id, node))
         else:
             delete(state, node)

@@ -93,7 +93,7 @@ def pinned_beside(state: State, request: Request) -> int:
     if request.admitted:
         shared = path_to(request.shared_node) if request.shared_node is not None else []
         return pages - sum(len(one.key) for one in shared if one.id in nodes) // state.stride
-    path, partial, part = walk(state, request.key, request.match_pages)
+    path, partial, part = walk(state, request.key, request.match_pages, request.known_node)
     if partial is not None:
         path.append(partial)
     device = anchors(state, path, part).device
