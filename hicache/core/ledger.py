@@ -106,8 +106,10 @@ class Pool:
         states = self.state[where].tobytes()
         before = states[0]
         if before not in (_OWNED, _LENT):
-            page, name = int(pages[0]), PageState(before).name.lower()
-            raise CoreBug(f"{self}: page {page} is {name}", self._page(page))
+            raise CoreBug(
+                f"{self}: page {pages[0]} is {PageState(before).name.lower()}",
+                self._page(int(pages[0])),
+            )
         if states.count(before) < count:
             raise self._unexpected(pages, before)
         self.counts[before] -= count

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,7 +44,8 @@ def kept_rows(rows: Rows, start: int, stop: int) -> Rows:
     """The rows from byte `start` to `stop`. Many are not copied, unless the view would keep more
     than twice as much in memory."""
     count = stop - start
-    if count < MANY_ROWS or 2 * count < memoryview(memoryview(rows).obj).nbytes:
+    whole: Any = rows if isinstance(rows, bytes) else rows.obj
+    if count < MANY_ROWS or 2 * count < len(whole):
         return bytes(rows[start:stop])
     return memoryview(rows)[start:stop]
 
