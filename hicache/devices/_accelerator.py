@@ -118,6 +118,18 @@ class Accelerator:
         # Whether the driver takes many copies in one call.
         self.batches = self._batch is not None and self._batch_rows is not None
 
+    def attach(self) -> None:
+        """Let the current thread call the driver for this device. A new thread has no context, and
+        gets the one of torch. Raises CoreBug if the driver returns an error."""
+        _cuda.set_device(self.place)
+        handle, context = ctypes.c_int(), ctypes.c_void_p()
+        driver = self._driver
+        code = driver.cuDeviceGet(ctypes.byref(handle), self.place.index)
+        code = code or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
+        code = code or driver.cuCtxSetCurrent(context)
+        if code:
+            raise CoreBug(f"cuCtxSetCurrent: driver error {code} for {self.place}")
+
     def stream(self) -> torch.cuda.Stream:
         """A stream that this accelerator has not given out. Raises CallerError if torch has none.
 

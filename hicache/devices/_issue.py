@@ -15,7 +15,7 @@ from hicache.core.types import Pages
 from hicache.memory.layouts import Words
 from hicache.memory.table import PoolTable
 
-from .base import Area, Content, CopyJob, Touch
+from .base import Area, Content, CopyJob, Direction, Touch
 
 
 class Issue:
@@ -26,12 +26,16 @@ class Issue:
         self._table = table
         self._content = content or self._fresh
         self._written = 0
+        # the last pages by direction and component: the layer groups of a load have the same arrays
+        self._checked: dict[tuple[Direction, str], tuple[Pages, Pages]] = {}
 
     def check_area(self, area: Area) -> None:
         """Raises CallerError for pages or layers that do not exist."""
         self._table.check_pages(area.tier, area.component, area.pages)
+        self._check_layers(*area.layers)
+
+    def _check_layers(self, first: int, last: int) -> None:
         most = self._table.model.layers
-        first, last = area.layers
         if not 0 <= first <= last <= most:
             raise CallerError(
                 f"layers: expected a range within 0 to {most}, found {first} to {last}"
@@ -42,8 +46,13 @@ class Issue:
         exist, and no page is a target twice.
 
         The order of the copies of one job is not defined, so of two copies to one page either
-        could be the last.
+        could be the last. Arrays of pages are never changed, so they are looked at once.
         """
+        place = job.direction, job.component
+        source, target = self._checked.get(place, (None, None))
+        if source is job.source and target is job.target:
+            self._check_layers(*job.layers)
+            return
         if len(job.source) != len(job.target):
             raise CallerError(
                 f"copy for {job.why}: expected as many targets as sources, "
@@ -58,6 +67,7 @@ class Issue:
                 f"copy for {job.why}: expected every target page once, found page "
                 f"{targets[twice[0]]} of {job.component} twice; leave one of the two copies out"
             )
+        self._checked[place] = job.source, job.target
 
     def seeds(self, touch: Touch) -> Words:
         """The seeds of what the model writes, uint64, one per page. Raises CallerError if the

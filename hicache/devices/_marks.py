@@ -68,21 +68,24 @@ class Recent(Generic[V]):
 
 
 class Event(Protocol):
-    """The methods of torch.cuda.Event that are used here."""
+    """The methods of an event that are used here."""
 
     def query(self) -> bool: ...
 
     def synchronize(self) -> None: ...
 
 
-class _Waiting(NamedTuple):
+E = TypeVar("E", bound=Event)
+
+
+class _Waiting(NamedTuple, Generic[E]):
     mark: Mark
-    event: Event
+    event: E
     kept: list[object]
     after: list[Callable[[], None]]
 
 
-class Line:
+class Line(Generic[E]):
     """The record of one stream. failed: whether work since the last mark failed.
 
     kept: objects that work since the last mark needs. after: functions to call when the next mark
@@ -95,15 +98,15 @@ class Line:
         self.failed = False
         self.kept: list[object] = []
         self.after: list[Callable[[], None]] = []
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_Waiting[E]] = deque()
 
 
-class Marks:
+class Marks(Generic[E]):
     """All marks of one device. `seen` is called with each mark and its event when it is reached."""
 
-    def __init__(self, seen: Callable[[Mark, Event], None] | None = None) -> None:
+    def __init__(self, seen: Callable[[Mark, E], None] | None = None) -> None:
         self._count = 0
-        self._unreached: dict[Mark, tuple[Line, Event]] = {}
+        self._unreached: dict[Mark, tuple[Line[E], E]] = {}
         self._failed: Recent[bool] = Recent("failed")
         self._seen = seen
 
@@ -111,8 +114,8 @@ class Marks:
         """Number of marks not yet seen reached."""
         return len(self._unreached)
 
-    def record(self, line: Line, event: Event) -> Mark:
-        """A new mark for an event that was recorded already. Retires marks that were reached."""
+    def record(self, line: Line[E], event: E) -> Mark:
+        """A new mark for an event. Retires marks that were reached."""
         mark = Mark(self._count)
         self._count += 1
         if line.failed:
@@ -125,7 +128,7 @@ class Marks:
             self._retire(line)
         return mark
 
-    def event(self, mark: Mark) -> Event | None:
+    def event(self, mark: Mark) -> E | None:
         """The event to wait for; None if the mark was seen reached."""
         self._check(mark)
         found = self._unreached.get(mark)
@@ -152,12 +155,12 @@ class Marks:
             )
         return self._failed.find(mark) is not None
 
-    def settle(self, line: Line) -> None:
+    def settle(self, line: Line[E]) -> None:
         """Retire all marks of a stream whose work is known to have ended."""
         while line.waiting:
             self._retire(line)
 
-    def _retire(self, line: Line) -> None:
+    def _retire(self, line: Line[E]) -> None:
         waiting = line.waiting.popleft()
         del self._unreached[waiting.mark]
         if self._seen is not None:

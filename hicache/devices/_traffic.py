@@ -33,6 +33,7 @@ from hicache.memory.torch_arena import (
     stamp_tensor,
 )
 
+from ._issuing import Issued
 from ._marks import Line
 from ._movers.base import Move, Mover, Options, Route, route
 from .base import Area, CopyJob, Direction, Peeker
@@ -49,6 +50,7 @@ class Runtime(Protocol):
     place: torch.device
     batches: bool
 
+    def attach(self) -> None: ...
     def stream(self) -> Any: ...
     def event(self, timed: bool) -> Any: ...
     def on(self, stream: Any) -> AbstractContextManager[object]: ...
@@ -68,20 +70,23 @@ _REMEMBERED = 16  # more than a load has components
 _WRITTEN_BYTES = 16 << 20  # content that a write makes at once
 
 
-class TorchLine(Line):
+class TorchLine(Line[Issued]):
     """One stream, with the page numbers last uploaded to it. numbers: the arrays and their tensor,
-    by the `id` of each array."""
+    by the `id` of each array. last: its last call that the issuing thread was given. lent: how
+    often torch itself issues work on it just now."""
 
-    __slots__ = ("numbers", "stream")
+    __slots__ = ("last", "lent", "numbers", "stream")
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
+        self.last = self.lent = 0
         self.numbers: dict[tuple[int, ...], tuple[tuple[Pages, ...], torch.Tensor]] = {}
 
 
 class Traffic:
-    """Issues the work of one device. No call waits for the device."""
+    """Issues the work of one device. No call waits for the device. Another thread may call `copy`,
+    but nothing else is called meanwhile for the same line."""
 
     def __init__(self, runtime: Runtime, arena: TorchArena, mover: Mover) -> None:
         self._runtime = runtime
@@ -89,15 +94,22 @@ class Traffic:
         self._mover = mover
         self._routes = _routes(arena)
 
-    def copy(self, line: TorchLine, job: CopyJob) -> None:
-        """Queue a copy in every pool of the component."""
+    def pieces(self, job: CopyJob) -> int:
+        """The pieces of all pools that a copy moves, if nothing is merged."""
+        return len(job.source) * sum(
+            way.pair.pieces * len(way.source.plan.layers_in(*job.layers))
+            for way in self._routes[job.direction, job.component]
+        )
+
+    def copy(self, line: TorchLine, kept: list[object], job: CopyJob) -> None:
+        """Queue a copy in every pool of the component. kept: of the mark that comes after it."""
         pages = (job.source, job.target)
         again = job.layers != (0, self._arena.model.layers)
         with self._on(line, job.near):
             for way in self._routes[job.direction, job.component]:
                 layers = way.source.plan.layers_in(*job.layers)
                 if layers and len(job.source):
-                    numbers = self._sent(line, *pages) if self._mover.needs_numbers else None
+                    numbers = self._sent(line, kept, *pages) if self._mover.needs_numbers else None
                     self._mover.copy(Move(way, pages, numbers, layers, again))
 
     def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
@@ -111,7 +123,7 @@ class Traffic:
         if not len(pages):
             return
         with self._on(line, area):
-            roots = self._keep(line, as_seeds(seeds))
+            roots = self._keep(line.kept, as_seeds(seeds))
             for number, pool in enumerate(self._arena.pools(area.tier, area.component)):
                 plan = pool.plan
                 chosen = plan.layers_in(*area.layers)
@@ -125,7 +137,7 @@ class Traffic:
                     if below:
                         aim.view[part.start : part.stop].copy_(rows)
                     else:
-                        numbers = self._sent(line, pages)
+                        numbers = self._sent(line, line.kept, pages)
                         aim.view[part.start : part.stop].index_copy_(1, numbers, rows)
                 if below:
                     self._stage(line, route(aim, pool), (_all(pages), pages), chosen)
@@ -135,7 +147,7 @@ class Traffic:
         if not len(area.pages):
             return
         with self._on(line, area):
-            numbers = self._sent(line, area.pages)
+            numbers = self._sent(line, line.kept, area.pages)
             for pool in self._arena.pools(area.tier, area.component):
                 for layer in pool.plan.layers_in(*area.layers):
                     pool.view[layer].index_select(0, numbers)
@@ -154,7 +166,7 @@ class Traffic:
                     rows = aim.view[chosen.start : chosen.stop]
                 else:
                     rows = pool.view[chosen.start : chosen.stop]
-                    rows = rows.index_select(1, self._sent(line, pages))
+                    rows = rows.index_select(1, self._sent(line, line.kept, pages))
                 arrived.append(self._runtime.download(rows.contiguous()))
         line.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
 
@@ -181,10 +193,10 @@ class Traffic:
         """Queue a copy from or to scratch memory. Its page numbers are sent and not remembered,
         because nothing else uses them: they would push those of a load out."""
         if layers and len(pages[0]):
-            numbers = self._keep(line, _stacked(pages)) if self._mover.needs_numbers else None
+            numbers = self._keep(line.kept, _stacked(pages)) if self._mover.needs_numbers else None
             self._mover.copy(Move(way, pages, numbers, layers))
 
-    def _sent(self, line: TorchLine, *pages: Pages) -> torch.Tensor:
+    def _sent(self, line: TorchLine, kept: list[object], *pages: Pages) -> torch.Tensor:
         """Page numbers on the device, int64[n], or int64[arrays, n] for several arrays. They are
         uploaded once and then found again, because the layer groups of a load use the same arrays
         in turn."""
@@ -192,16 +204,16 @@ class Traffic:
         known = line.numbers.get(key)
         if known is not None:
             return known[1]
-        numbers = self._keep(line, _stacked(pages))
+        numbers = self._keep(kept, _stacked(pages))
         if len(line.numbers) == _REMEMBERED:
             del line.numbers[next(iter(line.numbers))]
         line.numbers[key] = (pages, numbers)  # keeps the arrays alive, so that their ids stay valid
         return numbers
 
-    def _keep(self, line: TorchLine, words: Numbers) -> torch.Tensor:
+    def _keep(self, kept: list[object], words: Numbers) -> torch.Tensor:
         """Upload words. The tensor and its source are kept until the next mark is seen reached."""
         tensor, source = self._runtime.upload(words)
-        line.kept += (tensor, source)
+        kept += (tensor, source)
         return tensor
 
 

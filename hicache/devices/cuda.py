@@ -2,16 +2,23 @@
 
 It has the streams and marks of a device. Its parts are in other files: `_streamed` (the work for
 each call), `_traffic` (putting work on a stream), `_movers` (how a copy is made), `_accelerator`
-(calls to CUDA), `_marks` (the records of marks) and `hicache/memory` (where bytes are).
+(calls to CUDA), `_issuing` (the thread that makes them), `_marks` (the records of marks) and
+`hicache/memory` (where bytes are).
 
 Only `synchronize`, `digest` and `close` wait for the device, but the first use of a size or kernel
 may allocate memory or compile. All methods must be called from one thread.
+
+Large copies are issued by another thread, and so is everything that comes on their stream before
+that thread has caught up. Other work on that stream, and a wait of another stream for one of its
+marks, make the caller wait until the thread has issued what they come after: CUDA takes an event
+that was not recorded yet as reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from hicache.core.types import Tier
@@ -21,15 +28,19 @@ from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
-from ._marks import Event, Marks
+from ._issuing import Issued, Issuer
+from ._marks import Marks
 from ._movers.base import Mover, Options
 from ._streamed import Streamed
 from ._traffic import Runtime, TorchLine, Traffic, mover_of
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream
 
-__all__ = ["BLOCKS", "CudaDevice", "Runtime", "unusable"]
+__all__ = ["BLOCKS", "FEW", "CudaDevice", "Runtime", "unusable"]
 
 BLOCKS = 16
+# A copy of as many pieces takes less time to issue than to hand to a thread that needs Python's
+# lock: 35 us of the driver (on an H200), and up to 5 ms where the caller computes in Python.
+FEW = 64
 _SPAN_MS = 1000.0
 _DEFAULTS = DeviceOptions()
 
@@ -47,11 +58,13 @@ class CudaDevice(Streamed[TorchLine]):
         *,
         blocks: int = BLOCKS,
         batched: bool = True,
+        few: int = FEW,
         accelerator: Runtime | None = None,
     ) -> None:
         """device_pages, host_pages: by component. blocks: programs of the kernel of backend
-        `kernel`. batched: whether `direct` uses the driver's batches, if there are any. Raises
-        CallerError as `TorchArena` does, and if no CUDA device can be used."""
+        `kernel`. batched: whether `direct` uses the driver's batches, if there are any. few: pieces
+        of a copy that is issued on the caller's thread. Raises CallerError as `TorchArena` does,
+        and if no CUDA device can be used."""
         check(options.layout, options.io_backend)
         runtime = Accelerator() if accelerator is None else accelerator
         mover = _mover(runtime, options, blocks, batched)
@@ -68,19 +81,20 @@ class CudaDevice(Streamed[TorchLine]):
             registrar=runtime,
             segment_bytes=options.segment_bytes,
         )
-        self._begin(arena, runtime, mover, options)
+        self._begin(arena, runtime, mover, options, few)
 
     @classmethod
     def over(cls, arena: TorchArena, runtime: Runtime, options: DeviceOptions = _DEFAULTS) -> Self:
         """A device for pools that are there already. It closes them."""
         device = cls.__new__(cls)
-        device._begin(arena, runtime, _mover(runtime, options, BLOCKS, True), options)
+        device._begin(arena, runtime, _mover(runtime, options, BLOCKS, True), options, FEW)
         return device
 
     def _begin(
-        self, arena: TorchArena, runtime: Runtime, mover: Mover, options: DeviceOptions
+        self, arena: TorchArena, runtime: Runtime, mover: Mover, options: DeviceOptions, few: int
     ) -> None:
-        self.arena, self._accelerator = arena, runtime
+        self.arena, self._accelerator, self._few = arena, runtime, few
+        self._issuer = Issuer(runtime.attach)
         try:
             super().__init__(arena, options)
             self._prepare(runtime, mover, options)
@@ -106,23 +120,29 @@ class CudaDevice(Streamed[TorchLine]):
         """A new mark after all work issued on the stream so far."""
         line = self._line(stream)
         event = self._accelerator.event(self._timed)
-        event.record(line.stream)
-        return self._marks.record(line, event)
+        number = self._in_turn(line, partial(event.record, line.stream))
+        return self._marks.record(line, Issued(self._issuer, event, number))
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """Later work on the stream starts only after the mark. Does not block the caller."""
+        """Later work on the stream starts only after the mark. Does not block the caller until the
+        mark is reached, but until it is issued, unless work on the stream is still to be issued."""
         line = self._line(stream)
         event = self._marks.event(mark)
-        if event is not None:
-            line.stream.wait_event(event)
+        if event is None:
+            return
+        if self._issuer.made(line.last):
+            self._issuer.settle(event.number)
+        self._in_turn(line, partial(line.stream.wait_event, event.event))
 
     def query(self, mark: Mark) -> bool:
         """Whether the host may rely on the mark. Never blocks."""
+        self._issuer.check()
         return self._marks.reached(mark)
 
     def failed(self, mark: Mark) -> bool:
         """Whether work between the previous mark of the stream and this one failed. Raises
         CallerError for a mark that was not reached, or whose failure may have been forgotten."""
+        self._issuer.check()
         return self._marks.failed(mark)
 
     def synchronize(self, mark: Mark) -> None:
@@ -132,17 +152,25 @@ class CudaDevice(Streamed[TorchLine]):
             event.synchronize()
             self._marks.reached(mark)
 
-    def on(self, stream: Stream) -> AbstractContextManager[object]:
+    @contextmanager
+    def on(self, stream: Stream) -> Iterator[None]:
         """A context manager: in its `with` block, torch issues work on the stream, such as the
         model's own."""
-        return self._accelerator.on(self._line(stream).stream)
+        line = self._settled(self._line(stream))
+        line.lent += 1
+        try:
+            with self._accelerator.on(line.stream):
+                yield
+        finally:
+            line.lent -= 1
 
     def follow(self, stream: Stream) -> None:
         """Later work on the stream starts only after the work that torch was given so far on its
         current stream, such as that of an engine which owns the memory. Does not block."""
         event = self._accelerator.event(False)
         event.record()
-        self._line(stream).stream.wait_event(event)
+        line = self._line(stream)
+        self._in_turn(line, partial(line.stream.wait_event, event))
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
@@ -153,43 +181,69 @@ class CudaDevice(Streamed[TorchLine]):
         return TorchLine(self._accelerator.stream())
 
     def _put_copy(self, line: TorchLine, job: CopyJob) -> None:
-        if len(job.source) and self._fails(job):
+        if not len(job.source):
+            return
+        if self._fails(job):
             line.failed = True
             return
-        self._traffic.copy(line, job)
+        call = partial(self._traffic.copy, line, line.kept, job)
+        if line.lent or self._traffic.pieces(job) <= self._few:
+            self._in_turn(line, call)
+        else:
+            line.last = self._issuer.put(call)
 
     def _put_write(self, line: TorchLine, area: Area, seeds: Words) -> None:
-        self._traffic.write(line, area, seeds)
+        self._traffic.write(self._settled(line), area, seeds)
 
     def _put_look(self, line: TorchLine, area: Area, then: Peeker) -> None:
         """`then` is called when a later mark is seen reached."""
-        self._traffic.look(line, area, then)
+        self._traffic.look(self._settled(line), area, then)
 
     def _put_read(self, line: TorchLine, area: Area) -> None:
-        self._traffic.read(line, area)
+        self._traffic.read(self._settled(line), area)
 
     def _put_rest(self, line: TorchLine, time_ns: int) -> None:
-        self._accelerator.hold(line.stream, time_ns)
+        self._accelerator.hold(self._settled(line).stream, time_ns)
+
+    def _in_turn(self, line: TorchLine, call: Callable[[], object]) -> int:
+        """Make a call after all that was put on the line. Returns its number where the thread makes
+        it, 0 where it was made."""
+        if self._issuer.made(line.last):
+            call()
+            return 0
+        line.last = self._issuer.put(call)
+        return line.last
+
+    def _settled(self, line: TorchLine) -> TorchLine:
+        """The line, when everything that was put on it is issued."""
+        self._issuer.settle(line.last)
+        return line
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        self._issuer.check()
 
     def _end(self) -> None:
-        """Wait for all issued work, then unpin host memory.
+        """Wait for all work, then unpin host memory, but not while the driver is in a call.
 
         After an error of the device every call of CUDA returns that error, also those that unpin.
         """
-        try_all(self._finish, self.arena.close)
+        self._issuer.close()
+        try_all(self._issuer.tell, self._finish, self.arena.close)
 
     def _finish(self) -> None:
         self._accelerator.finish()
-        for line in self._lines:
+        for line in self._lines if not self._issuer.failed else ():
             self._marks.settle(line)
 
     def _fails(self, job: CopyJob) -> bool:
         fault = self._fault
         return fault is not None and fault(job.direction, job.component, job.source)
 
-    def _note_time(self, mark: Mark, event: Event) -> None:
+    def _note_time(self, mark: Mark, issued: Issued) -> None:
         """Note when a mark was reached. Elapsed times are 32-bit floats, exact only over short
         spans, so the reference event is replaced from time to time."""
+        event = issued.event
         since_ms: float = self._zero.elapsed_time(event)
         at_ns = self._zero_ns + round(since_ms * 1e6)
         self._reached_ns.note(mark, at_ns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ class Pair(NamedTuple):
     @property
     def pieces(self) -> int:
         """Pieces of one page in one layer."""
-        return int(np.prod(self.sizes, dtype=np.int64))
+        return prod(self.sizes)
 
     @property
     def page_bytes(self) -> int:

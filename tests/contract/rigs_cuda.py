@@ -11,7 +11,7 @@ import pytest
 from hicache.core.errors import CallerError
 from hicache.devices._accelerator import unusable
 from hicache.devices.base import DeviceOptions, Mark
-from hicache.devices.cuda import CudaDevice, Runtime
+from hicache.devices.cuda import FEW, CudaDevice, Runtime
 from hicache.models import ModelDescription
 from tests.devices.at_once import AtOnce
 
@@ -24,6 +24,7 @@ class CudaRig:
         model: ModelDescription,
         pages: tuple[int, int],
         backend: str,
+        few: int,
         accelerator: Runtime | None = None,
     ) -> None:
         self.failing = False
@@ -36,6 +37,7 @@ class CudaRig:
                 DeviceOptions(
                     layout="page_first_direct", io_backend=backend, fault=lambda *_: self.failing
                 ),
+                few=few,
                 accelerator=accelerator,
             )
         except CallerError as error:
@@ -54,22 +56,23 @@ class CudaRig:
 
 
 def rigs(model: ModelDescription, pages: tuple[int, int]) -> dict[str, Callable[[], CudaRig]]:
-    """By name. pages: of the device and of the host. On a machine without CUDA, the first alone
-    is a test; the others skip and say why."""
+    """By name. pages: of the device and of the host. On a machine without CUDA, the first two alone
+    are tests; the others skip and say why. In all but the first, a thread issues every copy."""
 
-    def at_once() -> CudaRig:
-        return CudaRig(model, pages, "direct", AtOnce(late=True))
+    def at_once(few: int) -> Callable[[], CudaRig]:
+        return lambda: CudaRig(model, pages, "direct", few, AtOnce(late=True))
 
     def real(backend: str) -> Callable[[], CudaRig]:
         def make() -> CudaRig:
             if missing := unusable():
                 pytest.skip(missing)
-            return CudaRig(model, pages, backend)
+            return CudaRig(model, pages, backend, few=0)
 
         return make
 
     return {
-        "cuda-at-once": at_once,
+        "cuda-at-once": at_once(FEW),
+        "cuda-thread": at_once(0),
         "cuda-direct": real("direct"),
         "cuda-kernel": real("kernel"),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hicache.core.errors import CallerError
@@ -48,15 +50,20 @@ def pages(*numbers: int) -> Pages:
 
 
 def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
-    """Random copies, writes, scribbles and looks in one stream; returns what the looks saw."""
+    """Random copies, writes, scribbles and looks, each on one of three streams, which waits for the
+    one before it; returns what the looks saw."""
     draw = np.random.default_rng(seed)
-    stream = device.stream("all")
-    seen: list[tuple[int, ...]] = []
+    streams = [device.stream(name) for name in ("all", "write", "load")]
+    stream = streams[0]
+    seen: dict[int, tuple[int, ...]] = {}
 
-    def look(found: tuple[Bytes, ...]) -> None:
-        seen.append(tuple(hash(block.tobytes()) for block in found))
+    def looked(number: int, found: tuple[Bytes, ...]) -> None:
+        seen[number] = tuple(hash(block.tobytes()) for block in found)
 
-    for _ in range(14):
+    for number in range(14):
+        mark, stream = device.record(stream), streams[int(draw.integers(0, 3))]
+        device.wait(stream, mark)
+        look = partial(looked, number)
         first = int(draw.integers(0, LAYERS + 1))
         layers = (first, int(draw.integers(first, LAYERS + 1)))
         count = int(draw.integers(0, 6))
@@ -77,11 +84,14 @@ def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
             device.peek(stream, Area(Tier.HOST, "full", there, layers), look)
         else:
             device.peek(stream, Area(Tier.DEVICE, "full", here, layers), look)
-    device.peek(stream, Area(Tier.HOST, "full", np.arange(HOST_PAGES["full"]), (0, LAYERS)), look)
-    device.peek(
-        stream, Area(Tier.DEVICE, "full", np.arange(DEVICE_PAGES["full"]), (0, LAYERS)), look
-    )
-    return seen
+    device.wait(streams[0], device.record(stream))
+    for tier, sizes in ((Tier.HOST, HOST_PAGES), (Tier.DEVICE, DEVICE_PAGES)):
+        every = Area(tier, "full", np.arange(sizes["full"]), (0, LAYERS))
+        device.peek(streams[0], every, partial(looked, 100 + tier))
+    device.synchronize(device.record(streams[0]))  # type: ignore[attr-defined]
+    for other in streams[1:]:
+        device.synchronize(device.record(other))  # type: ignore[attr-defined]
+    return [seen[number] for number in sorted(seen)]
 
 
 def digests(device: Inspectable) -> list[bytes]:

@@ -2,12 +2,14 @@
 
 Sources: docs.pytorch.org (mem_get_info, memory_stats), c10/cuda/CUDAStream.cpp (32 streams of a
 priority, handed out in turn), the CUDA driver API (cuDeviceGetAttribute, cuPointerGetAttribute,
-cuMemcpy3DBatchAsync of 12.8) and the CUDA runtime API (cudaHostRegister, cudaHostGetDevicePointer).
+cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuMemcpy3DBatchAsync of 12.8) and the CUDA runtime API
+(cudaHostRegister, cudaHostGetDevicePointer).
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ from hicache.devices import _accelerator
 from hicache.devices._accelerator import Accelerator
 
 POOL = 32
+_CONTEXT = 0x2000
 
 
 class Operand(ctypes.Structure):
@@ -68,6 +71,7 @@ class Driver:
         self.version = version
         self.code = 0
         self.streams: list[int] = []
+        self._contexts = {threading.get_ident(): _CONTEXT}  # torch makes one for its own thread
         self._entries = {
             "cuMemcpyBatchAsync": ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1),
             "cuMemcpy3DBatchAsync": _BATCH(self._rows),
@@ -86,6 +90,8 @@ class Driver:
 
     def _rows(self, count: int, first: int, failed: int, flags: int, stream: int) -> int:
         """Copies at once."""
+        if self._contexts.get(threading.get_ident()) != _CONTEXT:
+            return 201  # CUDA_ERROR_INVALID_CONTEXT
         self.streams.append(stream)
         ctypes.c_size_t.from_address(failed).value = 1 if self.code else 0
         for one in (Rows * count).from_address(first):
@@ -102,6 +108,15 @@ class Driver:
 
     def cuDeviceGet(self, handle: Any, ordinal: int) -> int:  # noqa: N802
         handle._obj.value = ordinal
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+        assert device.value == 0
+        context._obj.value = _CONTEXT
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+        self._contexts[threading.get_ident()] = context.value
         return 0
 
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> int:  # noqa: N802
@@ -137,6 +152,9 @@ class Cuda:
     def Stream(self, device: torch.device) -> Any:  # noqa: N802
         self.streams += 1
         return SimpleNamespace(cuda_stream=0x1000 + (self.streams - 1) % POOL)
+
+    def set_device(self, place: torch.device) -> None:
+        assert place.index == 0
 
     def device(self, place: torch.device) -> AbstractContextManager[None]:
         return nullcontext()

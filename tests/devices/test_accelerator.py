@@ -6,6 +6,7 @@ Nothing here has run on a GPU: the fake is as good as the documents that it foll
 from __future__ import annotations
 
 import mmap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -73,6 +74,24 @@ def test_a_batch_of_rows_is_what_the_driver_documents(monkeypatch: pytest.Monkey
     driver.code = 700
     with pytest.raises(CoreBug, match=r"^cuMemcpy3DBatchAsync: driver error 700 at copy 1 of 2$"):
         device.batch_rows(target.ctypes.data + there, source.ctypes.data + here, 5, Rows(3, 60, 5))
+
+
+def test_another_thread_can_copy_when_it_has_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CUDA driver API: a context is current to one thread, and a new thread has none."""
+    device, _, driver = accelerator(monkeypatch, 12_080)
+    words = np.zeros(2, dtype=np.uint8)
+    at = np.array([words.ctypes.data])
+
+    def copy(attached: bool) -> None:
+        if attached:
+            device.attach()
+        device.batch_rows(at + 1, at, 1, Rows(1, 1, 1))
+
+    with ThreadPoolExecutor(1) as other:
+        with pytest.raises(CoreBug, match="driver error 201"):
+            other.submit(copy, False).result()
+        other.submit(copy, True).result()
+    assert len(driver.streams) == 1
 
 
 @pytest.mark.parametrize(

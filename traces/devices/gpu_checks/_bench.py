@@ -6,6 +6,7 @@ waits of the device for the host. Does not compare times; each check does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from statistics import median
 
@@ -50,11 +51,12 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
     return device
 
 
-def small(backend: str, pages: int, batched: bool = True) -> CudaDevice:
-    """A device of few pages of 16 tokens, for checks that measure nothing."""
+def small(backend: str, pages: int, batched: bool = True, few: int = 0) -> CudaDevice:
+    """A device of few pages of 16 tokens, for checks that measure nothing. By default its thread
+    issues every copy."""
     sizes = {"full": pages}
     options = DeviceOptions(layout=LAYOUT, io_backend=backend)
-    return CudaDevice(MODEL, 16, sizes, sizes, options, batched=batched)
+    return CudaDevice(MODEL, 16, sizes, sizes, options, batched=batched, few=few)
 
 
 def scattered(draw: np.random.Generator, count: int = MOVED_PAGES) -> tuple[Pages, Pages]:
@@ -77,6 +79,24 @@ def transfer(
         device.copy(stream, CopyJob(direction, "full", source, target, group, "bench"))
         marks.append(device.record(stream))
     return marks
+
+
+def issued_ms(
+    device: CudaDevice, stream: Stream, pages: tuple[Pages, Pages], repeats: int
+) -> tuple[float, float]:
+    """The caller's time to issue a load layer by layer, and the time until all of it is issued."""
+
+    def once() -> tuple[int, int]:
+        device.synchronize(device.record(stream))
+        start = time.perf_counter_ns()
+        transfer(device, stream, Direction.HOST_TO_DEVICE, pages, EACH_LAYER)
+        free = time.perf_counter_ns()
+        with device.on(stream):
+            return free - start, time.perf_counter_ns() - start
+
+    once()
+    free, whole = zip(*(once() for _ in range(repeats)), strict=True)
+    return median(free) / 1e6, median(whole) / 1e6
 
 
 def groups_of(direction: Direction) -> tuple[tuple[int, int], ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from hicache.core.errors import HicacheError
 from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 
@@ -37,7 +38,7 @@ def run(settings: Settings) -> Outcome:
             torch.cuda.set_sync_debug_mode("error")
             try:
                 reached = _calls(device)
-            except RuntimeError as error:
+            except (RuntimeError, HicacheError) as error:  # of this thread, or of the device's
                 faults.append(f"{backend}: {str(error).splitlines()[0]}")
             else:
                 if reached:

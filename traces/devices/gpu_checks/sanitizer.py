@@ -3,7 +3,8 @@
 It must report nothing in the first case, and a race in the second. An environment variable of the
 process enables it, so each case runs this file in a process of its own. The sanitizer identifies
 tensors by their first address, so the case uses page 0, whose first layer begins where the pool
-begins. It sees only torch's calls, so pages are copied one at a time.
+begins. It sees only torch's calls, and only those of one thread, so pages are copied one at a time,
+and the device's own thread issues none.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def run(settings: Settings) -> Outcome:
 def program(case: str) -> None:
     """Writes a page, backs it up and loads it, each on its own stream, one after another."""
     page, all_layers = np.zeros(1, dtype=np.int64), _bench.ALL_LAYERS
-    with _bench.small("direct", 2, batched=False) as device:
+    with _bench.small("direct", 2, batched=False, few=1000) as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
         device.touch(compute, Touch("full", page, "w", all_layers, "prefill"))
         if case == ORDERED:

@@ -1,0 +1,183 @@
+"""A thread that makes the driver's calls of large copies, so that the caller's thread does not.
+
+It makes calls in the order in which they were put. A call of the driver holds no lock of Python, so
+the caller goes on meanwhile. It knows no streams or pages; see `cuda`.
+
+After each call of the driver the thread needs Python's lock again, which a caller who computes in
+Python gives away every 5 ms. While there are calls to make, that is every 0.5 ms
+(`sys.setswitchinterval`, which is the process's, and is set back).
+
+The first error of a call is the last call: no later one is made, and every question of the caller
+raises it. A driver that does not come back is reported after a minute, and not waited for again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from hicache.core.errors import CoreBug, HicacheError
+
+_STUCK_S = 60.0
+_SWITCH_S = 0.0005
+
+
+class Issuer:
+    """attach: called first, on the thread, which begins with the first call."""
+
+    def __init__(self, attach: Callable[[], None]) -> None:
+        self._attach = attach
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._moved = threading.Condition()
+        self._put = 0
+        self._made = 0
+        self._wanted = 0  # the call that the caller waits for
+        self._error: HicacheError | None = None
+        self._told = False
+        self._stuck = False
+
+    def put(self, call: Callable[[], object]) -> int:
+        """Have a call made after those before it. Returns its number, from 1 on."""
+        self.check()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="cuda-issue", daemon=True)
+            self._thread.start()
+        self._put += 1
+        self._calls.put(call)
+        return self._put
+
+    def made(self, number: int) -> bool:
+        """Whether this call was made."""
+        return self._made >= number
+
+    def settle(self, number: int) -> None:
+        """Block until this call was made. Raises the error of a call, or CoreBug if the driver does
+        not come back."""
+        if self._made >= number:
+            return
+        self.check()
+        with self._moved:
+            self._wanted = number
+            while self._made < number:
+                before = self._made
+                if not self._moved.wait(_STUCK_S) and self._made == before:
+                    self._stuck = True
+                    self._fail(_stuck())
+                self.check()
+
+    def check(self) -> None:
+        """Raises the error of a call, and CoreBug in a forked process, which has no such thread."""
+        if self._error is not None:
+            self._told = True
+            raise self._error
+        if self._thread is not None and not self._thread.is_alive():
+            raise CoreBug(
+                "device: expected the process that issued the first copy, found a fork of it; make "
+                "a device of its own there"
+            )
+
+    def close(self) -> None:
+        """End the thread after all calls. Raises CoreBug if the driver does not come back: then it
+        may still use the memory."""
+        if self._thread is None:
+            return
+        self._calls.put(None)
+        while self._thread.is_alive():
+            before = self._made
+            self._thread.join(0 if self._stuck else _STUCK_S)
+            if self._thread.is_alive() and self._made == before:
+                raise _stuck()
+        self._thread = None
+
+    def tell(self) -> None:
+        """Raise the error of a call that nobody was told."""
+        if self._error is not None and not self._told:
+            self.check()
+
+    @property
+    def failed(self) -> bool:
+        """Whether calls were left out."""
+        return self._error is not None
+
+    def _run(self) -> None:
+        call: Callable[[], object] | None = self._attach
+        pace = _Pace()
+        while call is not None:
+            if self._error is None:
+                self._make(call)
+            call = None  # else it would be kept until the next one comes
+            if self._calls.empty():
+                pace.back()
+            call = self._calls.get()
+            pace.quick()
+        pace.back()
+
+    def _make(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except HicacheError as error:
+            self._fail(error)
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            bug = CoreBug(f"device: {type(error).__name__} while copies were issued: {said}")
+            bug.__cause__ = error
+            self._fail(bug)
+        else:
+            if call is not self._attach:
+                with self._moved:
+                    self._made += 1
+                    if self._made == self._wanted:
+                        self._moved.notify_all()
+
+    def _fail(self, error: HicacheError) -> None:
+        with self._moved:
+            self._error = self._error or error
+            self._moved.notify_all()
+
+
+class Issued:
+    """An event of the accelerator that call `number` of an issuer records; 0: it was recorded."""
+
+    __slots__ = ("_issuer", "event", "number")
+
+    def __init__(self, issuer: Issuer, event: Any, number: int) -> None:
+        self._issuer = issuer
+        self.event = event
+        self.number = number
+
+    def query(self) -> bool:
+        """Whether it was reached. CUDA says so of an event that was never recorded."""
+        return self._issuer.made(self.number) and bool(self.event.query())
+
+    def synchronize(self) -> None:
+        self._issuer.settle(self.number)
+        self.event.synchronize()
+
+
+class _Pace:
+    """How often Python's lock is given away. What somebody else sets meanwhile stays."""
+
+    def __init__(self) -> None:
+        self._usual_s = self._set_s = 0.0
+
+    def quick(self) -> None:
+        if not self._usual_s and sys.getswitchinterval() > _SWITCH_S:
+            self._usual_s = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH_S)
+            self._set_s = sys.getswitchinterval()
+
+    def back(self) -> None:
+        if self._usual_s and sys.getswitchinterval() == self._set_s:
+            sys.setswitchinterval(self._usual_s)
+        self._usual_s = 0.0
+
+
+def _stuck() -> CoreBug:
+    return CoreBug(
+        f"device: expected the driver to take a copy within {_STUCK_S:g} s, found it in the same "
+        "call; end the process, its memory stays registered"
+    )
