@@ -118,6 +118,14 @@ def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_
     accelerator = AtOnce()
     with make(accelerator, few=0) as device:
         opens_when_waited_for(device, accelerator)
+        moved, woken = device._issuer._moved, []
+        wait = moved.wait
+
+        def told(timeout: float | None = None) -> bool:
+            woken.append(wait(timeout))
+            return woken[-1]
+
+        moved.wait = told  # type: ignore[method-assign]
         marks = load(device)
         compute = device.stream("compute")
         for layer, mark in enumerate(marks):
@@ -125,6 +133,8 @@ def test_a_stream_waits_for_a_mark_when_its_record_was_issued_and_not_for_later_
             made = [name for name, own in accelerator.calls if not own]
             assert made.count("record") > layer
         assert [own for name, own in accelerator.calls if name == "wait"] == [True] * LAYERS
+        assert woken
+        assert all(woken), "the caller goes on when the thread tells it, not when its time is over"
 
 
 @pytest.mark.parametrize("kind", ["write", "read", "look", "hold", "on", "small"])
