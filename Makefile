@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Hundreds of tests start a command, which would else be compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help replay compiled check check-all lint invariants test test-all fuzz prove mutants bench
+.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz prove mutants bench
 .PHONY: gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -16,6 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
+	@echo "make wheel       compile, and make a wheel in dist that needs no C compiler"
 	@echo "make check       install everything that is tested, then lint, prove, invariants, test and a short fuzz"
 	@echo "make check-all   the same, with every case of the tests that sample theirs"
 	@echo "make lint        ruff and mypy"
@@ -34,6 +35,11 @@ replay: $(VENV)/.base
 
 compiled: $(VENV)/.full
 	@$(BIN)/python -m hicache.compiled.building
+
+wheel: compiled
+	rm -rf build  # what an earlier wheel left there would come along
+	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 # mypy has one core for most of a minute, so prove gets the other one.
 check check-all: $(VENV)/.full
@@ -86,7 +92,7 @@ bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s
 
 clean:
-	rm -rf $(VENV) .engines build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .engines build dist hicache/compiled/built .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

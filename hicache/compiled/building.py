@@ -1,6 +1,7 @@
-"""Compiles the modules with mypyc into build/compiled: `python -m hicache.compiled.building`.
+"""Compiles the modules with mypyc: `python -m hicache.compiled.building`.
 
-Needs mypy and a C compiler. The old build stays until the new one is whole.
+Needs mypy and a C compiler. The old build stays until the new one is whole. A wheel that is made
+afterwards contains the build (see `setup.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .finder import FOLDER, MANIFEST, ROOT, fingerprint
 from .modules import compiled_files
 
 _COMPILERS = ("cc", "gcc", "clang")
-_WORK = FOLDER.with_name("compiled-work")
+_WORK = ROOT / "build" / "compiled"
 
 
 def build() -> int:

@@ -20,7 +20,7 @@ from types import ModuleType
 from .modules import compiled_files
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "build" / "compiled"
+FOLDER = Path(__file__).with_name("built")
 MANIFEST = "manifest.txt"
 CHOICE = "HICACHE_BUILD"
 AGAIN = "the compiled modules are of another source or Python; `make compiled` makes them again"

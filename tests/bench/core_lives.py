@@ -1,9 +1,10 @@
 """Lives of the expanded conversation trace in one core, alone: `python -m tests.bench.core_lives`.
 
-    python -m tests.bench.core_lives ours|sglang TRACE [REQUESTS]
+    python -m tests.bench.core_lives ours|sglang TRACE
 
-Prints the nanoseconds of CPU time of each life as a JSON list. With HICACHE_BUILD=compiled the core
-is the compiled one. Building keys is the caller's work and not timed.
+For each line of its input, a number, it plays so many lives and prints the nanoseconds of CPU time
+of each as a JSON list; so several processes can take turns. With HICACHE_BUILD=compiled the core is
+the compiled one. Building keys is the caller's work and not timed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from time import thread_time_ns
 from typing import Any
@@ -40,9 +42,9 @@ def one_life(core: Core, request: int, prompt: Key, length: int, final: Key, end
     handle(Finished(request, final, end))
 
 
-def prompts(trace: Path, most: int) -> Iterator[tuple[Any, Any]]:
+def prompts(trace: Path) -> Iterator[tuple[Any, Any]]:
     """The tokens of each prompt, and those of the prompt and the output without its last token."""
-    for index, line in enumerate(trace.read_text().splitlines()[:most]):
+    for index, line in enumerate(trace.read_text().splitlines()):
         entry = json.loads(line)
         blocks = np.array(entry["hash_ids"], dtype=np.int64)
         tokens = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()[: entry["input_length"]]
@@ -69,7 +71,8 @@ def sglangs() -> Callable[[int, Any, Any], int]:
 
 
 if __name__ == "__main__":
-    limit = int(sys.argv[3]) if len(sys.argv) > 3 else 1 << 40
     play = ours() if sys.argv[1] == "ours" else sglangs()
-    lives = enumerate(prompts(Path(sys.argv[2]), limit))
-    print(json.dumps([play(index, *tokens) for index, tokens in lives]))
+    lives = enumerate(prompts(Path(sys.argv[2])))
+    for turn in sys.stdin:
+        some = islice(lives, int(turn))
+        print(json.dumps([play(index, *tokens) for index, tokens in some]), flush=True)
