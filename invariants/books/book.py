@@ -87,9 +87,7 @@ class Book:
             for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
-        self.nodes = NodeBook(
-            self.pages, kinds, config.page_size, config.kv_events or config.has_host
-        )
+        self.nodes = NodeBook(self.pages, kinds, config.page_size, config.kv_events)
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)

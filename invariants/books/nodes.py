@@ -40,12 +40,12 @@ class NodeBook:
         self.page_size = page_size
         self.width = width = len(kinds)
         self.widest = widest(kinds)
-        self.with_digests = with_digests
+        self.with_digests = with_digests  # of every node at once, and sets of them
         self.stride = 1  # bytes per key row, known from the first request
         self.root = NodeMirror(0, width)
         self.by_id: dict[int, NodeMirror] = {0: self.root}
         self.at: dict[int, NodeMirror] = {}  # by the tag of the node's last page
-        self.resident: list[set[int]] = [set() for _ in range(2 * width)]
+        self.first: dict[int, NodeMirror] = {}  # by the tag of the node's first page
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
@@ -88,10 +88,11 @@ class NodeBook:
 
     def _take_out(self, mirror: NodeMirror, keep: Node | None) -> None:
         """Retracts the slots whose pages differ from those of `keep`."""
-        tags: list[int] | None = None
         for slot, before in enumerate(mirror.pages):
+            if before is None:
+                continue
             tier, index = divmod(slot, self.width)
-            if before is None or (keep is not None and keep.pages[tier][index] is before):
+            if keep is not None and keep.pages[tier][index] is before:
                 continue
             book = self.pages[slot]
             book.retract(before, code_of(NODE, mirror.id))
@@ -99,14 +100,9 @@ class NodeBook:
                 book.protected -= len(before)
                 mirror.locked[slot] = 0
             mirror.pages[slot] = None
-            if not self.kinds[index].positional:
-                self.resident[slot].discard(int(mirror.tags[-1]))
-                continue
-            tags = mirror.tags.tolist() if tags is None else tags
-            self.resident[slot].difference_update(tags)
             if index:
                 continue
-            if mirror.digests is not None:
+            if self.with_digests and mirror.digests is not None:
                 self.digests[tier].difference_update(mirror.digests)
             if mirror.parent is not None:
                 mirror.parent.kids_on[tier] -= 1
@@ -119,8 +115,7 @@ class NodeBook:
     def _unlink(self, mirror: NodeMirror) -> None:
         self.by_id.pop(mirror.id, None)
         self.dirty.pop(mirror.id, None)
-        if len(mirror.tags) and self.at.get(int(mirror.tags[-1])) is mirror:
-            del self.at[int(mirror.tags[-1])]
+        self._unplace(mirror)
         if mirror.parent is not None:
             mirror.parent.kids -= 1
             self._mark(mirror.parent)
@@ -140,7 +135,6 @@ class NodeBook:
             self.dirty[mirror.id] = mirror
             self._place(mirror, node)
         for mirror, node in moved:
-            tags: list[int] | None = None
             for slot, before in enumerate(mirror.pages):
                 tier, index = divmod(slot, self.width)
                 now = node.pages[tier][index]
@@ -148,14 +142,9 @@ class NodeBook:
                     continue
                 mirror.pages[slot] = now
                 self.pages[slot].claim(now, code_of(NODE, mirror.id))
-                if not self.kinds[index].positional:
-                    self.resident[slot].add(int(mirror.tags[-1]))
-                    continue
-                tags = mirror.tags.tolist() if tags is None else tags
-                self.resident[slot].update(tags)
                 if index:
                     continue
-                if mirror.digests is not None:
+                if self.with_digests and mirror.digests is not None:
                     self.digests[tier].update(mirror.digests)
                 if mirror.parent is not None:
                     mirror.parent.kids_on[tier] += 1
@@ -206,8 +195,7 @@ class NodeBook:
 
     def _rekey(self, mirror: NodeMirror, node: Node, parent: NodeMirror | None) -> None:
         old, key, end = bytes(mirror.key), bytes(node.key), node.end_page
-        if len(mirror.tags) and self.at.get(int(mirror.tags[-1])) is mirror:
-            del self.at[int(mirror.tags[-1])]
+        self._unplace(mirror)
         mirror.namespace, above = self._above(node, parent)
         pages = len(key) // self.stride
         if end == mirror.end_page and len(key) <= len(old) and old.endswith(key):
@@ -223,11 +211,19 @@ class NodeBook:
         else:
             start = parent.end_page if parent is not None else 0
             mirror.tags = run_tags(key, self.stride, start, above)
-            if self.with_digests:
-                mirror.digests = chain(self._digest_above(mirror, parent), key, self.stride)
+            mirror.digests = None
         mirror.key, mirror.end_page, mirror.span = node.key, end, pages
         if len(mirror.tags):
             self.at[int(mirror.tags[-1])] = mirror
+            self.first[int(mirror.tags[0])] = mirror
+        if self.with_digests:
+            self.digests_of(mirror)
+
+    def _unplace(self, mirror: NodeMirror) -> None:
+        if len(mirror.tags):
+            for places, at in ((self.at, -1), (self.first, 0)):
+                if places.get(int(mirror.tags[at])) is mirror:
+                    del places[int(mirror.tags[at])]
 
     def _above(self, node: Node, parent: NodeMirror | None) -> tuple[str, np.uint64]:
         """Returns the namespace of a node, and the tag of the prefix above it."""
@@ -237,10 +233,37 @@ class NodeBook:
         namespace = node.label[: -self.stride].rstrip(b"\0").decode()
         return namespace, seed_of(namespace)
 
-    def _digest_above(self, mirror: NodeMirror, parent: NodeMirror | None) -> bytes:
-        if parent is None or not parent.digests:
-            return chain_root(mirror.namespace)
-        return parent.digests[-1]
+    def digests_of(self, mirror: NodeMirror) -> tuple[bytes, ...]:
+        """The digests of the node's pages, computed when they are first asked for."""
+        unknown = []
+        step: NodeMirror | None = mirror
+        while step is not None and step.digests is None and step is not self.root:
+            unknown.append(step)
+            step = step.parent
+        above = step.digests[-1] if step is not None and step.digests else b""
+        for one in reversed(unknown):
+            before = above or chain_root(one.namespace)
+            one.digests = chain(before, bytes(one.key), self.stride)
+            above = one.digests[-1] if one.digests else b""
+        return mirror.digests or ()
+
+    def known(self, tags: Tags) -> tuple[int, ...]:
+        """By slot, how many of the prefixes with these tags, of one prompt, are cached."""
+        counts, at = [0] * len(self.pages), 0
+        while at < len(tags):
+            mirror = self.first.get(int(tags[at]))
+            if mirror is None:
+                break
+            run = tags[at : at + mirror.span]
+            same = int(np.count_nonzero(mirror.tags[: len(run)] == run))
+            for slot, pages in enumerate(mirror.pages):
+                if pages is not None:
+                    whole = self.pages[slot].positional
+                    counts[slot] += same if whole else same == mirror.span
+            if same < mirror.span:
+                break
+            at += mirror.span
+        return tuple(counts)
 
     def used(self, tag: int) -> bool:
         """Files a use of the prefix with this tag. Returns False if no node ends with it."""

@@ -184,17 +184,12 @@ def compare(kept: Book, counted: Book) -> None:
             f"first difference {odd[0]}",
             story.node(odd[0]),
         )
-    sizes = [0] * len(kept.pages)
     for mirror in counted.nodes.by_id.values():
         _compare_node(kept.nodes.by_id[mirror.id], mirror)
-        for slot, pages in enumerate(mirror.pages):
-            sizes[slot] += 0 if pages is None else len(pages)
-    for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
-        if len(known) != cached:
-            raise Mismatch(
-                f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}",
-                story.pool(book),
-            )
+    nodes = len(counted.nodes.by_id) - 1
+    for name, places in (("first", kept.nodes.first), ("last", kept.nodes.at)):
+        if len(places) != nodes:
+            raise Mismatch(f"{name} pages of nodes: kept {len(places)}, recounted {nodes}")
 
 
 def _compare_pages(one: PageBook, other: PageBook) -> None:

@@ -60,7 +60,7 @@ class RequestMirror:
         self.length = length
         self.match_pages = match_pages
         self.tags: Tags = tags_of(key)
-        self.known: list[int] = self.tags[:match_pages].tolist()
+        self.known: Tags = self.tags[:match_pages]
         self.vacate(width)
 
     def vacate(self, width: int) -> None:

@@ -127,7 +127,7 @@ class Progress(Check):
         req, ticket = book.requests.by_id.get(item.request), book.tickets.open.get(item.after)
         if req is None or ticket is None or type(ticket.action) is not Load:
             return
-        known = set(req.known)
+        known = set(req.known.tolist())
         for move in ticket.moves:
             tags = book.pool(Tier.HOST, move.at).content[move.source].tolist()
             if type(book.event) is AdmitWanted and not known.isdisjoint(tags):
@@ -145,7 +145,7 @@ def _room(book: Book, view: CoreView, item: Refused) -> int:
 
 
 def _known(book: Book, req: RequestMirror) -> tuple[int, ...]:
-    return tuple(sum(tag in there for tag in req.known) for there in book.nodes.resident)
+    return book.nodes.known(req.known)
 
 
 CHECKS = (Progress,)

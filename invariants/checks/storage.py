@@ -101,7 +101,8 @@ class KeyRoundTrip(Check):
                     story.flight(item.flight),
                 )
             start = part.first - (mirror.end_page - mirror.span)
-            known = (mirror.digests or ())[start : start + len(part.digests)] if start >= 0 else ()
+            chained = book.nodes.digests_of(mirror)
+            known = chained[start : start + len(part.digests)] if start >= 0 else ()
             if known != part.digests:
                 self.fail(
                     f"flight {item.flight} stores pages {part.first}.."
@@ -125,12 +126,13 @@ class Stored(Check):
             self._believed(book, mirror, view)
 
     def _believed(self, book: Book, mirror: NodeMirror, view: CoreView) -> None:
-        digests, record = mirror.digests or (), mirror.node
+        record = mirror.node
         if record is None or mirror.parent is None:
             return
         for kind in book.kinds:
             if not view.believed(record, kind.at):
                 continue
+            digests = book.nodes.digests_of(mirror)
             wanted = digests if kind.positional else digests[-1:]
             known = sum((kind.at, one) in book.storage.acknowledged for one in wanted)
             if not book.storage.attached or known < len(wanted) or not wanted:
