@@ -42,6 +42,7 @@ from hicache.core.events import (
     Reply,
     Retracted,
 )
+from hicache.core.ledger import Pool
 from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
@@ -98,6 +99,7 @@ class Book:
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.changed: list[PageBook] = []  # pools with pages that changed owners or ended a use
+        self.clashed = False  # whether a page has two owners, or another one than it should have
         self.moves: list[Move] = []  # of the transfer that is being filed
         self.uses: list[Use] = []  # of the pass that is being filed
         self.missing: list[str] = []  # used paths that are not in the tree
@@ -114,6 +116,10 @@ class Book:
     def pool(self, tier: int, index: int = 0) -> PageBook:
         """The page book of a component on a tier."""
         return self.pages[tier * self.width + index]
+
+    def pools(self, view: CoreView) -> list[Pool]:
+        """The core's pools, in the order of the books of pages."""
+        return [*view.pools(Tier.DEVICE), *view.pools(Tier.HOST)]
 
     def index_of(self, component: str) -> int:
         """Index of a component, or 0 for an unknown name."""
@@ -180,6 +186,7 @@ class Book:
         self._advance_clock(outcomes)
         self.wants.hear(view)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
+        self.clashed = any(one.clashes for one in self.changed)
         for book in self.changed:
             book.sort_out()
         for mirror in self.nodes.dirty.values():

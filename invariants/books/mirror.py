@@ -6,13 +6,15 @@ Does not read the core's own sums (`with_pages`, `queued`, counts), because chec
 these.
 
 Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
-mirror are indexed by slot, bits of `candidate` by 3 * component + queue.
+mirror are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, plus 1 for garbage.
 """
 
 from __future__ import annotations
 
 from hicache.core.radix.node import NONE, Node
 from hicache.core.types import Pages, Rows
+
+from collections.abc import Sequence
 
 from .kinds import Kind
 from .tags import NO_TAGS, Tags
@@ -34,6 +36,7 @@ class NodeMirror:
         "label",
         "live_distance",
         "locked",
+        "moved",
         "namespace",
         "node",
         "pages",
@@ -62,7 +65,8 @@ class NodeMirror:
         self.use = 0  # the clock at its last use
         self.live_distance = NONE  # see distances
         self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
-        self.candidate = 0  # bit 3 * c + q: it can be evicted from queue q of component c
+        self.candidate = 0  # the parts of eviction queues that it belongs in, as bits
+        self.moved = True  # whether its key, parent or pages are new since this operation
 
 
 def serves(kind: Kind, near: int) -> bool:
@@ -70,27 +74,30 @@ def serves(kind: Kind, near: int) -> bool:
     return near < kind.need
 
 
-def candidacy(mirror: NodeMirror, width: int) -> int:
-    """Returns the eviction queues that the node belongs in, by definition, as bits.
+def candidacy(mirror: NodeMirror, kinds: Sequence[Kind]) -> int:
+    """Returns the parts of eviction queues that the node belongs in, by definition, as bits: first
+    what serves a live boundary, then garbage.
 
     The backbone can be evicted from leaves only; another component from any node without locks on
     it.
     """
     if mirror.parent is None:
         return 0
-    pages, locked = mirror.pages, mirror.locked
-    bits = 0
+    pages, locked, width = mirror.pages, mirror.locked, len(kinds)
+    bits, near = 0, mirror.live_distance
+    garbage = not serves(kinds[0], near)
     if pages[0] is not None and not mirror.kids_on[0] and not locked[0]:
-        bits = 1 << DEVICE
+        bits = 1 << 2 * DEVICE + garbage
     if pages[width] is not None and not mirror.kids_on[1] and not locked[width]:
         twice = all(pages[at] is not None or pages[width + at] is None for at in range(width))
-        bits |= 1 << (DUPLICATE if twice else HOST)
+        bits |= 1 << 2 * (DUPLICATE if twice else HOST) + garbage
     for index in range(1, width):
+        first = 6 * index + (not serves(kinds[index], near))
         on_device = pages[index] is not None
         if on_device and not locked[index]:
-            bits |= 1 << 3 * index + DEVICE
+            bits |= 1 << first + 2 * DEVICE
         if pages[width + index] is not None and not locked[width + index]:
-            bits |= 1 << 3 * index + (DUPLICATE if on_device else HOST)
+            bits |= 1 << first + 2 * (DUPLICATE if on_device else HOST)
     return bits
 
 

@@ -59,32 +59,34 @@ class NodeBook:
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: retracts all changed facts."""
+        for mirror, _ in self._moved:
+            mirror.moved = False
         self.dirty, self.gone, self._moved = {}, [], []
         self.came = self.turned = 0
         if self.died:
             self.died = set()
         self.root.node = root
         for node_id, node in touched.items():
-            mirror = self.by_id.get(node_id)
+            known = self.by_id.get(node_id)
             parent = node.parent
             if node is root:
                 self.dirty[node_id] = self.root
             elif parent is None or parent.children.get(node.label) is not node:
-                if mirror is not None:
-                    self._take_out(mirror, None)
-                    self._unlink(mirror)
-            elif mirror is None:
+                if known is not None:
+                    self._take_out(known, None)
+                    self._unlink(known)
+            elif known is None:
                 self._moved.append((NodeMirror(node_id, self.width), node))
             else:
-                self.dirty[node_id] = mirror
+                self.dirty[node_id] = known
                 if (
-                    node.key is not mirror.key
-                    or mirror.parent is None
-                    or parent.id != mirror.parent.id
-                    or differ(mirror, node)
+                    node.key is not known.key
+                    or known.parent is None
+                    or parent.id != known.parent.id
+                    or differ(known, node)
                 ):
-                    self._take_out(mirror, node if node.key is mirror.key else None)
-                    self._moved.append((mirror, node))
+                    self._take_out(known, node if node.key is known.key else None)
+                    self._moved.append((known, node))
 
     def _take_out(self, mirror: NodeMirror, keep: Node | None) -> None:
         """Retracts the slots whose pages differ from those of `keep`."""
@@ -133,6 +135,7 @@ class NodeBook:
                 mirror.use = node.last_use[0]
             self.by_id[mirror.id] = mirror
             self.dirty[mirror.id] = mirror
+            mirror.moved = True
             self._place(mirror, node)
         for mirror, node in moved:
             for slot, before in enumerate(mirror.pages):
@@ -315,7 +318,9 @@ class NodeBook:
                 locked[slot] = 0
                 continue
             book, before = self.pages[slot], locked[slot]
-            locked[slot] = now = int(book.locks[pages[0]])
-            if (now > 0) != (before > 0):
-                book.protected += len(pages) if now else -len(pages)
-        mirror.candidate = candidacy(mirror, self.width)
+            now = book.locks.item(pages.item(0))
+            if now != before:
+                locked[slot] = now
+                if not now or not before:
+                    book.protected += len(pages) if now else -len(pages)
+        mirror.candidate = candidacy(mirror, self.kinds)

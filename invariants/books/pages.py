@@ -13,6 +13,7 @@ not know why a page changes owners. Records clashes; checks report them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,10 +57,8 @@ def same(one: Pages | Tags, other: Pages | Tags) -> bool:
 
 def all_are(values: NDArray[Any], wanted: int) -> bool:
     """Whether all numbers equal `wanted`."""
-    if not len(values):
-        return True
-    raw: bytes = values.tobytes()
-    return bool(values[0] == wanted) and raw == raw[: values.itemsize] * len(values)
+    one = wanted.to_bytes(values.itemsize, sys.byteorder, signed=wanted < 0)
+    return values.tobytes() == one * len(values)
 
 
 class PageBook:

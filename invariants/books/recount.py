@@ -74,10 +74,11 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
             if pages is not None and len(pages):
                 count = mirror.locked[slot] = int(book.pages[slot].locks[pages[0]])
                 book.pages[slot].protected += len(pages) if count else 0
-        mirror.candidate = candidacy(mirror, book.width)
     for owned in book.pages:
         owned.retiring.update(((owned.owner == 0) & (owned.busy > 0)).nonzero()[0].tolist())
     recounted(list(book.nodes.by_id.values()), book.kinds, book.nodes.widest)
+    for mirror in book.nodes.by_id.values():
+        mirror.candidate = candidacy(mirror, book.kinds)
     book.changed = book.pages
     book.requests.admitted = sum(request.admitted for request in view.requests.values())
     return book

@@ -24,9 +24,9 @@ class LockBalance(Check):
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         on_device, on_host = node.locks
-        held = (*on_device, *on_host)
-        if [len(holders) for holders in held] == mirror.locked:
+        if [*map(len, on_device), *map(len, on_host)] == mirror.locked:
             return
+        held = (*on_device, *on_host)
         for pages, holders, expected in zip(book.pages, held, mirror.locked, strict=True):
             if len(holders) != expected:
                 names = ", ".join(one.name for one in holders.values()) or "nobody"

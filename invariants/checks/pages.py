@@ -102,18 +102,17 @@ class PoolSum(Check):
     )
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
-            pool = view.pool(pages.tier, pages.component)
+        for pages, pool in zip(book.pages, book.pools(view), strict=True):
             _, nodes, requests, flights = pages.held
-            retiring = pool.counts[_RETIRING]
-            total = pool.free + nodes + requests + flights + retiring
+            free = pages.capacity - nodes - requests - flights - len(pages.retiring)
             if (
-                total == pages.capacity
-                and pool.free == pages.free
+                pool.free == free
                 and pool.protected == pages.protected
-                and pool.counts == [pool.free, requests, nodes, flights, len(pages.retiring)]
+                and pool.counts == [free, requests, nodes, flights, len(pages.retiring)]
             ):
                 continue
+            retiring = pool.counts[_RETIRING]
+            total = pool.free + nodes + requests + flights + retiring
             self.fail(
                 f"{pages.where}: free {pool.free} + evictable "
                 f"{nodes - pages.protected} + protected {pages.protected} + request-held "

@@ -10,7 +10,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books import story
 from invariants.books.book import Book
-from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror, serves
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror
 
 _NAMES = ("candidate on device", "candidate on host", "duplicate")
 
@@ -24,38 +24,35 @@ class _Queues(Check):
         """The components, by index, of whose queues this is said."""
         return range(1, book.width)
 
-    def _due(self, book: Book, mirror: NodeMirror) -> Iterator[tuple[int, int]]:
-        """The places of which the node is a candidate, each with the part that must have it: first
-        what serves a live boundary, then garbage."""
+    def _ours(self, book: Book, parts: int) -> Iterator[int]:
+        """Those of these parts, given as bits, that are of the queues of this check."""
         for at in self.kinds(book):
             for queue in self.queues:
-                place = 3 * at + queue
-                if mirror.candidate >> place & 1:
-                    garbage = not serves(book.kinds[at], mirror.live_distance)
-                    yield place, 2 * place + garbage
+                first = 6 * at + 2 * queue
+                yield from (part for part in (first, first + 1) if parts >> part & 1)
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if not mirror.candidate:
+        missing = mirror.candidate & ~node.queued
+        if not missing:
             return
-        for place, part in self._due(book, mirror):
-            if not node.queued >> part & 1:
-                parts = [one for one in range(6 * book.width) if node.queued >> one & 1]
-                self.fail(
-                    f"node {node.id} is a {_NAMES[place % 3]} of {book.kinds[place // 3].name}, "
-                    f"{'garbage' if part % 2 else 'which serves'}: expected an entry in part "
-                    f"{part}, found parts {parts}",
-                    story.node(node.id),
-                )
+        for part in self._ours(book, missing):
+            parts = [one for one in range(6 * book.width) if node.queued >> one & 1]
+            self.fail(
+                f"node {node.id} is a {_NAMES[part // 2 % 3]} of {book.kinds[part // 6].name}, "
+                f"{'garbage' if part % 2 else 'which serves'}: expected an entry in part "
+                f"{part}, found parts {parts}",
+                story.node(node.id),
+            )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        known = [{*queue.members} for queue in book.nodes.queues]
-        for mirror in book.nodes.by_id.values():
-            for place, part in self._due(book, mirror):
-                if mirror.id not in known[part]:
+        for part in self._ours(book, -1):
+            known = {*book.nodes.queues[part].members}
+            for mirror in book.nodes.by_id.values():
+                if mirror.candidate >> part & 1 and mirror.id not in known:
                     self.fail(
-                        f"node {mirror.id} is a {_NAMES[place % 3]} of "
-                        f"{book.kinds[place // 3].name}: expected in part {part}, found "
-                        f"{len(known[part])} other entries",
+                        f"node {mirror.id} is a {_NAMES[part // 2 % 3]} of "
+                        f"{book.kinds[part // 6].name}: expected in part {part}, found "
+                        f"{len(known)} other entries",
                         story.node(mirror.id),
                     )
 
@@ -78,7 +75,8 @@ class LeafSet(_Queues):
                 f"{[*node.with_pages]}",
                 story.node(node.id),
             )
-        super().node(book, mirror, node)
+        if mirror.candidate & ~node.queued:
+            super().node(book, mirror, node)
 
 
 class DeviceLru(_Queues):

@@ -262,6 +262,8 @@ class PeerMap(Check):
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         held, books = mirror.pages, book.pages
+        if not mirror.moved and not book.clashed:
+            return  # what was the node's own still is
         for first in (0, book.width):
             full = held[first]
             for kind in book.kinds[1:]:

@@ -152,7 +152,7 @@ class PrefetchAccount(Check):
     )
 
     def totals(self, book: Book, view: CoreView) -> None:
-        if not book.history:
+        if not book.history or not (book.storage.prefetches or view.storage_flights):
             return
         expected, found = book.storage.tokens(book.page_size), view.prefetching_tokens
         config = book.config

@@ -49,7 +49,8 @@ class TreeLink(Check):
                 story.node(node.id),
                 story.node(parent.id),
             )
-        for slot, pages in enumerate(mirror.pages):
+        # arrays and keys are immutable, so their lengths agree until one is another
+        for slot, pages in enumerate(mirror.pages) if mirror.moved else ():
             if pages is None:
                 continue
             wanted = span if book.pages[slot].positional else 1
@@ -87,7 +88,7 @@ class DeadLeaf(Check):
     of_several = True
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if type(book.event) not in _ENDS_NO_LOCK:
+        if not book.nodes.died or type(book.event) not in _ENDS_NO_LOCK:
             return  # its holder may have released it since
         if mirror.id not in book.nodes.died or node.children or node.parent is None:
             return
@@ -107,14 +108,14 @@ class DevicePrefix(Check):
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if mirror.parent is not None and mirror.kids_on[0] and mirror.pages[0] is None:
+        if mirror.pages[0] is not None:
+            return
+        if mirror.parent is not None and mirror.kids_on[0]:
             self.fail(
                 f"node {node.id} is not on device, {mirror.kids_on[0]} of its children are",
                 story.node(node.id),
             )
-        if mirror.pages[0] is None and any(
-            mirror.pages[index] is not None for index in range(1, book.width)
-        ):
+        if any(mirror.pages[index] is not None for index in range(1, book.width)):
             names = [kind.name for kind in book.kinds[1:] if mirror.pages[kind.at] is not None]
             self.fail(
                 f"node {node.id}: {', '.join(names)} on device, full is not", story.node(node.id)
@@ -175,6 +176,8 @@ class Near(Check):
                 f"{mirror.live_distance} pages below, found {node.live_distance}",
                 story.node(node.id),
             )
+        if not node.children and not node.children_in_reach:
+            return
         most = book.nodes.widest
         if book.history and len(node.children) > _MANY:
             return  # a recount compares all of them
