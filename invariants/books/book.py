@@ -138,6 +138,7 @@ class Book:
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
         self.wants.moved = []
+        at_hand = self.nodes.at_hand = []
         if type(event) is Arrived:
             req = RequestMirror(
                 event.request, event.key, event.length, event.match_pages, self.width
@@ -152,6 +153,11 @@ class Book:
         elif type(event) is Retracted:
             whole = event.committed_tokens // self.page_size
             self._commit(event.request, event.key.first(whole), event.committed_tokens)
+        ticket = self.answered
+        whose = ticket.request if ticket is not None else getattr(event, "request", -1)
+        named = self.requests.by_id.get(whose)
+        if named is not None:
+            at_hand.append((named.key, named.tags))
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
             self.wants.flushed()
@@ -338,6 +344,7 @@ class Book:
         req = self.requests.by_id.get(request)
         if req is not None:
             self.left = tags_of(key)
+            self.nodes.at_hand.append((key, self.left))
             commit(req, self.left, length, self.pages, self.kinds, self.page_size)
 
 

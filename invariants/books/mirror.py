@@ -11,10 +11,10 @@ mirror are indexed by slot, bits of `candidate` by 6 * component + 2 * queue, pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hicache.core.radix.node import NONE, Node
 from hicache.core.types import Pages, Rows
-
-from collections.abc import Sequence
 
 from .kinds import Kind
 from .tags import NO_TAGS, Tags

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hicache.core.radix.node import NONE, Node
+from hicache.core.types import Key
 
 from .distances import presence, update, widest
 from .kinds import Kind
@@ -50,6 +51,7 @@ class NodeBook:
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
+        self.at_hand: list[tuple[Key, Tags]] = []  # prompts of this operation, whose tags are known
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
@@ -213,7 +215,7 @@ class NodeBook:
                 mirror.digests = mirror.digests[first : first + pages]
         else:
             start = parent.end_page if parent is not None else 0
-            mirror.tags = run_tags(key, self.stride, start, above)
+            mirror.tags = self._tags(key, start, above)
             mirror.digests = None
         mirror.key, mirror.end_page, mirror.span = node.key, end, pages
         if len(mirror.tags):
@@ -221,6 +223,16 @@ class NodeBook:
             self.first[int(mirror.tags[0])] = mirror
         if self.with_digests:
             self.digests_of(mirror)
+
+    def _tags(self, rows: bytes, start: int, above: np.uint64) -> Tags:
+        """The tags of these rows, the first of which is page `start` below a prefix with the tag
+        `above`: those of a prompt that has them at the same place, else they are computed."""
+        first, end = start * self.stride, start + len(rows) // self.stride
+        for key, tags in self.at_hand:
+            before = tags[start - 1] if 0 < start <= len(tags) else seed_of(key.namespace)
+            if before == above and key.raw[first : first + len(rows)] == rows:
+                return tags[start:end].copy()
+        return run_tags(rows, self.stride, start, above)
 
     def _unplace(self, mirror: NodeMirror) -> None:
         if len(mirror.tags):

@@ -108,10 +108,11 @@ class PageBook:
         if np.count_nonzero(before):
             at = int(before.argmax())
             self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
-        self._place[pages] = self._order[:count]
-        twice = self._place[pages] != self._order[:count]
-        if np.count_nonzero(twice):
-            self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
+        if count > 1:
+            self._place[pages] = self._order[:count]
+            twice = self._place[pages] != self._order[:count]
+            if np.count_nonzero(twice):
+                self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
         self.owner[pages] = code
         self.held[code & 3] += count
         self.claimed.append((pages, code))

@@ -37,6 +37,7 @@ class RequestMirror:
         "handed",
         "held",
         "id",
+        "key",
         "known",
         "length",
         "load",
@@ -59,6 +60,7 @@ class RequestMirror:
         self.id = request
         self.length = length
         self.match_pages = match_pages
+        self.key = key
         self.tags: Tags = tags_of(key)
         self.known: Tags = self.tags[:match_pages]
         self.vacate(width)

@@ -90,11 +90,17 @@ class Bytes(Check):
                 self._compare(pages, source, req.tags[depth - 1 : depth], "request", req.id)
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for mirror in book.nodes.by_id.values():
-            for pages, held in zip(book.pages, mirror.pages, strict=True):
-                if held is not None:
-                    tags = mirror.tags if pages.positional else mirror.tags[-1:]
-                    self._compare(pages, held, tags, "node", mirror.id)
+        for slot, pages in enumerate(book.pages):
+            held = [
+                (one, mirror.tags if pages.positional else mirror.tags[-1:], mirror.id)
+                for mirror in book.nodes.by_id.values()
+                if (one := mirror.pages[slot]) is not None
+            ]
+            if held:
+                found = pages.content[np.concatenate([one for one, _, _ in held])]
+                if not same(found, np.concatenate([tags for _, tags, _ in held])):
+                    for one, tags, whose in held:
+                        self._compare(pages, one, tags, "node", whose)
 
     def _compare(self, pages: PageBook, held: Pages, tags: Tags, kind: str, whose: int) -> None:
         found = pages.content[held]

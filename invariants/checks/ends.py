@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.actions import Prefill, Refused
 from hicache.core.events import Flushed
 from hicache.core.radix.node import Node
-from hicache.core.types import PageState
+from hicache.core.types import NO_PAGES, PageState
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books import story
@@ -37,14 +37,15 @@ class LockBalance(Check):
                 )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for mirror in book.nodes.by_id.values():
-            for slot, pages in enumerate(mirror.pages):
-                if pages is None:
-                    continue
-                counts = book.pages[slot].locks[pages]
+        for slot, book_of in enumerate(book.pages):
+            if not book_of.locks.any():
+                continue
+            for mirror in book.nodes.by_id.values():
+                pages = mirror.pages[slot]
+                counts = book_of.locks[NO_PAGES if pages is None else pages]
                 if len(counts) and not all_are(counts, int(counts[0])):
                     self.fail(
-                        f"node {mirror.id}, {book.pages[slot].where}: its pages are locked by "
+                        f"node {mirror.id}, {book_of.where}: its pages are locked by "
                         f"{counts.min()} to {counts.max()} holders, expected one number",
                         story.node(mirror.id),
                     )

@@ -32,7 +32,7 @@ def _nobody(tag: int) -> str:
 
 
 class Memory:
-    """The rows of each pool: uint64[layers, pages, ROW_WORDS]. whose: describes a tag in messages.
+    """The rows of each pool: uint64[pages, layers, ROW_WORDS]. whose: describes a tag in messages.
 
     checked: number of comparisons so far (a copy, a write and a read count once each).
     """
@@ -82,7 +82,7 @@ class Memory:
         """Returns the pages that hold in all layers what was last written to them."""
         tags = self._claims[place]
         expected = self._expected(place, tags, (0, self.layers))
-        held: Pages = np.flatnonzero((self._rows[place] == expected).all(axis=(0, 2)))
+        held: Pages = np.flatnonzero((self._rows[place] == expected).all(axis=(1, 2)))
         return held
 
     def tags_of(self, component: str) -> Words:
@@ -102,25 +102,25 @@ class Memory:
         if not len(pages):
             return
         expected = self._expected(place, tags, span)
-        self._rows[place][span[0] : span[1], pages] = expected
+        self._rows[place][pages, span[0] : span[1]] = expected
         self._compare(place, pages, tags, expected, span, why)
 
     def fetch(self, place: Place, pages: Pages, words: Span, span: Span) -> Words:
         """Returns words [first, last) of the pages, concatenated, in each layer of the span."""
         index = np.arange(words[0], words[1])
         found: Words = self._rows[place][
-            span[0] : span[1], pages[index // ROW_WORDS], index % ROW_WORDS
+            pages[index // ROW_WORDS], span[0] : span[1], index % ROW_WORDS
         ]
         return found
 
     def store(self, place: Place, pages: Pages, words: Span, span: Span, block: Words) -> None:
         """Writes the words that `fetch` returned."""
         index = np.arange(words[0], words[1])
-        self._rows[place][span[0] : span[1], pages[index // ROW_WORDS], index % ROW_WORDS] = block
+        self._rows[place][pages[index // ROW_WORDS], span[0] : span[1], index % ROW_WORDS] = block
 
     def block(self, place: Place, pages: Pages, span: Span) -> Words:
         """Returns a copy of the pages' content: uint64[layers of span, n, ROW_WORDS]."""
-        found: Words = self._rows[place][span[0] : span[1], pages]
+        found: Words = self._rows[place][pages, span[0] : span[1]].swapaxes(0, 1)
         return found
 
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
@@ -136,17 +136,18 @@ class Memory:
         self, place: Place, pages: Pages, tags: Words, expected: Words, span: Span, why: str
     ) -> None:
         self.checked += 1
-        found = self._rows[place][span[0] : span[1], pages]
+        found = self._rows[place][pages, span[0] : span[1]]
         if content.seal(found) != content.seal(expected):
             self._accuse(place, pages, (found, expected), tags, span[0], why)
 
     def digest(self, place: Place, page: int) -> bytes:
         """Returns the SHA-256 of one page over all layers."""
-        return content.seal(self._rows[place][:, page])
+        return content.seal(self._rows[place][page])
 
     def _expected(self, place: Place, tags: Words, span: Span) -> Words:
+        """uint64[pages, layers of span, ROW_WORDS]: what these tags say."""
         salts = self._salts[place[1]][span[0] : span[1]]
-        return content.mix(tags[..., None] + salts[:, None, :])
+        return content.mix((tags[None] if tags.ndim == 1 else tags).T[..., None] + salts)
 
     def _accuse(
         self,
@@ -157,7 +158,7 @@ class Memory:
         first_layer: int,
         why: str,
     ) -> None:
-        found, expected = blocks
+        found, expected = (block.swapaxes(0, 1) for block in blocks)
         tags = np.broadcast_to(tags, expected.shape[:2])
         wrong = (found != expected).any(axis=2)
         depth, slot = (int(axis[0]) for axis in np.nonzero(wrong))

@@ -166,8 +166,10 @@ class Accesses:
                 f"{why}: expected pages {span[0]} to {span[1] - 1} of {name}, found "
                 f"{pages.tolist()}"
             )
-        depths = np.arange(span[0] + 1, span[1] + 1, dtype=np.int64) * self.page_size
-        return Access(name, mode, pages, np.minimum(depths, end))
+        size = self.page_size
+        depths = np.arange(size * (span[0] + 1), size * span[1] + 1, size, dtype=np.int64)
+        depths[-1] = min(end, size * span[1])  # the last page may be filled in part
+        return Access(name, mode, pages, depths)
 
 
 def _state(component: str, mode: Literal["r", "w"], page: int, depth: int) -> Access:

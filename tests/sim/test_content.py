@@ -215,11 +215,11 @@ def test_every_page_is_audited() -> None:
                 copies += 1
                 place = (tier, component.name)
                 for page in pages[[0, -1]]:
-                    rows = memory._rows[place][:, page].copy()
+                    rows = memory._rows[place][page].copy()
                     for layer in (0, -1):
-                        memory._rows[place][layer, page] ^= np.uint64(1)
+                        memory._rows[place][page, layer] ^= np.uint64(1)
                         assert raised(lambda: audit(view, memory), WrongBytesError) is not None
-                        memory._rows[place][:, page] = rows
+                        memory._rows[place][page] = rows
     assert copies > 20
     before = memory.checked
     audit(view, memory)
