@@ -64,6 +64,7 @@ from .tickets import (
     uses_of,
 )
 
+_TIERS = (Tier.DEVICE, Tier.HOST)
 _ACTIONS: tuple[type, ...] = get_args(Action)
 Issue = Callable[["Book", Outcome, CoreView], None]
 
@@ -84,7 +85,7 @@ class Book:
         self._indices = {kind.name: kind.at for kind in kinds}
         self.pages = [
             PageBook(tier, kind, view.pool(tier, kind.at).capacity)
-            for tier in (Tier.DEVICE, Tier.HOST)
+            for tier in _TIERS
             for kind in kinds
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
@@ -119,7 +120,7 @@ class Book:
 
     def pools(self, view: CoreView) -> list[Pool]:
         """The core's pools, in the order of the books of pages."""
-        return [*view.pools(Tier.DEVICE), *view.pools(Tier.HOST)]
+        return [pool for tier in _TIERS for pool in view.pools(tier)]
 
     def index_of(self, component: str) -> int:
         """Index of a component, or 0 for an unknown name."""

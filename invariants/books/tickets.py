@@ -36,6 +36,8 @@ ACTION_OF: dict[Any, type] = {
     if reply.__name__ == f"{action.__name__}Done"
 }
 REPLIES = tuple(ACTION_OF)
+_ON_HOST = Tier.HOST, Tier.HOST
+_TO_DEVICE, _TO_HOST = (Tier.HOST, Tier.DEVICE), (Tier.DEVICE, Tier.HOST)
 NOTHING: Mapping[tuple[int, bytes], int] = MappingProxyType({})
 
 
@@ -103,10 +105,8 @@ class Ticket:
         """Tiers of source and target. Of a transfer between host and storage, both are the one
         that has pages."""
         if type(self.action) in OF_STORAGE:
-            return Tier.HOST, Tier.HOST
-        if type(self.action) is Load:
-            return Tier.HOST, Tier.DEVICE
-        return Tier.DEVICE, Tier.HOST
+            return _ON_HOST
+        return _TO_DEVICE if type(self.action) is Load else _TO_HOST
 
 
 def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:

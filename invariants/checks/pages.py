@@ -92,9 +92,6 @@ class OwnHost(_Ownership):
     tier = Tier.HOST
 
 
-_RETIRING = int(PageState.RETIRING)
-
-
 class PoolSum(Check):
     name = "POOL-SUM"
     sentence = (
@@ -138,7 +135,7 @@ class Generation(Check):
             stuck = now[free] <= pages.generation[free]
             if (
                 np.count_nonzero(stuck)
-                and (view.pool(pages.tier, pages.component).state[free] == PageState.FREE).all()
+                and (view.pool(pages.tier, pages.component).state[free] == _FREE).all()
             ):
                 at = int(free[int(stuck.argmax())])
                 self.fail(
@@ -173,7 +170,7 @@ class PinIo(Check):
             if not len(used):
                 continue
             pool = view.pool(pages.tier, pages.component)
-            free = pool.state[used] == PageState.FREE
+            free = pool.state[used] == _FREE
             if np.count_nonzero(free):
                 at = int(used[int(free.argmax())])
                 self.fail(

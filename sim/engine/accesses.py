@@ -161,7 +161,7 @@ class Accesses:
         why: str,
     ) -> Access:
         pages = table[span[0] : span[1]]
-        if len(pages) != span[1] - span[0] or (len(pages) and int(pages.min()) < 0):
+        if len(pages) != span[1] - span[0] or np.count_nonzero(pages < 0):
             raise CoreBug(
                 f"{why}: expected pages {span[0]} to {span[1] - 1} of {name}, found "
                 f"{pages.tolist()}"

@@ -34,6 +34,7 @@ from invariants.books.kinds import kinds_of
 from invariants.books.nodes import NodeBook
 from invariants.books.pages import FLIGHT, NODE, REQUEST, PageBook, all_are, code_of, same
 from invariants.books.pins import known_path, pin
+from invariants.books.requests import tags_of
 from invariants.books.tags import digests_of
 from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
@@ -43,6 +44,8 @@ from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import draw_swarm
 from invariants.watch import AUDIT_EVERY, Watch
 from tests.configs import configured
+
+from .life import Life, corner
 
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
@@ -135,6 +138,39 @@ def test_every_sequence_is_recounted_during_and_after_the_run(
     assert seen[-1] == watch.operations
     gaps = [after - before for before, after in zip([0, *seen], seen, strict=False)]
     assert max(gaps) <= max(AUDIT_EVERY, watch.audit_every)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_what_is_known_of_a_prompt_is_what_nodes_have(hybrid: bool) -> None:
+    """Also the tags and digests of nodes, which are taken from prompts, or computed late."""
+    several = {"components": ("full", "swa", "mamba"), "swa_window": 6, "mamba_interval": 4}
+    width = 3 if hybrid else 1
+    config = configured(4, (80,) * width, (160,) * width, **(several if hybrid else {}))
+    life = Life(corner(config), 3)
+    seen = 0
+    for _ in range(40):
+        life.run(5)
+        book = life.watch.book
+        assert book is not None
+        cached: list[set[int]] = [set() for _ in book.pages]
+        for mirror in book.nodes.by_id.values():
+            path = book.nodes.path(mirror.id)[::-1]
+            raw = b"".join(bytes(one.key) for one in path)
+            key = Key(raw, book.nodes.stride, mirror.namespace)
+            start = key.pages - mirror.span
+            assert book.nodes.digests_of(mirror) == digests_of(key)[start:]
+            tags = tags_of(key)[start:]
+            assert mirror.tags.tolist() == tags.tolist()
+            for slot, pages in enumerate(mirror.pages):
+                if pages is not None:
+                    whole = book.pages[slot].positional
+                    cached[slot].update(tags.tolist() if whole else tags[-1:].tolist())
+        for req in book.requests.by_id.values():
+            known = tuple(sum(tag in there for tag in req.known.tolist()) for there in cached)
+            assert book.nodes.known(req.known) == known
+            seen += sum(known) > 0
+    assert seen > 10
 
 
 CAPACITY = 40
