@@ -2,7 +2,8 @@
 
 `fitted.json` beside this file has them; `hicache fidelity --fit` makes it (see docs/fidelity.md).
 A factor counts for the runs that have all of its labels: the generation of the accelerator
-(hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2).
+(hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2), the
+model (llama-3.1-70b).
 What no factor names keeps its default. A reached part of a peak is at most 1, whatever its factors
 say: a kernel does not move more than the data sheet (see `beyond`). Does not know what else the
 constants mean (see sim/physics and sim/engine_profiles).
@@ -21,7 +22,9 @@ from typing import Any
 from hicache.files import NUMBER, TEXT, Maybe, Only, Value, fit, number, parsed, unlike, whole
 
 from ..engine_profiles.base import EngineProfile
+from ..hardware import profile as hardware
 from ..physics.constants import RooflineConstants, defaults, families
+from ..physics.constants import family as family_of
 
 FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
@@ -111,10 +114,11 @@ def roofline(
     family: str,
     hardware: str,
     engine: EngineProfile | None,
+    model: str,
     given: tuple[Factor, ...] | None = None,
 ) -> RooflineConstants:
-    """The constants of a run. given: None for those of this project."""
-    labels = frozenset((family, hardware)) | _labels(engine)
+    """The constants of a run. model: its name. given: None for those of this project."""
+    labels = frozenset((family, hardware, known_model(model))) | _labels(engine)
     known = factors() if given is None else given
     changed = {}
     for name, value in constants.named().items():
@@ -128,8 +132,11 @@ def beyond(given: Iterable[Factor]) -> list[tuple[str, str, float]]:
     """Constants that factors put above the peak of the data sheet, at which they are held: their
     name, the labels of the runs, and the part of the peak that the fit asked for."""
     known, found = tuple(given), set[tuple[str, str, float]]()
+    generation = {name: name for name in families()}
+    generation |= {name: family_of(hardware.get(name)) for name in hardware.names()}
     for family in families():
-        here = [one for one in known if not ({*families()} - {family}) & {*one.where}]
+        other = {name for name, its in generation.items() if its != family}
+        here = [one for one in known if other.isdisjoint(one.where)]
         for name, value in defaults(family).named().items():
             for one in here:
                 labels = frozenset((family, *one.where))
@@ -144,17 +151,25 @@ def _is_part(constant: str) -> bool:
 
 
 def engine(
-    profile: EngineProfile, hardware: str = "", given: tuple[Factor, ...] | None = None
+    profile: EngineProfile,
+    hardware: str,
+    model: str,
+    given: tuple[Factor, ...] | None = None,
 ) -> EngineProfile:
-    """A profile with its fitted times of the host, on this accelerator."""
+    """A profile with its fitted times of the host, on this accelerator and with this model."""
     known = factors() if given is None else given
-    labels = _labels(profile) | {hardware}
+    labels = _labels(profile) | {hardware, known_model(model)}
     changed: dict[str, Any] = {}
     for name in sorted({one.constant for one in known if one.constant.startswith(ENGINE)}):
         field = name.removeprefix(ENGINE)
         factor = total(name, labels, known)
         changed[field] = round(getattr(profile, field) * factor)
     return replace(profile, **changed)
+
+
+def known_model(name: str) -> str:
+    """The label of a model: its name, without the layers that somebody exchanged."""
+    return name.partition(" as ")[0]
 
 
 def _labels(engine: EngineProfile | None) -> frozenset[str]:

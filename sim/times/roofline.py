@@ -46,7 +46,9 @@ def times(
     if hardware.geometry:
         constants = of_reached(defaults(generation))
         return Roofline(model, hardware, parallelism, profile, constants, "measured rates")
-    constants = fitted.roofline(defaults(generation), generation, hardware.name, profile)
+    constants = fitted.roofline(
+        defaults(generation), generation, hardware.name, profile, model.name
+    )
     return Roofline(model, hardware, parallelism, profile, constants, "fitted")
 
 

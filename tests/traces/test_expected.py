@@ -31,7 +31,7 @@ def several(count: int, error: float, **other: Any) -> list[Judged]:
 
 def asked(found: list[Judged], run: Asked = RUN, **other: Any) -> Expected:
     groups = table.parse(table.summary(found), "table")
-    return expected_error(replace(run, **other), groups)
+    return expected_error(replace(run, **other), groups, groups)
 
 
 def test_a_summary_has_medians_and_nine_tenths_of_absolute_errors() -> None:
@@ -175,6 +175,22 @@ def test_near_saturation_the_sentence_says_that_times_err_by_more() -> None:
     assert sized == near.removesuffix(" (how much: hicache size).") + "."
 
 
+def test_runs_that_are_as_near_to_saturation_count_first() -> None:
+    """Before the same engine, and the same number of ranks."""
+    calm = several(3, 0.1, queueing=0.5)
+    waiting = several(3, 0.7, queueing=0.51, engine="sglang", ranks=8)
+    assert asked([*calm, *waiting], queueing=0.3).nearest[0].error.median == 0.1
+    near = asked([*calm, *waiting], queueing=0.9)
+    assert near.nearest[0].error.median == 0.7
+    assert near.nearest[0].differs == ("engine", "ranks")
+    said = sentence(near)
+    assert "9 to 64 at once, whose requests mostly wait; nine of ten" in said
+    assert "near saturation TTFT errs by more" not in said
+    few = asked([*calm[:2], *waiting], queueing=0.3)
+    assert few.nearest[0].differs == ("engine", "saturation", "ranks")
+    assert "this run has short queues and 4 GPUs)" in sentence(few)
+
+
 def test_several_runs_together_have_a_range() -> None:
     rows = [*several(3, 0.1), *several(3, 0.2, ranks=8)]
     one, other = (document(asked(rows, ranks=ranks)) for ranks in (4, 8))
@@ -187,8 +203,25 @@ def test_several_runs_together_have_a_range() -> None:
 
 
 def test_the_shipped_table_can_be_read() -> None:
-    for group in table.shipped():
-        assert group.errors
+    known, new = table.shipped(table.KNOWN), table.shipped(table.NEW)
+    assert all(group.errors for group in [*known, *new])
+    pairs = {(one.engine, one.hardware, name) for one in known for name in one.models}
+    assert len(pairs) > 20
+
+
+def test_a_pair_that_nobody_published_has_the_errors_of_such_pairs() -> None:
+    known = table.parse(table.summary(several(3, 0.1)), "known")
+    new = table.parse(table.summary(several(3, 0.4)), "new")
+    found = [
+        expected_error(replace(RUN, **other), known, new)
+        for other in ({}, {"model": "qwen3-32b"}, {"engine": "sglang"})
+    ]
+    assert [one.known for one in found] == [True, False, False]
+    assert [one.nearest[0].error.median for one in found] == [0.1, 0.4, 0.4]
+    assert document(found[1])["published"] is False
+    assert sentence(found[0]).startswith("Expected error: TPOT 10 %")
+    told = "Expected error of an engine, accelerator and model that nobody published: TPOT 40 %"
+    assert sentence(found[1]).startswith(told)
 
 
 WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))
@@ -198,7 +231,7 @@ WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))
     ("change", "said"),
     [
         ({"kind": "other"}, "kind: expected one of expected errors, found"),
-        ({"schema": 1}, "schema: expected 2, found 1"),
+        ({"schema": 1}, "schema: expected 3, found 1"),
         ({"engine": 3}, "groups[0].engine: expected a text, found 3"),
         ({"groups": {}}, "groups: expected a list, found {}"),
         ({"groups": [3]}, "groups[0]: expected an object"),

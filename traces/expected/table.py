@@ -1,16 +1,20 @@
 """The errors that were found when predictions were judged, and which of them to expect of a run.
 
-`hicache fidelity` replays measurements that others published and writes the table (judged.json):
-for each time model, accelerator, number of ranks, type of weights, load and engine, and for all
-engines together, how many judged runs there were, and the median and the ninth tenth of their
-absolute errors. No published value is in it.
+`hicache fidelity --leave-out` replays measurements that others published, with constants that were
+fitted without them, and writes a table: known.json (half of the rows of each engine, accelerator
+and model was left out) and new.json (all of them were). A run whose engine, accelerator and model
+are in the first gets its errors from there, any other run from the second. A table has, for each
+time model, accelerator, number of ranks, type of weights, load and engine, near saturation
+and not, and for all engines together, how many judged runs there were, and the median and the ninth
+tenth of their absolute errors. No published value is in it.
 
 The nearest runs are found so: only runs with the same time model on the same accelerator count. Of
-these, runs of the same engine count if there are three of one kind, else those of all engines. Then
-the nearest number of ranks comes first (by how often it doubles), then the type of the weights,
-then the load (by classes), and last whether the model is among them. Groups of fewer than three
-runs count only where there is no larger one on that accelerator. Each metric has its own nearest
-group, because not every published run has every metric. Does not say anything (see words).
+these, runs that are as near to saturation count if there are three of one kind, else all; of these
+again runs of the same engine, else those of all engines. Then the nearest number of ranks comes
+first (by how often it doubles), then the type of the weights, then the load (by classes), and last
+whether the model is among them. Groups of fewer than three runs count only where there is no larger
+one on that accelerator. Each metric has its own nearest group, because not every published run has
+every metric. Does not say anything (see words).
 """
 
 from __future__ import annotations
@@ -23,27 +27,29 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from hicache.core.errors import CallerError
-from hicache.files import TEXT, Named, Record, fit, number, parsed, text_of, whole, word
+from hicache.files import FLAG, TEXT, Named, Record, fit, number, parsed, text_of, whole, word
 from sim.engine.sequence import RequestResult
 
-SCHEMA = 2
+SCHEMA = 3
 METRICS = ("ttft", "tpot", "throughput")
 PRECISIONS = ("bf16", "fp8", "fp4", "int4")
 # Requests that run at once, by the first number of each class.
 LOADS = {"1": 1, "2 to 8": 2, "9 to 64": 9, "65 or more": 65}
 ALL = "all"  # engines, in a group of theirs
-_FILE = "judged.json"
+KNOWN, NEW = "known.json", "new.json"
 _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
 _AGAIN = "write it again with hicache fidelity"
 _FP4 = ("nvfp4", "mxfp4")
+_MOST_QUEUEING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One figure of one judged run. error: signed, (predicted - published) / published.
 
-    ranks: accelerators of a replica. at_once: requests that run at once on average.
+    ranks: accelerators of a replica. at_once: requests that run at once on average. queueing: the
+    part of their time to first token that requests waited in the queue.
     """
 
     times: str
@@ -55,6 +61,7 @@ class Judged:
     metric: str
     error: float
     engine: str
+    queueing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Judged runs of one kind. load: one of LOADS. engine: its name, or ALL. errors: by metric."""
+    """Judged runs of one kind. load: one of LOADS. engine: its name, or ALL. saturated: whether
+    requests mostly wait, see `Asked.near_saturation`. errors: by metric."""
 
     times: str
     hardware: str
@@ -83,6 +91,7 @@ class Group:
     precision: str
     load: str
     engine: str
+    saturated: bool
     models: tuple[str, ...]
     errors: Mapping[str, Error]
 
@@ -102,6 +111,7 @@ _TABLE = {
             Group,
             {
                 "str": TEXT,
+                "bool": FLAG,
                 "ranks": whole(1),
                 "load": word(*LOADS),
                 "models": [TEXT],
@@ -127,6 +137,10 @@ def load(at_once: float) -> str:
     return classes[-1] if classes else next(iter(LOADS))
 
 
+def _saturated(queueing: float) -> bool:
+    return queueing > _MOST_QUEUEING
+
+
 def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int = 1) -> float:
     """How many requests run at once on a replica, on average; those in the queue do not count."""
     spent = sum(one.finish_ns - one.arrival_ns - one.queue_ns for one in requests)
@@ -135,11 +149,12 @@ def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int =
 
 def summary(judged: Iterable[Judged]) -> str:
     """The text of the table. The same figures in any order give the same text."""
-    errors: dict[tuple[str, str, int, str, str, str], dict[str, list[float]]] = {}
-    models: dict[tuple[str, str, int, str, str, str], set[str]] = {}
+    errors: dict[tuple[str, str, int, str, str, str, bool], dict[str, list[float]]] = {}
+    models: dict[tuple[str, str, int, str, str, str, bool], set[str]] = {}
     for one in judged:
         for engine in (ALL, one.engine):
-            key = one.times, one.hardware, one.ranks, one.precision, load(one.at_once), engine
+            run = one.times, one.hardware, one.ranks, one.precision, load(one.at_once)
+            key = *run, engine, _saturated(one.queueing)
             errors.setdefault(key, {}).setdefault(one.metric, []).append(abs(one.error))
             models.setdefault(key, set()).add(one.model)
     groups = [
@@ -162,11 +177,18 @@ def _error(errors: list[float]) -> Error:
     return Error(count, round(middle, 4), round(ordered[math.ceil(0.9 * count) - 1], 4))
 
 
-@lru_cache(maxsize=1)
-def shipped() -> tuple[Group, ...]:
-    """The table that comes with hicache."""
-    text = (pkgutil.get_data(__package__ or "", _FILE) or b"").decode()
-    return parse(text, _FILE)
+def queueing(requests: Sequence[RequestResult]) -> float:
+    """The part of their time to first token that requests wait in the queue."""
+    waited = sum(one.queue_ns for one in requests)
+    first = sum(one.first_token_ns - one.arrival_ns for one in requests)
+    return waited / first if first else 0.0
+
+
+@lru_cache(maxsize=2)
+def shipped(name: str) -> tuple[Group, ...]:
+    """A table that comes with hicache: `KNOWN` or `NEW`."""
+    text = (pkgutil.get_data(__package__ or "", name) or b"").decode()
+    return parse(text, name)
 
 
 def read(path: str) -> tuple[Group, ...]:
@@ -184,7 +206,6 @@ def parse(text: str, name: str) -> tuple[Group, ...]:
 
 
 _ENOUGH = 3
-_MOST_QUEUEING = 0.5
 _ENGINES = ("vllm", "sglang", "trtllm")  # of the published runs
 
 
@@ -206,14 +227,14 @@ class Asked:
     @property
     def near_saturation(self) -> bool:
         """Whether requests mostly wait, so that a small error of service times is a large one of
-        TTFT, larger than in judged runs."""
-        return self.queueing > _MOST_QUEUEING
+        TTFT."""
+        return _saturated(self.queueing)
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
     """The nearest group with one metric. differs: in what it is not like the run, of `engine`,
-    `ranks`, `precision`, `load` and `model`."""
+    `saturation`, `ranks`, `precision`, `load` and `model`."""
 
     metric: str
     group: Group
@@ -224,17 +245,24 @@ class Nearest:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What is known. nearest: by metric, in their order; empty for a run that is not validated,
-    and `missing` says what was never judged: `times`, `engine`, `stages` or `hardware`."""
+    and `missing` says what was never judged: `times`, `engine`, `stages` or `hardware`. known:
+    runs of its engine, accelerator and model were published."""
 
     asked: Asked
     nearest: tuple[Nearest, ...]
     missing: str = ""
+    known: bool = False
 
 
-def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
-    """The errors to expect, from the groups of a table."""
+def expected_error(asked: Asked, known: Sequence[Group], new: Sequence[Group]) -> Expected:
+    """The errors to expect, from the groups of the two tables."""
     if asked.engine not in _ENGINES:
         return Expected(asked, (), "engine")
+    pair = asked.engine, asked.hardware
+    published = any(
+        (one.engine, one.hardware) == pair and asked.model in one.models for one in known
+    )
+    groups = known if published else new
     same = [group for group in groups if group.times == asked.times]
     if not same:
         return Expected(asked, (), "times")
@@ -246,19 +274,21 @@ def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
         for metric in METRICS
         if (having := [group for group in same if metric in group.errors])
     )
-    return Expected(asked, found, "" if found else "hardware")
+    return Expected(asked, found, "" if found else "hardware", published)
 
 
 def _nearest(asked: Asked, metric: str, groups: Sequence[Group]) -> Nearest:
     large = [group for group in groups if group.errors[metric].runs >= _ENOUGH]
     known = large or groups
-    own = [group for group in known if group.engine == asked.engine]
-    every = [group for group in known if group.engine == ALL]
+    alike = [group for group in known if group.saturated == asked.near_saturation]
+    own = [group for group in alike or known if group.engine == asked.engine]
+    every = [group for group in alike or known if group.engine == ALL]
     group = min(own or every, key=lambda group: _distance(asked, group))
     differs = tuple(
         name
         for name, alike in (
             ("engine", group.engine == asked.engine),
+            ("saturation", group.saturated == asked.near_saturation),
             ("ranks", group.ranks == asked.ranks),
             ("precision", group.precision == asked.precision),
             ("load", group.load == asked.load),

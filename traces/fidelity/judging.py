@@ -35,6 +35,7 @@ _BY: dict[str, Callable[[Pair], str]] = {
     "engines": lambda pair: f"{pair[0].engine} {pair[0].version}".strip(),
     "parallelism": lambda pair: f"{pair[0].ranks} ranks" if pair[0].ranks else "no server",
     "precisions": lambda pair: pair[0].precision or "none",
+    "limits": lambda pair: pair[0].limits or "no server",
 }
 GROUPINGS = tuple(_BY)
 
@@ -168,6 +169,7 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
             metric=figure.quantity,
             error=figure.error,
             engine=outcome.engine,
+            queueing=outcome.queueing,
         )
         for outcome, figure in judged(outcomes, JUDGE)
         if outcome.ranks and figure.quantity in METRICS

@@ -90,6 +90,9 @@ def engine_of(row: Row) -> tuple[str, str]:
 
 _BLOCK = 64
 _WHOLE_NODE = 8
+_RUNNING = ("max_num_seqs", "max_batch_size", "max_batch", "max_running_requests")
+# Dates of changes to the scripts of DeepSeek with TensorRT-LLM (64af5a771, ec7bafaae).
+_LEAST_SINCE, _DELAYED_SINCE = "2026-01-21", "2026-01-29"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +123,41 @@ def flags_of(row: Row, concurrency: int) -> Flags:
         if row.workload.get("isl") == row.workload.get("osl") == 1024 and row.tp < _WHOLE_NODE:
             return Flags(wait_passes=20, wait_permille=900)
         return NONE
-    if row.engine == "trtllm" and row.model == "deepseek-v3" and row.hardware == "b200":
-        tokens = concurrency + int(row.workload.get("isl", 0))
-        budget = max(8192, -(-tokens // _BLOCK) * _BLOCK)
-        return Flags(token_budget=budget, memory=0.8, kv_dtype="fp8")
+    if row.engine == "trtllm" and row.model == "deepseek-v3":
+        return _deepseek_trtllm(row, concurrency)
     if row.engine == "trtllm" and row.model == "gpt-oss-120b":
         if row.hardware == "b200":
             return Flags(20_000, 512, 0.85, "fp8")
         return Flags(20_000, concurrency, 0.85, "bf16")
     return NONE
+
+
+LIMITS = ("said", "in its script", "not said")  # by the source of a row
+
+
+def limits_of(row: Row, concurrency: int) -> str:
+    """Where the most requests that run at once are known from: see `LIMITS`."""
+    if number(row.limits, *_RUNNING) or row.limits.get("max_num_seqs") == "CONC":
+        return LIMITS[0]
+    return LIMITS[1] if flags_of(row, concurrency) != NONE else LIMITS[2]
+
+
+def _deepseek_trtllm(row: Row, concurrency: int) -> Flags:
+    """With groups that attend to requests of their own, prompts wait until each group has one
+    (enable_balance), at most 60 passes (timeout_iters)."""
+    prompt = int(row.workload.get("isl", 0))
+    budget = -(-(concurrency + prompt + _BLOCK) // _BLOCK) * _BLOCK
+    if row.date >= _LEAST_SINCE:
+        budget = max(8192, budget)
+    found = Flags(budget, memory=0.8 if row.hardware == "b200" else 0.75, kv_dtype="fp8")
+    groups = row.dp_attention or 1
+    if groups > 1:
+        permille = 1000 * (prompt + concurrency // groups) // budget
+        return replace(found, wait_passes=60, wait_permille=min(1000, permille))
+    delayed = row.hardware == "b200" and row.weights == "fp8" and row.date >= _DELAYED_SINCE
+    if delayed and row.workload.get("osl") == prompt == 1024 and concurrency >= _BLOCK:
+        return replace(found, wait_passes=40, wait_permille=800)
+    return found
 
 
 def _poll_passes(row: Row, concurrency: int) -> int:
@@ -214,15 +243,15 @@ def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None
         named = _ANY_HARDWARE
         assumed.append(f"{named}, since hits do not depend on it")
     machine = hardware.get(named)
-    engine = fitted.engine(engine, machine.name, given)
     groups = row.dp_attention or 1
     parallelism = Parallelism(max(1, row.tp) * groups, row.pp, row.ep or 1, groups)
     flags = flags_of(row, concurrency)
     if flags != NONE:
         assumed.append("launch flags of the script of this model, accelerator and engine")
+    model = _model(row, flags, assumed)
+    engine = fitted.engine(engine, machine.name, model.name, given)
     if flags.all_reduce:
         engine = replace(engine, all_reduce=flags.all_reduce)
-    model = _model(row, flags, assumed)
     limits = row.limits
     budget = number(limits, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
     budget = budget or flags.token_budget
@@ -298,8 +327,7 @@ def _max_running(row: Row, flags: Flags, engine: EngineProfile, concurrency: int
     if isinstance(text, str) and (found := re.search(r"(\d+) for 1k/1k, (\d+) else", text)):
         short = row.workload.get("isl") == row.workload.get("osl") == 1024
         return int(found[1] if short else found[2])
-    given = number(limits, "max_num_seqs", "max_batch_size", "max_batch", "max_running_requests")
-    return given or flags.max_running or engine.max_running
+    return number(limits, *_RUNNING) or flags.max_running or engine.max_running
 
 
 def _fraction(row: Row, flags: Flags, engine: EngineProfile) -> float:

@@ -412,7 +412,7 @@ def _engine(
     if options.engine is None and hardware_profile.served is not None:
         profile = hardware_profile.served.engine
     elif not engine_profiles.is_path(named):  # a user's own says what it means
-        profile = fitted.engine(profile, options.hardware or HARDWARE)
+        profile = fitted.engine(profile, options.hardware or HARDWARE, model.name)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}
     if options.load_groups is not None and options.load_groups > model.layers:

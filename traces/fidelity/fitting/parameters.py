@@ -1,9 +1,10 @@
 """What is fitted: factors on the defaults, each for the labels that a run must have.
 
-A run has four labels: the generation of its accelerator (hopper), the accelerator (h200), the
-engine (vllm) and the engine with its version (vllm@0.10.2). A factor counts where all of its labels
-are among those of the run, and the factors of a constant multiply. So what runs share is fitted
-once, and a version or an accelerator only says how it differs. How far a factor may go is its
+A run has five labels: the generation of its accelerator (hopper), the accelerator (h200), the
+engine (vllm), the engine with its version (vllm@0.10.2) and the model (llama-3.1-70b). A factor
+counts where all of its labels are among those of the run, and the factors of a constant multiply.
+So what runs share is fitted once, and a version, an accelerator, or a pair that somebody published
+(an engine with an accelerator and a model) only says how it differs. How far a factor may go is its
 `spread`: the standard deviation of its logarithm that is expected before any row is seen.
 """
 
@@ -22,10 +23,11 @@ class Labels:
     hardware: str
     engine: str
     version: str
+    model: str
 
     @property
     def all(self) -> frozenset[str]:
-        return frozenset((self.family, self.hardware, self.engine, self.version))
+        return frozenset((self.family, self.hardware, self.engine, self.version, self.model))
 
     def at(self, levels: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(getattr(self, level) for level in levels)
@@ -53,6 +55,7 @@ class _Rule:
     each: bool = False
 
 
+_PAIR = ("engine", "hardware", "model")
 _RULES = (
     _Rule("product.*.power", (), 0.3),
     _Rule("product.*.compute", ("family",), 0.2, each=True),
@@ -82,6 +85,17 @@ _RULES = (
     _Rule("engine.request_host_ns", ("engine",), 1.0),
     _Rule("engine.request_host_ns", ("version",), 0.5),
     _Rule("engine.request_host_ns", ("version", "hardware"), 1.0),
+    # of a pair that somebody published
+    _Rule("*.fixed_us", _PAIR, 0.3),
+    _Rule("product.*.compute", _PAIR, 0.2),
+    _Rule("product.*.memory", _PAIR, 0.2),
+    _Rule("decode.*.memory", _PAIR, 0.2),
+    _Rule("prefill.*.compute", _PAIR, 0.4),
+    _Rule("experts.*.memory", _PAIR, 0.2),
+    _Rule("experts.*.compute", _PAIR, 0.4),
+    _Rule("engine.step_host_ns", _PAIR, 0.4),
+    _Rule("engine.step_gap_ns", _PAIR, 0.6),
+    _Rule("engine.request_host_ns", _PAIR, 1.0),
 )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import sim.engine_profiles as engine_profiles
 from sim.engine_profiles.base import EngineProfile
-from sim.fitted.factors import Factor
+from sim.fitted.factors import Factor, known_model
 from sim.physics.constants import family
 from sim.physics.kernels import Kernel
 
@@ -94,12 +94,11 @@ def usable(row: Row) -> bool:
 
 def samples_of(
     rows: Iterable[Row],
-    given: tuple[Factor, ...] = (),
     progress: Callable[[float], None] = lambda part: None,
 ) -> list[Sample]:
-    """Replays what rows share, once. given: the factors that replays run with. Rows without a
-    figure that passes explain give no sample."""
-    ready = list(_prepared(rows, given))
+    """Replays what rows share once, with the default constants. Rows without a figure that passes
+    explain give no sample."""
+    ready = list(_prepared(rows, ()))
     logs: dict[Hashable, _Log] = {}
     found = []
     for number, (row, setup, load) in enumerate(ready):
@@ -107,7 +106,7 @@ def samples_of(
         if figures:
             key = _key(setup, load)
             if key not in logs:
-                logs[key] = _Log(record(setup, load, roofline(setup, given))[1], setup.engine)
+                logs[key] = _Log(record(setup, load, roofline(setup, ()))[1], setup.engine)
             found.append(_sample(row, setup, load, logs[key], figures))
         progress((number + 1) / len(ready))
     return found
@@ -166,7 +165,13 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]
     return Sample(
         row.id,
         group(row),
-        Labels(generation, setup.hardware.name, profile.name, profile.label),
+        Labels(
+            generation,
+            setup.hardware.name,
+            profile.name,
+            profile.label,
+            known_model(setup.model.name),
+        ),
         tuple(kinds),
         {kind: constants[kind] for kind in kinds},
         np.array(work, dtype=np.float64),

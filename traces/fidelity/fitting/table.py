@@ -1,7 +1,8 @@
 """Predicts the figures of all samples at once, for any factors on their constants.
 
     pass    = device + host, or the longer of both where the engine overlaps them, + gap
-    device  = sum over the kernels of the pass, as in sim/physics/kernels; at least their launches
+    device  = sum over the kernels of the pass, as in sim/physics/kernels, at their peaks at most;
+              at least their launches
     figure  = sum over passes of pass x weight, + what no pass explains
 
 Lives here: the arrays, and the arithmetic on them. Does not know what is fitted to what (see
@@ -26,6 +27,8 @@ from .samples import HOST, Sample
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 FIELDS = tuple(field.name for field in fields(Kernel))
+_PARTS = np.array([name in ("compute", "memory") for name in FIELDS])
+_PEAK = 1.0
 _S = 1e-9
 
 
@@ -101,7 +104,7 @@ class Table:
         found = np.zeros((len(self.figures), len(logs)))
         size = len(self.figures) * self._cells.count
         for number, slope in enumerate(state.slopes(self._launches)):
-            each = (slope * shares)[self._entry] * self._entry_weight
+            each = (slope * state.free[number] * shares)[self._entry] * self._entry_weight
             sums = np.bincount(self._entry_key, each, size).reshape(len(self.figures), -1)
             found += sums @ self._cells.changes(number)
         on_host = np.where(self._overlap, state.device < state.hosted, 1.0)
@@ -116,7 +119,10 @@ class Table:
         return self._predicted(state), found * _S
 
     def _state(self, logs: Floats) -> _State:
-        fixed, compute, memory, power = self._cells.values(logs)[self._cell].T
+        values = self._cells.values(logs)
+        free = ~(_PARTS & (values > _PEAK))
+        held = np.where(free, values, _PEAK)
+        fixed, compute, memory, power = held[self._cell].T
         longer, shorter = self._compute / compute, self._moved / memory
         total = longer**power + shorter**power
         both = total ** (1 / power)
@@ -132,7 +138,19 @@ class Table:
         took = np.where(self._overlap, np.maximum(whole, hosted), whole + hosted) + gap
         request = self._cells.host(logs)[self.owner, HOST.index("request_host_ns")]
         return _State(
-            fixed, power, longer, shorter, both, layers, floor, whole, hosted, host, took, request
+            fixed,
+            power,
+            longer,
+            shorter,
+            both,
+            free[self._cell].T,
+            layers,
+            floor,
+            whole,
+            hosted,
+            host,
+            took,
+            request,
         )
 
     def _predicted(self, state: _State) -> Floats:
@@ -142,13 +160,15 @@ class Table:
 
 
 class _State(NamedTuple):
-    """What a prediction computes: of each entry of work, and from `layers` on of each pass."""
+    """What a prediction computes: of each entry of work, and from `layers` on of each pass. free:
+    by field, whether it is below its peak, so that its factors count."""
 
     fixed: Floats
     power: Floats
     longer: Floats
     shorter: Floats
     both: Floats
+    free: NDArray[np.bool_]
     layers: Floats
     floor: Floats
     device: Floats

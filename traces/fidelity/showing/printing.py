@@ -44,8 +44,9 @@ TITLES = {
     "engines": "By engine and version",
     "parallelism": "By ranks",
     "precisions": "By precision of the weights",
+    "limits": "By where the server's limits are known from",
 }
-_SHORT = ("kinds", "gpus", "models", "engines")
+_SHORT = ("kinds", "gpus", "models", "engines", "limits")
 
 
 def print_table(outcomes: Sequence[Outcome], stream: TextIO, full: bool) -> None:
