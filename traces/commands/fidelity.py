@@ -148,6 +148,11 @@ def run(options: Options, command: str) -> int:
     )
     if [options.summary, options.json, options.html, options.output].count("-") > 1:
         raise CallerError("-: expected one document on standard output, found two; name a file")
+    if options.summary and options.leave_out is None:
+        raise CallerError(
+            "--summary: expected --leave-out rows or groups beside it, whose errors are those to "
+            "expect, found none; name one"
+        )
     check_picture(options.output)
     executors.load(options.executor)
     if options.fit is not None:
@@ -182,12 +187,11 @@ def run(options: Options, command: str) -> int:
 def _given(options: Options, folder: Path) -> list[Row]:
     if not options.third_party:
         return read_rows(folder)
-    for name in ("data", "summary"):
-        if getattr(options, name):
-            raise CallerError(
-                f"--third-party and --{name} do not go together; leave one out: its experiments "
-                "are a table of their own"
-            )
+    if options.data:
+        raise CallerError(
+            "--third-party and --data do not go together; leave one out: its experiments are a "
+            "table of their own"
+        )
     return third_party.rows()
 
 

@@ -1,8 +1,8 @@
 """The whole fit: from all published rows to the file of constants.
 
-Passes are those of replays with the defaults, on which they depend only a little. Nothing depends on
-the constants that the project has already, so the same rows give the same file: factors, rounded,
-with what each was fitted to.
+Passes are those of replays with the defaults, on which they depend only a little. Nothing depends
+on the constants that the project has already, so the same rows give the same file: factors,
+rounded, with what each was fitted to.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ..passes import Passes
 from ..rows import Row
 from ..rules import figure_rule, row_rule
 from ..running import record, roofline
-from ..setup import Setup, setup_of
+from ..setup import LIMITS, Setup, limits_of, setup_of
 from ..workloads import Load, load_of
 from .parameters import Labels
 
@@ -36,6 +36,7 @@ HOST = (
     *("request_host_ns", "launch_ns"),
 )
 _KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
+_FEW = 64  # requests that no known server limits
 _ALIKE = 1.1  # passes whose tokens and sequences differ by less are one
 _ALIKE_CONTEXT = 1.35
 _WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
@@ -116,7 +117,14 @@ def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[
     """The rows that can be replayed, with their servers and requests."""
     for row in rows:
         if usable(row) and not row_rule(row) and (load := load_of(row)) is not None:
-            yield row, setup_of(row, load.concurrency, given), load
+            if not _may_wait(row, load):
+                yield row, setup_of(row, load.concurrency, given), load
+
+
+def _may_wait(row: Row, load: Load) -> bool:
+    """Whether some requests may wait for a limit of the server that the source does not say."""
+    at_once = load.concurrency or len(load.jobs)
+    return at_once > _FEW and limits_of(row, load.concurrency) == LIMITS[2]
 
 
 def _explained(row: Row, figure: Figure) -> bool:
