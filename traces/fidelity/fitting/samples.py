@@ -116,9 +116,9 @@ def samples_of(
 def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[Row, Setup, Load]]:
     """The rows that can be replayed, with their servers and requests."""
     for row in rows:
-        if usable(row) and not row_rule(row) and (load := load_of(row)) is not None:
-            if not _may_wait(row, load):
-                yield row, setup_of(row, load.concurrency, given), load
+        load = load_of(row) if usable(row) and not row_rule(row) else None
+        if load is not None and not _may_wait(row, load):
+            yield row, setup_of(row, load.concurrency, given), load
 
 
 def _may_wait(row: Row, load: Load) -> bool:
