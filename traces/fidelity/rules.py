@@ -19,9 +19,9 @@ from .workloads import load_of
 RULES = {
     "contradiction": "the row's hicache_hardware is another accelerator than its gpu, or it has a "
     "second node of GPUs that no field explains",
-    "too-fast": "NVIDIA's runs of Llama 8B on H200 with vLLM 0.12.0: with the requests in flight that "
-    "they name, their times need up to the whole peak of the data sheet for matrix products alone, "
-    "where all other rows need at most 47 %",
+    "too-fast": "NVIDIA's runs of Llama 8B on H200 with vLLM 0.12.0: with the requests in flight "
+    "that they name, their times need up to the whole peak of the data sheet for matrix products "
+    "alone, where all other rows need at most 47 %",
     "sampling": "the client samples with top-p over the whole vocabulary (ML.ENERGY), which the "
     "source does not time",
     "incomplete": "lengths, number of requests or server are not said, and nothing stands in for "
