@@ -19,6 +19,7 @@ from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.physics.constants import defaults, family
 from traces.cli import main
+from traces.expected.table import parse
 from traces.fidelity import rows
 from traces.fidelity.choosing import FIT, HALF, half, half_of
 from traces.fidelity.figures import figures_of
@@ -149,6 +150,32 @@ def test_what_is_left_out_has_no_part_in_what_predicts_it(by: str, tmp_path: Pat
     }
     assert 0 < len(alike) < len(given)
     assert {name for name in before if before[name] == after[name]} == alike
+
+
+@pytest.mark.one_in(16)
+def test_errors_to_expect_are_those_of_rows_that_were_left_out(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    """A sample is of the rows that are judged; constants are fitted to all others."""
+    models = ("qwen3-32b", "llama-3.1-8b")
+    read(tmp_path, [row(number, model) for model in models for number in range(4)])
+    found = {}
+    for words in ((), ("--sample", "2")):
+        out, table = tmp_path / "out.json", tmp_path / "errors.json"
+        command = ["fidelity", "--data", str(tmp_path), "--leave-out", "groups", "--jobs", "1"]
+        command += ["--json", str(out), "--summary", str(table), *words]
+        assert main(command) == 0
+        groups = parse(table.read_text(), "errors.json")
+        assert {name for one in groups for name in one.models} == set(models)
+        rows = json.loads(out.read_text())["rows"]
+        found[len(rows)] = {
+            (one["id"], figure["name"]): figure["error"]
+            for one in rows
+            for figure in one["figures"]
+        }
+    assert sorted(found) == [2, 8]
+    assert found[2].items() <= found[8].items()
+    capsys.readouterr()
 
 
 def _side(name: str) -> int:

@@ -101,7 +101,7 @@ class Options(WorkerOptions):
     )
     leave_out: str | None = option(
         "predict each row with constants that were fitted to all others but its group (groups), or "
-        "but half of the rows of every group (rows); with --sample, to all others of the sample",
+        "but half of the rows of every group (rows)",
         read.choice((GROUPS, ROWS)),
         "WHAT",
     )
@@ -207,8 +207,6 @@ def _tasks(options: Options, every: Sequence[Row], rows: Sequence[Row]) -> list[
             "fitted, found another table; leave out --third-party and --times"
         )
     every = chosen(every, options.grade, ())
-    if options.sample is not None:
-        every = sampled(every, options.sample)
     factors = factors_without(every, options.leave_out)
     found = [Task(row, DEFAULT, factors[row.id]) for row in rows if row.id in factors]
     if not found:
