@@ -349,6 +349,7 @@ def test_a_request_of_a_sample_has_the_pages_and_the_turns_of_the_whole_trace(
     assert main(["generate", "multiturn", "--clients", "12", "--rounds", "3", "-o", path]) == 0
     whole = open_trace(path)
     some = sampled(whole, Fraction(1, 2))
+    assert f"{len(some.jobs)} of {len(whole.jobs)} requests" in some.notes[-1]
     pages, paged = some.paged(64), whole.paged(64)
     assert 0 < len(some.jobs) < len(whole.jobs)
     assert len(some.jobs) % 3 == 0

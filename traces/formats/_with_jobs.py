@@ -59,7 +59,14 @@ def sampled(
     tokens = jobs.input_lengths[chosen].sum(dtype=np.int64) / max(1, jobs.input_tokens)
     clock, jobs = _shorter(jobs, of, float(tokens))
     order = np.argsort(clock[chosen], kind="stable")
-    return Chosen(TraceWithJobs(trace, jobs), chosen[order])
+    part = Chosen(TraceWithJobs(trace, jobs), chosen[order])
+    part.notes = (
+        *trace.notes,
+        f"This is a part of the trace (--sample {float(rate):g}), {len(chosen):,} of {len(of):,} "
+        "requests, as a shorter trace of the same load: docs/sizing.md says how far its figures "
+        "are off.",
+    )
+    return part
 
 
 def _shorter(jobs: Jobs, of: NDArray[np.int64], part: float) -> tuple[NDArray[np.int64], Jobs]:

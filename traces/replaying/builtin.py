@@ -21,6 +21,7 @@ from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
 from ..terminal.progress import progress
+from .declared.trace import read_once
 from .load.trace import loaded
 from .options import ReplayOptions
 from .streaming.opening import streams
@@ -58,12 +59,7 @@ def as_recorded(options: ReplayOptions) -> Trace:
     """The trace before the options of load change when its requests arrive. Raises CallerError for
     a trace that is a size, which a space separated from its option, or that is to be read once."""
     if streams(options):
-        given = "--stream" if options.stream else options.trace
-        raise CallerError(
-            f"{given}: expected a file that is held, found a trace that is read once, as "
-            "`hicache replay` alone does; write a generated one to a file with `hicache generate`, "
-            "and leave --stream out"
-        )
+        raise read_once("--stream" if options.stream else str(options.trace))
     if options.trace is None:
         return builtin_trace(options.limit)
     if is_size(options.trace) and not Path(options.trace).exists():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
+from hicache.core.errors import CallerError
+
 from ...formats._open import FORMATS, bytes_of, open_trace
 from ...formats._rows import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
@@ -22,7 +24,17 @@ from ...terminal.progress import megabytes
 from ...terminal.rows import option
 from .needs import Need
 
+GENERATE = "generate:"
 TRACE_HELP = "a file, plain, gzip or zstd, or a folder of files; - reads stdin"
+
+
+def read_once(given: str) -> CallerError:
+    """given: the word that names such a trace."""
+    return CallerError(
+        f"{given}: expected a file that is held, found a trace that is read once, as `hicache "
+        "replay` alone does; write a generated one to a file with `hicache generate`, and leave "
+        "--stream out"
+    )
 
 
 def _columns(text: str) -> str:
@@ -102,7 +114,10 @@ class FormatOptions(OptionRecord):
         return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing)
 
     def read_from(self, path: str, limit: int) -> Trace:
-        """The trace there, read as these options say. Shows how much of it was read."""
+        """The trace there, read as these options say. Shows how much of it was read. Raises
+        CallerError for one that is made while it is read."""
+        if path.startswith(GENERATE):
+            raise read_once(path)
         how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
         with megabytes("read", bytes_of(path)) as shown:
             return open_trace(path, *how, shown)

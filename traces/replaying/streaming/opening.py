@@ -23,9 +23,9 @@ from ...generators import base
 from ...terminal.options import UNBOUNDED, OptionRecord
 from ...terminal.rows import Parser, add_rows, flag, rows
 from ..declared.needs import Need
+from ..declared.trace import GENERATE
 from ..options import ReplayOptions, in_passes, that_need
 
-GENERATE = "generate:"
 _SAMPLE = 1000  # requests that sizes and options are checked with
 
 
