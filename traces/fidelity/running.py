@@ -141,8 +141,7 @@ def replay(
 ) -> Replayed:
     """Replays these requests on this server. model: the name of a time model. given: the factors
     on the constants of the roofline; None for those of this project."""
-    own = given is not None and model == times.DEFAULT
-    costs = Smooth(roofline(setup, given or ()) if own else _times(setup, model))
+    costs = Smooth(_times(setup, model) if given is None else roofline(setup, given))
     return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
@@ -161,7 +160,7 @@ def roofline(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
     constants = fitted.roofline(
         defaults(generation), generation, machine.name, setup.engine, setup.model.name, given
     )
-    source = "fitted to a part of the rows" if given else "defaults"
+    source = "fitted without the row" if given else "defaults"
     return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants, source)
 
 

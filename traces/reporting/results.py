@@ -96,7 +96,7 @@ def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, objec
         queueing=table.queueing(latency.requests),
         stages=settings.parallelism.pp,
     )
-    return expected(expected_error(asked, table.shipped(table.KNOWN), table.shipped(table.NEW)))
+    return expected(expected_error(asked, table.shipped()))
 
 
 def _lookups(settings: Settings, run: Run) -> Iterator[LookupFigures]:

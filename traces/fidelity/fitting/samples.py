@@ -95,11 +95,12 @@ def usable(row: Row) -> bool:
 
 def samples_of(
     rows: Iterable[Row],
+    given: tuple[Factor, ...] = (),
     progress: Callable[[float], None] = lambda part: None,
 ) -> list[Sample]:
-    """Replays what rows share once, with the default constants. Rows without a figure that passes
-    explain give no sample."""
-    ready = list(_prepared(rows, ()))
+    """Replays what rows share, once. given: the factors that replays run with. Rows without a
+    figure that passes explain give no sample."""
+    ready = list(_prepared(rows, given))
     logs: dict[Hashable, _Log] = {}
     found = []
     for number, (row, setup, load) in enumerate(ready):
@@ -107,7 +108,7 @@ def samples_of(
         if figures:
             key = _key(setup, load)
             if key not in logs:
-                logs[key] = _Log(record(setup, load, roofline(setup, ()))[1], setup.engine)
+                logs[key] = _Log(record(setup, load, roofline(setup, given))[1], setup.engine)
             found.append(_sample(row, setup, load, logs[key], figures))
         progress((number + 1) / len(ready))
     return found
