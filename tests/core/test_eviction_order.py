@@ -7,8 +7,11 @@ import pytest
 from hicache.core.actions import Evicted
 from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, EvictWanted, Finished, Retracted
-from hicache.core.radix.node import Marks
-from hicache.core.types import Key, Tier
+from hicache.core.eviction_policies.fifo import Fifo
+from hicache.core.radix.lru import Queue, next_victim, offer
+from hicache.core.radix.node import Marks, Node
+from hicache.core.radix.tree import truncate
+from hicache.core.types import BACKBONE, DEVICE, Key, Tier
 
 from .rig import PAGE, Rig, key
 
@@ -58,6 +61,29 @@ def gone(rig: Rig, pages: int) -> str:
 def test_victims_in_order(policy: str, order: str) -> None:
     rig = served(policy)
     assert "".join(gone(rig, 2) for _ in TEXTS) == order
+
+
+class Alike(Fifo):
+    def rank(self, node: Node, component: int) -> int:
+        return 0
+
+
+def test_of_nodes_alike_the_deepest_goes_first_as_it_is_now() -> None:
+    """Not as it was when it was queued."""
+    rig = Rig(device=(16,))
+    for request, text in enumerate(("abcd", "xyz")):
+        rig.arrive(request, text)
+        rig.settle(rig.admit(request))
+        rig.finish(request, text)
+    queue = Queue(BACKBONE, DEVICE, 1)
+    nodes = [*rig.view.nodes()]
+    for node in nodes:
+        node.queued = 0
+        offer([[queue]], Alike(), node, DEVICE, BACKBONE)
+    [cut] = [node for node in nodes if node.end_page == 4]
+    truncate(rig.core._state, cut, DEVICE, 2)
+    found = [next_victim([queue], Alike()) for _ in nodes]
+    assert [node.end_page for node in found if node is not None] == [3, 2]
 
 
 def test_what_was_used_once_is_on_probation() -> None:

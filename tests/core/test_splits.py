@@ -72,3 +72,5 @@ def test_a_view_keeps_at_most_twice_its_rows_in_memory(start: int, stop: int, sh
         assert isinstance(found, memoryview) is shared
     assert isinstance(kept_rows(kept_rows(raw, 0, len(raw)), 0, MANY_ROWS), bytes)
     assert isinstance(kept_rows(raw[:MANY_ROWS], 0, MANY_ROWS - 8), bytes)
+    half = memoryview(raw)[: 2 * MANY_ROWS]  # keeps all of `raw`
+    assert isinstance(kept_rows(half, 0, 3 * MANY_ROWS // 2), bytes)

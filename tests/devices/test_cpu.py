@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -140,6 +141,25 @@ def test_cpu_refuses_impossible_copies(
             device.record(Stream(5))
         with pytest.raises(CallerError, match="mark"):
             device.query(Mark(0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"source": pages(DEVICE_PAGES)}, "expected 0 to 7"),
+        ({"target": pages(HOST_PAGES)}, "expected 0 to 11"),
+        ({"layers": (0, LAYERS + 1)}, "layers"),
+    ],
+)
+def test_cpu_refuses_an_impossible_copy_after_one_with_the_same_pages(
+    change: dict[str, Any], words: str
+) -> None:
+    """What was looked at is looked at again where one of the two arrays or a layer is another."""
+    job = CopyJob(D2H, "full", pages(0), pages(0), ALL, "test")
+    with make_cpu() as device:
+        device.copy(device.stream("write"), job)
+        with pytest.raises(CallerError, match=words):
+            device.copy(device.stream("write"), replace(job, **change))
 
 
 @pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])

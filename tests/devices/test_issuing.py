@@ -175,6 +175,23 @@ def test_other_work_of_a_stream_comes_after_its_copies(kind: str) -> None:
             assert np.array_equal(seen[0], expected)
 
 
+def test_other_work_waits_for_all_that_its_stream_was_given_not_for_copies_alone() -> None:
+    accelerator = AtOnce()
+    with make(accelerator, few=0) as device:
+        opens_when_waited_for(device, accelerator)
+        load(device)
+        issuer, asked = device._issuer, list[int]()
+        settle = issuer.settle
+
+        def wait(number: int) -> None:
+            asked.append(number)
+            settle(number)
+
+        issuer.settle = wait  # type: ignore[method-assign]
+        settled(device)
+        assert asked == [2 * LAYERS], "the last record, which comes after the last copy"
+
+
 def test_following_and_waiting_come_after_the_copies_of_their_own_stream() -> None:
     accelerator = AtOnce()
     with make(accelerator, few=0) as device:

@@ -31,6 +31,7 @@ from invariants import watch as watch_module
 from invariants.base import HARNESS, Broken, Violation
 from invariants.books.book import Book
 from invariants.books.kinds import kinds_of
+from invariants.books.mirror import NodeMirror
 from invariants.books.nodes import NodeBook
 from invariants.books.pages import FLIGHT, NODE, REQUEST, PageBook, all_are, code_of, same
 from invariants.books.pins import known_path, pin
@@ -38,6 +39,7 @@ from invariants.books.requests import tags_of
 from invariants.books.tags import digests_of
 from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
+from invariants.checks.requests import PeerMap
 from invariants.fuzz import play
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base
@@ -371,3 +373,42 @@ def test_a_missing_or_extra_lock_is_found(slot: int) -> None:
     said = f"node 9, {SLOTS[slot]}: expected {expected[slot]} holders, found {expected[slot] - 1} "
     with pytest.raises(Broken, match=said):
         look(expected)
+
+
+def two_components() -> tuple[Any, Any]:
+    """Books in which node 9 has pages 0 and 1 of both components on device."""
+    config = configured(1, (4, 4), (4, 4), components=("full", "swa"), swa_window=2)
+    book = Book(Core(config).view)
+    mirror = NodeMirror(9, 2)
+    for slot in range(2):
+        mirror.pages[slot] = pages = np.array([0, 1])
+        book.pages[slot].claim(pages, code_of(NODE, 9))
+    book.nodes.by_id[9] = mirror
+    return book, mirror
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_pages_of_a_node_with_unequal_locks_are_found_in_every_pool(slot: int) -> None:
+    """Also where the pool before has none."""
+    book, _ = two_components()
+    LockBalance().audit(book, book)
+    book.pages[slot].locks[1] = 1
+    with pytest.raises(Broken, match=rf"node 9, {SLOTS[slot]}: .* 0 to 1 holders"):
+        LockBalance().audit(book, book)
+
+
+@pytest.mark.parametrize(("moved", "clashed"), [(True, False), (False, True), (False, False)])
+def test_a_peer_of_another_owner_is_found_where_the_node_moved_or_pages_clash(
+    moved: bool, clashed: bool
+) -> None:
+    book, mirror = two_components()
+    mirror.moved = True
+    node: Any = None
+    PeerMap().node(book, mirror, node)
+    book.pages[1].owner[1] = code_of(REQUEST, 3)
+    mirror.moved, book.clashed = moved, clashed
+    if not moved and not clashed:
+        PeerMap().node(book, mirror, node)
+        return
+    with pytest.raises(Broken, match="its peer device swa page 1 request 3's"):
+        PeerMap().node(book, mirror, node)
