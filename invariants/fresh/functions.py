@@ -22,7 +22,6 @@ LEFT_OUT = {
     "hicache.core.ledger:_where": _TEXT,
     "hicache.core.ledger:Pool._page": _TEXT,
     "hicache.core.ledger:Pool._pages": _TEXT,
-    "hicache.core.ledger:Pool._expect": _TEXT,
     "hicache.core.components.base": _FINDS_FILES,
     "hicache.core.entries": _FINDS_FILES,
     "hicache.core.core:Core._not_now": _NOT_PLAYED,

@@ -239,7 +239,6 @@ def test_running_out_of_memory_names_what_the_command_can_change(
         raise MemoryError
 
     monkeypatch.setattr("traces.replaying.declared.trace.open_trace", no_memory)
-    monkeypatch.setattr("traces.replaying.builtin.open_trace", no_memory)
     monkeypatch.setattr("traces.commands.explain.open_tape", no_memory)
     said = fails(capsys, "inspect", "trace.jsonl")
     assert "read fewer requests (--limit)" in said

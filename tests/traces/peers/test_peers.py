@@ -24,9 +24,9 @@ from traces.peers.bisect import changes, within
 Capsys = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
 EVICTION = "hicache/core/eviction.py"
-RIGHT = "    for tier in (Tier.HOST, Tier.DEVICE):\n        leave_tier(state, node, tier)"
-LEAK = RIGHT.replace("(Tier.HOST, Tier.DEVICE)", "(Tier.DEVICE,)")
-HANGS = RIGHT + "\n        while tier == Tier.HOST:\n            pass"
+RIGHT = "    for tier in (HOST, DEVICE):\n        leave_tier(state, node, tier)"
+LEAK = RIGHT.replace("(HOST, DEVICE)", "(DEVICE,)")
+HANGS = RIGHT + "\n        while tier == HOST:\n            pass"
 DIES = RIGHT + "\n        __import__('os').abort()"
 
 
