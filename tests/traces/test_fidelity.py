@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from traces.cli import main
 from traces.fidelity import table
-from traces.fidelity.choosing import chosen, sampled
-from traces.fidelity.judging import summary, tails
+from traces.fidelity.choosing import HALVES, chosen, half_of, sampled
+from traces.fidelity.judging import coverage, summary, tails
 from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
 from traces.fidelity.rules import FIGURE_RULES, NOT_FIRST, RULES
@@ -302,6 +303,26 @@ def test_ctrl_c_keeps_and_shows_what_is_done(
         capsys.readouterr().err
     )
     assert len(document(tmp_path, "--data", data, "--keep", str(kept))["rows"]) == 2
+
+
+def test_an_error_bar_is_made_of_other_rows_and_apart_near_saturation() -> None:
+    """Of each half of the rows, by their ids, the bar is the error of the other half."""
+    figure = Compared("mean_tpot_ms", "tpot", "closed loop", "mean", 1.0, 1.25)
+    calm = Outcome(
+        "", "roofline", "judge", "g", "A", "h100", "llama-3.1-8b", "vllm", "", "", ranks=1
+    )
+    names = {half: [name for n in range(40) if half_of(name := f"r{n}") == half] for half in HALVES}
+    some = [
+        replace(calm, id=name, figures=(figure,)) for each in names.values() for name in each[:4]
+    ]
+    assert coverage(some)["short queues"] == {"figures": 8, "within": 8}
+    far = replace(figure, predicted=1.5)
+    changed = [replace(one, figures=(far,)) if one.id in names["fit"][:4] else one for one in some]
+    assert coverage(changed)["short queues"] == {"figures": 8, "within": 4}
+    waiting = [replace(one, queueing=0.9) for one in changed]
+    found = coverage(waiting)
+    assert found["short queues"]["figures"] == 0
+    assert found["requests mostly wait"] == {"figures": 8, "within": 4}
 
 
 def test_tails_are_apart_and_count_what_no_other_rule_leaves_out() -> None:

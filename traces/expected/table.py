@@ -1,16 +1,19 @@
 """The errors that were found when predictions were judged, and which of them to expect of a run.
 
 `hicache fidelity` replays measurements that others published and writes the table (judged.json):
-for each time model, accelerator, number of ranks, type of weights, load and engine, and for all
-engines together, how many judged runs there were, and the median and the ninth tenth of their
-absolute errors. No published value is in it.
+for each time model, accelerator, number of ranks, type of weights, load and engine, near saturation
+and not, and for all engines together, how many judged runs there were, and the median of their
+absolute errors. What nine of ten do not exceed is of more runs, since few have no tenth: those on
+the accelerator with this engine, load and nearness to saturation, whatever their ranks and weights
+(of all loads where they are fewer than 5). No published value is in it.
 
 The nearest runs are found so: only runs with the same time model on the same accelerator count. Of
-these, runs of the same engine count if there are three of one kind, else those of all engines. Then
-the nearest number of ranks comes first (by how often it doubles), then the type of the weights,
-then the load (by classes), and last whether the model is among them. Groups of fewer than three
-runs count only where there is no larger one on that accelerator. Each metric has its own nearest
-group, because not every published run has every metric. Does not say anything (see words).
+these, runs that are as near to saturation count if there are three of one kind, else all; of these
+again runs of the same engine, else those of all engines. Then the nearest number of ranks comes
+first (by how often it doubles), then the type of the weights, then the load (by classes), and last
+whether the model is among them. Groups of fewer than three runs count only where there is no larger
+one on that accelerator. Each metric has its own nearest group, because not every published run has
+every metric. Does not say anything (see words).
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from hicache.core.errors import CallerError
-from hicache.files import TEXT, Named, Record, fit, number, parsed, text_of, whole, word
+from hicache.files import FLAG, TEXT, Named, Record, fit, number, parsed, text_of, whole, word
 from sim.engine.sequence import RequestResult
 
-SCHEMA = 2
+SCHEMA = 3
 METRICS = ("ttft", "tpot", "throughput")
 PRECISIONS = ("bf16", "fp8", "fp4", "int4")
 # Requests that run at once, by the first number of each class.
@@ -37,13 +40,15 @@ _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
 _AGAIN = "write it again with hicache fidelity"
 _FP4 = ("nvfp4", "mxfp4")
+_MOST_QUEUEING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One figure of one judged run. error: signed, (predicted - published) / published.
 
-    ranks: accelerators of a replica. at_once: requests that run at once on average.
+    ranks: accelerators of a replica. at_once: requests that run at once on average. queueing: the
+    part of their time to first token that requests waited in the queue.
     """
 
     times: str
@@ -55,11 +60,13 @@ class Judged:
     metric: str
     error: float
     engine: str
+    queueing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Of the absolute errors of so many runs. nine_tenths: nine of ten are at most this large."""
+    """Of the absolute errors of so many runs. nine_tenths: nine of ten are at most this large, of
+    the runs that the module names."""
 
     runs: int
     median: float
@@ -75,7 +82,8 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Judged runs of one kind. load: one of LOADS. engine: its name, or ALL. errors: by metric."""
+    """Judged runs of one kind. load: one of LOADS. engine: its name, or ALL. saturated: whether
+    requests mostly wait, see `Asked.near_saturation`. errors: by metric."""
 
     times: str
     hardware: str
@@ -83,6 +91,7 @@ class Group:
     precision: str
     load: str
     engine: str
+    saturated: bool
     models: tuple[str, ...]
     errors: Mapping[str, Error]
 
@@ -102,6 +111,7 @@ _TABLE = {
             Group,
             {
                 "str": TEXT,
+                "bool": FLAG,
                 "ranks": whole(1),
                 "load": word(*LOADS),
                 "models": [TEXT],
@@ -127,6 +137,10 @@ def load(at_once: float) -> str:
     return classes[-1] if classes else next(iter(LOADS))
 
 
+def _saturated(queueing: float) -> bool:
+    return queueing > _MOST_QUEUEING
+
+
 def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int = 1) -> float:
     """How many requests run at once on a replica, on average; those in the queue do not count."""
     spent = sum(one.finish_ns - one.arrival_ns - one.queue_ns for one in requests)
@@ -135,18 +149,26 @@ def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int =
 
 def summary(judged: Iterable[Judged]) -> str:
     """The text of the table. The same figures in any order give the same text."""
-    errors: dict[tuple[str, str, int, str, str, str], dict[str, list[float]]] = {}
-    models: dict[tuple[str, str, int, str, str, str], set[str]] = {}
+    errors: dict[tuple[str, str, int, str, str, str, bool], dict[str, list[float]]] = {}
+    models: dict[tuple[str, str, int, str, str, str, bool], set[str]] = {}
+    wide: dict[tuple[object, ...], list[float]] = {}
     for one in judged:
         for engine in (ALL, one.engine):
-            key = one.times, one.hardware, one.ranks, one.precision, load(one.at_once), engine
+            run = one.times, one.hardware, one.ranks, one.precision, load(one.at_once)
+            key = *run, engine, _saturated(one.queueing)
             errors.setdefault(key, {}).setdefault(one.metric, []).append(abs(one.error))
             models.setdefault(key, set()).add(one.model)
+            for more in _wider(key, one.metric):
+                wide.setdefault(more, []).append(abs(one.error))
     groups = [
         Group(
             *key,
             models=tuple(sorted(models[key])),
-            errors={name: _error(found[name]) for name in METRICS if name in found},
+            errors={
+                name: _error(found[name], [wide[more] for more in _wider(key, name)])
+                for name in METRICS
+                if name in found
+            },
         )
         for key, found in sorted(errors.items())
     ]
@@ -155,11 +177,32 @@ def summary(judged: Iterable[Judged]) -> str:
     return f"{head}\n{lines}\n ]\n}}\n" if groups else f"{head}]\n}}\n"
 
 
-def _error(errors: list[float]) -> Error:
+_ENOUGH_FOR_TENTHS = 5
+
+
+def _wider(
+    key: tuple[str, str, int, str, str, str, bool], metric: str
+) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    times, hardware, _, _, load, engine, saturated = key
+    return (times, hardware, engine, metric, load, saturated), (times, hardware, engine, metric)
+
+
+def _error(errors: list[float], wider: Sequence[list[float]]) -> Error:
+    """The tenth is that of one run more, so that it holds for the next one."""
     ordered = sorted(errors)
     count = len(ordered)
     middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
-    return Error(count, round(middle, 4), round(ordered[math.ceil(0.9 * count) - 1], 4))
+    enough = [each for each in wider if len(each) >= _ENOUGH_FOR_TENTHS]
+    many = sorted((enough or wider)[0])
+    tenth = many[min(len(many), math.ceil(0.9 * (len(many) + 1))) - 1]
+    return Error(count, round(middle, 4), round(max(middle, tenth), 4))
+
+
+def queueing(requests: Sequence[RequestResult]) -> float:
+    """The part of their time to first token that requests wait in the queue."""
+    waited = sum(one.queue_ns for one in requests)
+    first = sum(one.first_token_ns - one.arrival_ns for one in requests)
+    return waited / first if first else 0.0
 
 
 @lru_cache(maxsize=1)
@@ -184,7 +227,6 @@ def parse(text: str, name: str) -> tuple[Group, ...]:
 
 
 _ENOUGH = 3
-_MOST_QUEUEING = 0.5
 _ENGINES = ("vllm", "sglang", "trtllm")  # of the published runs
 
 
@@ -206,14 +248,14 @@ class Asked:
     @property
     def near_saturation(self) -> bool:
         """Whether requests mostly wait, so that a small error of service times is a large one of
-        TTFT, larger than in judged runs."""
-        return self.queueing > _MOST_QUEUEING
+        TTFT."""
+        return _saturated(self.queueing)
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
     """The nearest group with one metric. differs: in what it is not like the run, of `engine`,
-    `ranks`, `precision`, `load` and `model`."""
+    `saturation`, `ranks`, `precision`, `load` and `model`."""
 
     metric: str
     group: Group
@@ -252,13 +294,15 @@ def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
 def _nearest(asked: Asked, metric: str, groups: Sequence[Group]) -> Nearest:
     large = [group for group in groups if group.errors[metric].runs >= _ENOUGH]
     known = large or groups
-    own = [group for group in known if group.engine == asked.engine]
-    every = [group for group in known if group.engine == ALL]
+    alike = [group for group in known if group.saturated == asked.near_saturation]
+    own = [group for group in alike or known if group.engine == asked.engine]
+    every = [group for group in alike or known if group.engine == ALL]
     group = min(own or every, key=lambda group: _distance(asked, group))
     differs = tuple(
         name
         for name, alike in (
             ("engine", group.engine == asked.engine),
+            ("saturation", group.saturated == asked.near_saturation),
             ("ranks", group.ranks == asked.ranks),
             ("precision", group.precision == asked.precision),
             ("load", group.load == asked.load),

@@ -11,6 +11,7 @@ from .table import ALL, METRICS, Asked, Expected, Nearest
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
 _OF_GROUP = ("hardware", "engine", "ranks", "precision", "load")
 _HOW_MUCH = " (how much: hicache size)"
+_WAITING = ", whose requests mostly wait"
 _DIRECTION = "trust their direction more than their size"
 
 
@@ -25,7 +26,9 @@ def sentence(expected: Expected) -> str:
         else:
             parts.append([one])
     told = f"Expected error: {'; '.join(_part(part, expected.asked) for part in parts)}."
-    return told + (_saturated(expected.asked) if expected.asked.near_saturation else "")
+    unlike = any("saturation" in one.differs for one in expected.nearest)
+    near = expected.asked.near_saturation
+    return told + (_saturated(expected.asked) if near and unlike else "")
 
 
 def _saturated(asked: Asked) -> str:
@@ -108,7 +111,8 @@ def _part(found: Sequence[Nearest], asked: Asked) -> str:
     text = (
         f"{medians} (median of {runs} judged {'run' if runs == '1' else 'runs'} of {engine} on "
         f"{group.hardware} with {_ranks(group.ranks)}, {group.precision} weights and {group.load} "
-        f"at once; nine of ten within {limits}"
+        f"at once{_WAITING if group.saturated else ''}; nine of ten, of any ranks and weights, "
+        f"within {limits}"
     )
     unlike = _unlike(found, asked)
     return f"{text}; this run has {unlike})" if unlike else f"{text})"
@@ -117,12 +121,13 @@ def _part(found: Sequence[Nearest], asked: Asked) -> str:
 def _unlike(found: Sequence[Nearest], asked: Asked) -> str:
     differs = found[0].differs
     said = {
+        "saturation": "" if asked.near_saturation else "short queues",  # `_saturated` says it
         "ranks": _ranks(asked.ranks),
         "precision": f"{asked.precision} weights",
         "load": f"{asked.load} at once",
         "model": "another model",
     }
-    return _listed([text for name, text in said.items() if name in differs])
+    return _listed([text for name, text in said.items() if name in differs and text])
 
 
 def _ranks(ranks: int) -> str:

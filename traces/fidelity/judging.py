@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..expected.table import METRICS, Judged, precision
+from ..expected.table import METRICS, Asked, Judged, expected_error, load, parse, precision
 from ..expected.table import summary as expected_errors
-from .choosing import HALVES, JUDGE
+from .choosing import HALVES, JUDGE, half_of
 from .figures import JUDGED, TPOT, TTFT
 from .predicting import KINDS, Compared, Outcome
 from .rules import FIGURE_RULES, NOT_FIRST, RULES
@@ -26,6 +26,7 @@ _WORST = 10
 _NEAR, _FAR = 0.10, 0.25
 _NINE_TENTHS = 90
 _TAILS = ("p90", "p95", "p99")
+COVERED = ("short queues", "requests mostly wait")
 
 Pair = tuple[Outcome, Compared]
 _BY: dict[str, Callable[[Pair], str]] = {
@@ -145,6 +146,7 @@ def _half(outcomes: Sequence[Outcome], half: str) -> dict[str, Any]:
             for name in GROUPINGS
         },
         "tails": _documents(tails(outcomes, half)),
+        "coverage": coverage(outcomes) if half == JUDGE else None,
         "worst": [
             {"id": outcome.id, "name": figure.name, "kind": figure.kind, "error": figure.error}
             for outcome, figure in worst(pairs)
@@ -157,9 +159,44 @@ def _documents(found: dict[str, Summary]) -> dict[str, dict[str, Any]]:
 
 
 def summary_of(outcomes: Iterable[Outcome]) -> str:
-    """The text of the table: every judged figure of a server, with each time model."""
-    return expected_errors(
-        Judged(
+    """The text of the table of errors to expect."""
+    return expected_errors(_of_servers(outcomes).values())
+
+
+def coverage(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:
+    """How often the error bar of a report holds: nine of ten within so much. The bar of a run is
+    made of the runs in the other half (by a hash of their ids), so it has not seen its error.
+    Figures, and those within the bar, of runs whose queues are short and of those that mostly
+    wait."""
+    found = {name: {"figures": 0, "within": 0} for name in COVERED}
+    halves: dict[str, dict[tuple[str, str, str], Judged]] = {half: {} for half in HALVES}
+    for key, one in _of_servers(outcomes).items():
+        halves[half_of(key[0])][key] = one
+    for half, other in (HALVES, HALVES[::-1]):
+        groups = parse(expected_errors(halves[other].values()), f"the half to {other}")
+        for one in halves[half].values():
+            run = Asked(
+                one.times,
+                one.hardware,
+                one.engine,
+                one.model,
+                one.ranks,
+                one.precision,
+                load(one.at_once),
+                one.queueing,
+            )
+            bars = {bar.metric: bar.error for bar in expected_error(run, groups).nearest}
+            if one.metric in bars:
+                counts = found[COVERED[run.near_saturation]]
+                counts["figures"] += 1
+                counts["within"] += abs(one.error) <= bars[one.metric].nine_tenths
+    return found
+
+
+def _of_servers(outcomes: Iterable[Outcome]) -> dict[tuple[str, str, str], Judged]:
+    """Every judged figure of a server, with each time model, by row, time model and figure."""
+    return {
+        (outcome.id, outcome.times, figure.name): Judged(
             times=outcome.times,
             hardware=outcome.hardware.replace("_", "-"),
             model=outcome.model,
@@ -169,7 +206,8 @@ def summary_of(outcomes: Iterable[Outcome]) -> str:
             metric=figure.quantity,
             error=figure.error,
             engine=outcome.engine,
+            queueing=outcome.queueing,
         )
         for outcome, figure in judged(outcomes, JUDGE)
         if outcome.ranks and figure.quantity in METRICS
-    )
+    }

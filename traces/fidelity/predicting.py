@@ -13,7 +13,7 @@ from typing import Any
 from hicache.core.errors import CallerError
 from sim.fitted.factors import Factor
 
-from ..expected.table import at_once
+from ..expected.table import at_once, queueing
 from .choosing import group, half
 from .figures import E2E, HITS, TTFT, Figure, figures_of
 from .rows import Row
@@ -86,8 +86,8 @@ class Compared:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a row. left_out: the id of a rule; "" for a row that was predicted. why: of a
-    server that cannot be built. ranks, precision, at_once: what expected errors depend on.
-    limits: one of `LIMITS`."""
+    server that cannot be built. ranks, precision, at_once, queueing: what expected errors depend
+    on. limits: one of `LIMITS`."""
 
     id: str
     times: str
@@ -107,6 +107,7 @@ class Outcome:
     ranks: int = 0
     precision: str = ""
     at_once: float = 0.0
+    queueing: float = 0.0
     limits: str = ""
     assumed: tuple[str, ...] = ()
     figures: tuple[Compared, ...] = field(default=())
@@ -131,8 +132,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row and the time model that predicts it. factors: on the constants of the roofline; None
-    for those of this project."""
+    """A row and the time model that predicts it. factors: on the constants of the roofline and of
+    the engine; None for those of this project."""
 
     row: Row
     times: str
@@ -190,6 +191,7 @@ def _served(task: Task, found: Outcome) -> Outcome:
         ranks=setup.parallelism.ranks,
         precision=setup.model.weight_dtype,
         at_once=replays.at_once,
+        queueing=replays.queueing,
         limits=limits_of(row, load.concurrency),
         assumed=(*found.assumed, *setup.assumed, *load.assumed),
         figures=figures,
@@ -201,24 +203,21 @@ class _Replays:
 
     def __init__(self, setup: Setup, load: Load, task: Task) -> None:
         self.setup, self.load, self._task = setup, load, task
-        self.label, self.at_once = "", 0.0
+        self.label, self.at_once, self.queueing = "", 0.0, 0.0
         self._whole: Replayed | None = None
 
     def whole(self) -> Replayed:
         if self._whole is None:
             self._whole = self.of(self.load)
-            self.at_once = _at_once(self._whole)
+            result = self._whole.result
+            self.at_once = at_once(result.requests, result.makespan_ns)
+            self.queueing = queueing(result.requests)
         return self._whole
 
     def of(self, load: Load) -> Replayed:
         found = replay(self.setup, load, self._task.times, self._task.factors)
         self.label = found.label
         return found
-
-
-def _at_once(replayed: Replayed) -> float:
-    """Requests that run at once, on average."""
-    return at_once(replayed.result.requests, replayed.result.makespan_ns)
 
 
 def _figures(row: Row, replays: _Replays) -> Iterator[tuple[Figure, float | None]]:

@@ -85,7 +85,6 @@ def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, objec
     """The error to expect, from the judged runs that are nearest to this one."""
     replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
     at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
-    queue, ttft = latency.figures.queue.mean, latency.figures.ttft.mean
     asked = Asked(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
@@ -94,7 +93,7 @@ def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, objec
         ranks=settings.parallelism.ranks,
         precision=table.precision(settings.model.weight_dtype),
         load=table.load(at_once),
-        queueing=queue / ttft if ttft else 0.0,
+        queueing=table.queueing(latency.requests),
         stages=settings.parallelism.pp,
     )
     return expected(expected_error(asked, table.shipped()))

@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import TextIO
 
 from ...terminal.tables import console, percent, table
-from ..choosing import HALVES
+from ..choosing import HALVES, JUDGE
 from ..figures import COPY, E2E, HITS, KERNEL, THROUGHPUT, TPOT, TTFT
 from ..judging import (
     Pair,
     Summary,
     by_quantity,
+    coverage,
     grouped,
     judged,
     left_out,
@@ -74,6 +75,8 @@ def _half(outcomes: Sequence[Outcome], half: str, stream: TextIO, full: bool) ->
             out.print(_summaries(f"{title} ({half})", grouped(pairs, grouping)))
     if ends := tails(outcomes, half):
         out.print(_tails(f"Tails, not in the figures above ({half})", ends))
+    if half == JUDGE:
+        out.print(_covered(outcomes))
     out.print(_worst(f"The largest errors ({half})", worst(pairs)))
     if apart:
         out.print(_summaries(f"Grade C, not judged ({half})", grouped(apart, "kinds")))
@@ -87,6 +90,16 @@ def _summaries(title: str, found: dict[str, dict[str, Summary]]) -> object:
     for name, quantities in found.items():
         for place, (quantity, one) in enumerate(quantities.items()):
             result.add_row(name if place == 0 else "", *cells(quantity, one))
+    return result
+
+
+def _covered(outcomes: Sequence[Outcome]) -> object:
+    result = table("Error bars (nine of ten within) made of other rows", "", "figures", "within")
+    for name, counts in coverage(outcomes).items():
+        if counts["figures"]:
+            result.add_row(
+                name, str(counts["figures"]), percent(counts["within"] / counts["figures"], 0)
+            )
     return result
 
 
