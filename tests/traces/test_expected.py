@@ -119,7 +119,7 @@ def test_each_metric_has_its_own_nearest_runs() -> None:
     )
     assert "; throughput 20 % (median of 4 judged runs" in text
     assert (
-        "65 or more at once; nine of ten, of any ranks and weights, within 20 %; this run has 9 "
+        "65 or more at once; nine of ten, with any GPUs and weights, within 20 %; this run has 9 "
         in text
     )
 

@@ -106,7 +106,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("replay --host-bytes 512", "(8,388,608 bytes), found 512 bytes; give more, or no host "),
         ("replay --host-bytes 512", "did you mean 512GB?"),
         ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),
-        ("replay --tp 3", "use 1, 2, 4, 8 or 16\n"),
+        ("replay --tp 3", "use 1, 2, 4, 8, 16 or 32\n"),
         ("replay --eviction nothing", "hicache: --eviction: expected one of cost_aware"),
         ("fuzz --plant donated-slot-stays-with-its-requests", f"did you mean {BUG}?"),
     ],

@@ -111,7 +111,7 @@ def _part(found: Sequence[Nearest], asked: Asked) -> str:
     text = (
         f"{medians} (median of {runs} judged {'run' if runs == '1' else 'runs'} of {engine} on "
         f"{group.hardware} with {_ranks(group.ranks)}, {group.precision} weights and {group.load} "
-        f"at once{_WAITING if group.saturated else ''}; nine of ten, of any ranks and weights, "
+        f"at once{_WAITING if group.saturated else ''}; nine of ten, with any GPUs and weights, "
         f"within {limits}"
     )
     unlike = _unlike(found, asked)
