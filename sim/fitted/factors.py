@@ -31,7 +31,7 @@ FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants
 _LARGEST = 1000.0
 _AGAIN = "make it again with hicache fidelity --fit"
-_PEAK = 1.0
+PEAK = 1.0
 # Those of an engine profile that a factor may change: its times of the host.
 _TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}
 _CONSTANT = Value(
@@ -124,7 +124,7 @@ def roofline(
     for name, value in constants.named().items():
         factor = total(name, labels, known)
         if factor != 1.0:
-            changed[name] = min(value * factor, _PEAK if _is_part(name) else inf)
+            changed[name] = min(value * factor, PEAK if is_part(name) else inf)
     return constants.replaced(changed)
 
 
@@ -141,12 +141,13 @@ def beyond(given: Iterable[Factor]) -> list[tuple[str, str, float]]:
             for one in here:
                 labels = frozenset((family, *one.where))
                 part = value * total(name, labels, known)
-                if _is_part(name) and matches(one.constant, name) and part > _PEAK:
+                if is_part(name) and matches(one.constant, name) and part > PEAK:
                     found.add((name, ", ".join(sorted(labels)), round(part, 4)))
     return sorted(found)
 
 
-def _is_part(constant: str) -> bool:
+def is_part(constant: str) -> bool:
+    """Whether a constant is the reached part of a peak, which factors do not put above it."""
     return constant.rpartition(".")[2] in ("compute", "memory")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -332,40 +332,37 @@ def test_closing_issues_everything_first_and_ends_the_thread() -> None:
     assert not accelerator.registered
 
 
-def test_a_driver_that_does_not_come_back_is_reported_and_its_memory_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CudaDevice, Mark, AtOnce]]:
+    """A device whose driver does not come back from a copy, and the last mark of the load."""
     monkeypatch.setattr(_issuing, "_STUCK_S", 0.01)
     accelerator = AtOnce()
     device = make(accelerator, few=0)
     accelerator.door.clear()
-    mark = load(device)[-1]
+    yield device, load(device)[-1], accelerator
+    accelerator.door.set()
+
+
+def test_a_driver_that_does_not_come_back_is_reported_and_its_memory_stays(
+    stuck: tuple[CudaDevice, Mark, AtOnce],
+) -> None:
+    device, mark, accelerator = stuck
     line = r"^device: expected the driver to take a copy within 0.01 s, found .*; end the process"
-    try:
-        for _ in range(2):
-            with pytest.raises(CoreBug, match=line):
-                device.synchronize(mark)
+    for _ in range(2):
         with pytest.raises(CoreBug, match=line):
-            device.close()
-        assert accelerator.registered, "the driver may still use it"
-    finally:
-        accelerator.door.set()
+            device.synchronize(mark)
+    with pytest.raises(CoreBug, match=line):
+        device.close()
+    assert accelerator.registered, "the driver may still use it"
 
 
 def test_closing_alone_reports_a_driver_that_does_not_come_back(
-    monkeypatch: pytest.MonkeyPatch,
+    stuck: tuple[CudaDevice, Mark, AtOnce],
 ) -> None:
-    monkeypatch.setattr(_issuing, "_STUCK_S", 0.01)
-    accelerator = AtOnce()
-    device = make(accelerator, few=0)
-    accelerator.door.clear()
-    load(device)
-    try:
-        with pytest.raises(CoreBug, match="end the process, its memory stays registered"):
-            device.close()
-        assert accelerator.registered
-    finally:
-        accelerator.door.set()
+    device, _, accelerator = stuck
+    with pytest.raises(CoreBug, match="end the process, its memory stays registered"):
+        device.close()
+    assert accelerator.registered
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

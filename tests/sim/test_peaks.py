@@ -127,7 +127,7 @@ def test_no_pass_is_faster_than_the_data_sheet() -> None:
 def test_the_bound_notices_a_kernel_above_the_data_sheet(
     factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factors, "_PEAK", factor)
+    monkeypatch.setattr(factors, "PEAK", factor)
     wild = (Factor("decode.kv_fp8.memory", ("hopper",), 2.5, None, 1, ()),)
     monkeypatch.setattr(factors, "factors", lambda: wild)
     assert faults([("h100", "llama-3.1-8b", "fp8", 1)])[1]

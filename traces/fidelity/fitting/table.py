@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.fitted.factors import ENGINE
+from sim.fitted.factors import ENGINE, PEAK, is_part
 from sim.physics.kernels import Kernel
 
 from .parameters import Labels, Parameter
@@ -27,8 +27,7 @@ from .samples import HOST, Sample
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 FIELDS = tuple(field.name for field in fields(Kernel))
-_PARTS = np.array([name in ("compute", "memory") for name in FIELDS])
-_PEAK = 1.0
+_PARTS = np.array([is_part(name) for name in FIELDS])
 _S = 1e-9
 
 
@@ -120,8 +119,8 @@ class Table:
 
     def _state(self, logs: Floats) -> _State:
         values = self._cells.values(logs)
-        free = ~(_PARTS & (values > _PEAK))
-        held = np.where(free, values, _PEAK)
+        free = ~(_PARTS & (values > PEAK))
+        held = np.where(free, values, PEAK)
         fixed, compute, memory, power = held[self._cell].T
         longer, shorter = self._compute / compute, self._moved / memory
         total = longer**power + shorter**power
