@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeAlias
@@ -92,6 +92,11 @@ class Handler(BaseHTTPRequestHandler):
 
     answers: Sequence[Answer] = ()
     asked: list[str]
+
+    def handle(self) -> None:
+        """An interrupted watch reads no answer."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:
         self.asked.append(self.path)

@@ -72,7 +72,7 @@ def test_every_model_pool_layout_backend_dtype_and_direction_is_tried(
     assert {"direct with page_first", "direct with page_head"} <= set(asked)
     assert len(legal()) + 2 == len(LAYOUTS) * len(BACKENDS)
     assert sum(row["pages"] for row in found["samples"]) > 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())  # where a line ends depends on the CPU's name
     assert "0 mismatches" in shown
     assert f"{len(asked)} of {len(asked)} illegal choices were refused by name" in shown
 

@@ -146,7 +146,7 @@ def _half(outcomes: Sequence[Outcome], half: str) -> dict[str, Any]:
             for name in GROUPINGS
         },
         "tails": _documents(tails(outcomes, half)),
-        "coverage": coverage(outcomes) if half == JUDGE else None,
+        **({"coverage": coverage(outcomes)} if half == JUDGE else {}),
         "worst": [
             {"id": outcome.id, "name": figure.name, "kind": figure.kind, "error": figure.error}
             for outcome, figure in worst(pairs)
