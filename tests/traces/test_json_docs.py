@@ -175,8 +175,9 @@ def test_fidelity(tmp_path: Path) -> None:
     rows = [published.CLOSED, published.FITTED, published.COPY, published.SAMPLED]
     data = ["--data", published.data_of(tmp_path, *rows), "--jobs", "1"]
     both = ["--times", "roofline,pure-roofline"]
-    documents = [written(tmp_path, "fidelity", *data, *more) for more in ([], both)]
-    compare("hicache fidelity", documents)
+    others = ["--third-party", "--only", "66-reasoning-stage0", "--jobs", "1"]
+    given = [data, [*data, *both], others]
+    compare("hicache fidelity", [written(tmp_path, "fidelity", *each) for each in given])
 
 
 def test_curve(folder: Path) -> None:
