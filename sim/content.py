@@ -35,9 +35,14 @@ _R60, _R54, _R62 = np.uint64(60), np.uint64(54), np.uint64(62)
 
 def mix(words: Words) -> Words:
     """Applies the finaliser of splitmix64 to each element."""
-    words = (words ^ (words >> _R30)) * _FIRST
-    words = (words ^ (words >> _R27)) * _SECOND
-    mixed: Words = words ^ (words >> _R31)
+    shifted = words >> _R30
+    mixed: Words = words ^ shifted
+    mixed *= _FIRST
+    np.right_shift(mixed, _R27, out=shifted)
+    mixed ^= shifted
+    mixed *= _SECOND
+    np.right_shift(mixed, _R31, out=shifted)
+    mixed ^= shifted
     return mixed
 
 

@@ -74,7 +74,7 @@ class WorldStorage:
 class TimedResult:
     """The result of a run. requests: the requests that ended, by index; incomplete during the run.
 
-    byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
+    byte_checks: number of comparisons of pages. access_checks: number of accesses that the hazard
     detector checked. evicted: (component, pages on device, pages on host). reads, writes: use of
     storage; None without it. gaps: the times between tokens, of each engine and micro-batch.
     stages: use of the pipeline's stages; None for one.

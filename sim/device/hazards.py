@@ -29,9 +29,9 @@ from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 from ..errors import HazardError
 
 _Ticks = NDArray[np.int32]
+_Mode = Literal["r", "w"]
 _SUBJECT = re.compile(r"\b(request|flight)s? (\d+)")
 _Place = tuple[Tier, str]
-_Accesses = tuple[Tier, str, str, int]  # tier, component, "r" or "w", index of a stream
 _REMEMBERED = 65_536
 # By the earlier access and the unordered one after it: read after write, and so on.
 RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
@@ -47,6 +47,32 @@ class _StreamClock:
         self.index = index
         self.clock = [0] * size
         self.whys: dict[int, str] = {}
+
+
+class _Accesses:
+    """The last access of each page of one pool by one stream in one mode.
+
+    latest: the highest tick of all. whole: int32[pages], the tick of the last access to all layers.
+    parts: int32[layers, pages], those of accesses to some layers; None as long as there are none.
+    """
+
+    __slots__ = ("latest", "parts", "whole")
+
+    def __init__(self, pages: int) -> None:
+        self.latest = 0
+        self.whole: _Ticks = np.zeros(pages, dtype=np.int32)
+        self.parts: _Ticks | None = None
+
+    def last(self, area: Area) -> _Ticks:
+        """The tick of the last access to each page: int32[layers of the area or 1, pages]."""
+        whole: _Ticks = self.whole[area.pages][None]
+        if self.parts is None:
+            return whole
+        first, last = area.layers
+        return np.maximum(whole, self.parts[first:last, area.pages])
+
+
+_Log = dict[_Mode, list[_Accesses | None]]  # by mode, then by stream
 
 
 def places_of(config: Config) -> dict[_Place, int]:
@@ -67,9 +93,11 @@ class Hazards:
         self._clocks: dict[Stream, _StreamClock] = {}
         self._host = [0] * streams
         self._marks: dict[Mark, tuple[int, ...]] = {}
-        self._shape = {place: (layers, pages) for place, pages in capacities.items()}
-        self._ticks: dict[_Accesses, _Ticks] = {}
-        self._latest: dict[_Accesses, int] = {}  # the highest of these ticks
+        self._layers = layers
+        self._capacities = dict(capacities)
+        self._logs: dict[_Place, _Log] = {
+            place: {"r": [None] * streams, "w": [None] * streams} for place in capacities
+        }
 
     def stream(self, stream: Stream, name: str) -> None:
         """Registers a stream. Raises HazardError if there are too many."""
@@ -90,55 +118,66 @@ class Hazards:
         clock = self._marks[mark]
         _merge(self._host, clock)
 
-    def access(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
+    def access(self, stream: Stream, area: Area, mode: _Mode, why: str) -> None:
         """Records an issued access. Raises HazardError if it conflicts with an earlier one."""
         own = self._clocks[stream]
-        _merge(own.clock, self._host)
+        clock, index = own.clock, own.index
+        _merge(clock, self._host)
         self.checked += 1
         if not len(area.pages):
             return
+        log = self._logs[area.tier, area.component]
+        written, read = log["w"], log["r"]
         for other in self._clocks.values():
-            if other is own:
+            at = other.index
+            if at == index:
                 continue
-            self._ordered(own, other, area, ("w", mode), why)
-            if mode == "w":
-                self._ordered(own, other, area, ("r", mode), why)
-        tick = own.clock[own.index] + 1
-        own.clock[own.index] = tick
+            before = written[at]
+            if before is not None and before.latest > clock[at]:
+                self._ordered(own, other, before, area, ("w", mode), why)
+            before = read[at] if mode == "w" else None
+            if before is not None and before.latest > clock[at]:
+                self._ordered(own, other, before, area, ("r", mode), why)
+        tick = clock[index] + 1
+        clock[index] = tick
         own.whys[tick] = why
         own.whys.pop(tick - _REMEMBERED, None)
+        mine = log[mode][index]
+        if mine is None:
+            mine = log[mode][index] = _Accesses(self._capacities[area.place])
+        mine.latest = tick
         first, last = area.layers
-        key = (area.tier, area.component, mode, own.index)
-        self._of(area, key)[first:last, area.pages] = tick
-        self._latest[key] = tick
-
-    def _of(self, area: Area, key: _Accesses) -> _Ticks:
-        ticks = self._ticks.get(key)
-        if ticks is None:
-            ticks = self._ticks[key] = np.zeros(self._shape[area.place], dtype=np.int32)
-        return ticks
+        if first == 0 and last == self._layers:
+            mine.whole[area.pages] = tick
+            return
+        if mine.parts is None:
+            mine.parts = np.zeros((self._layers, len(mine.whole)), dtype=np.int32)
+        mine.parts[first:last, area.pages] = tick
 
     def _ordered(
-        self, own: _StreamClock, other: _StreamClock, area: Area, modes: tuple[str, str], why: str
+        self,
+        own: _StreamClock,
+        other: _StreamClock,
+        before: _Accesses,
+        area: Area,
+        modes: tuple[_Mode, _Mode],
+        why: str,
     ) -> None:
-        key, seen = (area.tier, area.component, modes[0], other.index), own.clock[other.index]
-        if self._latest.get(key, 0) <= seen:
-            return
-        last = self._ticks[key][area.layers[0] : area.layers[1], area.pages]
-        if int(last.max(initial=0)) <= seen:
+        seen, last = own.clock[other.index], before.last(area)
+        if not np.count_nonzero(last > seen):
             return
         late = (last > seen).any(axis=0)
         first = int(last[:, late].max())
-        before = other.whys.get(first, "an access too old to be named")
+        earlier = other.whys.get(first, "an access too old to be named")
         raise HazardError(
             f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {own.name} is not "
-            f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
+            f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {earlier!r} on stream "
             f"{other.name}: {area.tier.name.lower()} pages {area.pages[late].tolist()[:8]} of "
             f"{area.component} ({int(late.sum())} in all), layer groups "
             f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
             About("page", int(area.pages[late][0]), int(area.tier), area.component),
-            *_named(f"{why} {before}"),
+            *_named(f"{why} {earlier}"),
         )
 
 

@@ -293,10 +293,10 @@ def tags_of(sequence: Sequence, access: Access, page_size: int) -> Words:
     """Tags of the prefixes that end at the access's depths; a partial page has a tag of this
     request.
     """
-    depths = access.depths
-    end = int(depths[-1])
+    count, end = len(access.depths), access.depths.item(-1)
+    whole = end // page_size  # the pages of an access follow each other
     if end % page_size == 0:
-        return sequence.tags[depths // page_size - 1]
+        return sequence.tags[whole - count : whole]
     return np.concatenate(
-        (sequence.tags[depths[:-1] // page_size - 1], partial_tag(sequence.job.index, end))
+        (sequence.tags[whole + 1 - count : whole], partial_tag(sequence.job.index, end))
     )

@@ -233,7 +233,7 @@ def _checked(checks: Checks) -> list[tuple[str, str]]:
     counts = f"{checks.incremental:,} incremental, {checks.full:,} full"
     rows = [("checks", f"{checks.level}: {checks.operations:,} operations, {counts}")]
     if checks.byte_checks:
-        compared = f"{checks.byte_checks:,} pages by SHA-256, {checks.access_checks:,} accesses"
+        compared = f"{checks.byte_checks:,} comparisons, {checks.access_checks:,} accesses"
         rows.append(("bytes and order", compared))
     if checks.level == "every":
         rows.append(("decisions", f"{checks.specified:,} operations as the specification says"))

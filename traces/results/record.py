@@ -345,7 +345,7 @@ class Streaming:
 class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
-    byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
+    byte_checks, access_checks: in timed mode, comparisons of pages, and accesses ordered by
     the hazard detector. specified: operations in which the specification decided the same.
     not_judged: in words, what it could not judge.
     """
