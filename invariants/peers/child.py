@@ -177,14 +177,15 @@ class Child:
         )
         self.say(done=True, tape=dumps(mine))
 
-    def play(self, tape: str, seconds: float = 0) -> None:
-        """Plays a tape. seconds: in a process of its own, which is ended after this time."""
+    def play(self, tape: str, seconds: float = 0, judges: bool = True) -> None:
+        """Plays a tape. seconds: in a process of its own, which is ended after this time. judges:
+        whether laws are judged, which takes most of the time of a long tape."""
         outcome = self._checked(tape)
         if seconds:
             self.say(done=True, failure=_document(self._apart(outcome, seconds)), answers=[])
             return
         unfit = self.known.unfit
-        played = self.known.replay(outcome)
+        played = self.known.replay(outcome, Recorder(judges=judges))
         answers = [] if played.hand is None else played.hand.answers
         unfit = self.known.unfit - unfit
         self.say(done=True, failure=_document(played.failure), answers=answers, unfit=unfit)

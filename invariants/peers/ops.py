@@ -134,7 +134,7 @@ def _chunk(hand: Hand, draws: Draws) -> int:
 
 
 def _admit(hand: Hand, args: Arguments) -> None:
-    """Admits a waiting request, and computes the first chunk of its prompt."""
+    """Admits a waiting request, and computes the first chunk of its prompt, if it has tokens."""
     job = hand.job(args["request"], "waiting")
     if job is None:
         return
@@ -148,7 +148,8 @@ def _admit(hand: Hand, args: Arguments) -> None:
     hand.counts["hit on device"] += hit.device > 0
     hand.counts["hit on host"] += hit.host > 0
     hand.collect()
-    compute(hand, job, int(args["chunk"]))
+    if args["chunk"]:
+        compute(hand, job, int(args["chunk"]))
 
 
 def compute(hand: Hand, job: Job, chunk: int) -> bool:
@@ -348,6 +349,7 @@ def step(hand: Hand) -> bool:
 
 
 _CHUNKED: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
+_ADMIT: Schema = {"request": REQUEST, "chunk": number(0, MOST_TOKENS)}
 _PROMPTED: Schema = {"tokens": PROMPT, "space": word()}
 _ARRIVE: Schema = {"request": NEW_REQUEST, **_PROMPTED, "more": number(1, MOST_TOKENS, True)}
 _BOTH = {
@@ -358,7 +360,7 @@ _BOTH = {
 }
 OF_A_CACHE = {
     **_BOTH,
-    "admit": Operation(24, _CHUNKED, _draw_admit, _admit),
+    "admit": Operation(24, _ADMIT, _draw_admit, _admit),
     "arrive": Operation(16, _ARRIVE, _draw_arrive, _arrive),
     "finish": Operation(18, {"request": REQUEST, "keep": Spare(FLAG)}, _draw_finish, _finish),
     "grow": Operation(

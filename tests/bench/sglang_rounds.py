@@ -11,8 +11,6 @@ order is played on SGLang's cache with the calls of its scheduler (docs/peers_sg
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import math
 import statistics
@@ -23,15 +21,15 @@ from typing import Any
 
 from invariants.fuzz.tapes.tape import Entry
 from invariants.peers.tape import PeerTape, dumps
-from traces.cli import main as hicache
 from traces.peers._folders import environment_of
 from traces.peers._session import Session
+
+from .followed import SCALE, Row, generated, replayed
 
 PUBLISHED = (0.583333, 0.60, 0.58, 0.60, 0.44, 0.72, 0.55, 0.65, 0.47, 0.56, 0.45)
 WORKLOAD = "--num-clients 10 --num-rounds 12 --request-tokens 256 --output-tokens 256"
 REPLAY = "--components full,mamba --mamba-states 50 --device-tokens 1M --host-ratio 0 --check off"
 TIMES = "--times pure-roofline --engine plain"
-SCALE = 16  # tokens of the workload for one of the tape
 NEW = 320  # tokens of a prompt that cannot hit: the question, and the last page of the answer
 BARRIER = 10  # the client that sends the script's request at each barrier
 SECOND = 10**9
@@ -52,19 +50,15 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("events", "bigram", "prefix_keys"), False),
     **dict.fromkeys(("host", "host_swa", "host_mamba", "swa_pages", "window"), 0),
 }
-Row = dict[str, Any]
 
 
-def replayed(seed: int, sender: str, eviction: str) -> list[Row]:
+def of_clients(seed: int, sender: str, eviction: str) -> list[Row]:
     """The requests of a replay, with the client of each."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        trace, requests = Path(folder, "trace.jsonl"), Path(folder, "requests.jsonl")
-        words = f"generate bench-multiturn {WORKLOAD} --enable-round-barrier {sender} --seed {seed}"
-        assert hicache([*words.split(), "-o", str(trace)]) == 0
-        words = f"{REPLAY} {TIMES} --eviction {eviction}"
-        assert hicache(["replay", str(trace), *words.split(), "--requests", str(requests)]) == 0
+    with tempfile.TemporaryDirectory() as folder:
+        words = f"bench-multiturn {WORKLOAD} --enable-round-barrier {sender} --seed {seed}"
+        trace = generated(words, Path(folder, "trace.jsonl"))
+        rows = replayed(trace, f"{REPLAY} {TIMES} --eviction {eviction}")
         lines = [json.loads(line) for line in trace.read_text().splitlines()]
-        rows: list[Row] = [json.loads(line) for line in requests.read_text().splitlines()]
     for row in rows:
         label = lines[row["line"] - 1]["input"][0][0]  # such as q7.0
         row["client"] = int(label[1:].partition(".")[0])
@@ -106,12 +100,21 @@ def entries(rows: Sequence[Row]) -> tuple[list[Entry], list[int]]:
 def played(session: Session, rows: Sequence[Row], states: int) -> dict[int, int]:
     """What each request hits in SGLang's cache, in tokens of the workload."""
     found, order = entries(rows)
-    tape = PeerTape("rounds", "0", CONFIG | {"mamba": states}, tuple(found))
-    adopted = session.ask({"do": "adopt", "tape": dumps(tape)}, 60)["tape"]
-    said = session.ask({"do": "play", "tape": adopted}, 300)
-    assert said["failure"] is None, said["failure"]
-    admitted = [one["device"] * SCALE for one in said["answers"] if one["op"] == "admit"]
+    answers = answered(session, CONFIG | {"mamba": states}, found)
+    admitted = [one["device"] * SCALE for one in answers if one["op"] == "admit"]
     return dict(zip(order, admitted, strict=True))
+
+
+def answered(
+    session: Session, config: dict[str, Any], found: Sequence[Entry], judges: bool = True
+) -> list[dict[str, Any]]:
+    """What a peer answers to each of these operations. judges: whether laws are judged, too."""
+    tape = PeerTape("rounds", "0", config, tuple(found))
+    adopted = session.ask({"do": "adopt", "tape": dumps(tape)}, 60)["tape"]
+    said = session.ask({"do": "play", "tape": adopted, "judges": judges}, 3600)
+    assert said["failure"] is None, said["failure"]
+    answers: list[dict[str, Any]] = said["answers"]
+    return answers
 
 
 def rates(rows: Sequence[Row], hits: dict[int, int]) -> tuple[list[float], float, int]:
@@ -152,7 +155,7 @@ def main() -> None:
     ours, theirs, apart = [], [], 0
     with Session(environment_of(given.peer, None, given.folder), given.folder, False) as session:
         for seed in range(1, given.seeds + 1):
-            rows = replayed(seed, given.sender, given.eviction)
+            rows = of_clients(seed, given.sender, given.eviction)
             more = at_barriers(rows) if given.at_barriers else []
             hits = {row["request"]: row["hit_tokens"]["device"] for row in rows}
             ours.append(rates(rows, hits))

@@ -14,7 +14,7 @@ from invariants.fuzz.records import Job
 from ..base import Config, Hit, Peer, Unfit, need
 from ..script import Recorder, raw
 from ._sglang_calls import calls_of_release
-from ._sglang_doubles import ROWS, World, new_request, token_list
+from ._sglang_doubles import World, new_request, token_list
 from ._sglang_events import Mirror
 from ._sglang_names import anywhere
 from ._sglang_ops import EVERYTHING
@@ -96,7 +96,7 @@ class Admits(Peer):
         return int(pool.available_size()) + int(core.mamba_evictable_size())
 
     def admit(self, job: Job) -> Hit | None:
-        if len(self.running) >= ROWS or not self._may_run():
+        if len(self.running) >= self.rows.size or not self._may_run():
             return None
         request = self._arrived(job) if self.storing else self._new(job)
         if request is None or self._states_left() < 3 + 2 * self.config["extra"]:

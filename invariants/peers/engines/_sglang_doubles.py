@@ -254,15 +254,15 @@ class Controller(Queues, HybridCacheController):  # type: ignore[misc]
 class Rows(ReqToTokenPool):  # type: ignore[misc]
     """The slots of each request, by position."""
 
-    def __init__(self) -> None:
-        row_tensors(self)
+    def __init__(self, count: int) -> None:
+        row_tensors(self, count)
 
 
 class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
     """The same with the states of each request. extra: slots that keep those of page ends."""
 
-    def __init__(self, mamba: Pool, extra: bool) -> None:
-        row_tensors(self)
+    def __init__(self, count: int, mamba: Pool, extra: bool) -> None:
+        row_tensors(self, count)
         self.mamba_allocator, self.mamba_ckpt_pool = mamba, None
         self.mamba_ping_pong_track_buffer_size = 2
         self.mamba_initial_tracking_slots = 2 if extra else 0
@@ -274,9 +274,9 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
             copy_from=self.copy_state,
             size=mamba.size,
         )
-        self.req_index_to_mamba_index_mapping = torch.zeros(ROWS + 1, dtype=torch.int32)
+        self.req_index_to_mamba_index_mapping = torch.zeros(count + 1, dtype=torch.int32)
         self.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
-            (ROWS + 1, 2), dtype=torch.int64
+            (count + 1, 2), dtype=torch.int64
         )
         self.short_conv_pool = self.ngram_pool = SimpleNamespace(clear=int)
 
@@ -286,12 +286,12 @@ class StateRows(HybridReqToTokenPool):  # type: ignore[misc]
         pool.changes += 1
 
 
-def row_tensors(rows: Any) -> None:
-    rows.size, rows._alloc_size, rows.max_context_len, rows.device = ROWS, ROWS + 1, WIDTH, "cpu"
-    rows.req_to_token = torch.zeros((ROWS + 1, WIDTH), dtype=torch.int32)
+def row_tensors(rows: Any, count: int) -> None:
+    rows.size, rows._alloc_size, rows.max_context_len, rows.device = count, count + 1, WIDTH, "cpu"
+    rows.req_to_token = torch.zeros((count + 1, WIDTH), dtype=torch.int32)
     rows.table = rows.req_to_token.numpy()  # the same, which is faster to read
-    rows.free_slots = list(range(1, ROWS + 1))
-    rows.req_generation = torch.zeros(ROWS + 1, dtype=torch.int64)
+    rows.free_slots = list(range(1, count + 1))
+    rows.req_generation = torch.zeros(count + 1, dtype=torch.int64)
     rows._aux_cache = None
 
 
@@ -353,6 +353,7 @@ class World:
     EVICTS = Evicts
     hits_tokens = True  # whether a look-up says of the host how many tokens it has
     copies: Copies
+    rows: Any
     mapping: Any  # by slot, the window slot that it is paired with, or 0
     cache: Any
     core: Any
@@ -368,7 +369,11 @@ class World:
             self.pools["swa"] = self._pool("swa", config["swa_pages"], page)
         if "mamba" in parts:
             self.pools["mamba"] = self._pool("mamba", config["mamba"], 1)
-        self.rows = StateRows(self.pools["mamba"], config["extra"]) if "mamba" in parts else Rows()
+        rows = config.get("rows", ROWS)
+        if "mamba" in parts:
+            self.rows = StateRows(rows, self.pools["mamba"], config["extra"])
+        else:
+            self.rows = Rows(rows)
         self.allocator = self._allocator(page)
         self.chains = dict[Any, Any]()
         params = CacheInitParams(

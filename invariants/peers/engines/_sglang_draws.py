@@ -22,6 +22,8 @@ TAKES: dict[str, tuple[Any, ...]] = {
     "order": ORDERS,
     "page": (),
     "pages": (),
+    "rows": (),  # this and the next one are not drawn
+    "interval": (),
     "swa_pages": (),
     "mamba": (),
     "window": (),

@@ -145,7 +145,7 @@ def track(world: World, request: Any, start: int, until: int, decodes: bool) -> 
         return
     kv, page = request.kv, world.config["page"]
     at = until if decodes else start + (until - start) // page * page
-    if at == start or (decodes and at % page):
+    if at == start or (decodes and at % world.config.get("interval", page)):
         return
     branching = request.mamba_branching_seqlen
     if not decodes and branching is not None and start < branching < until:
