@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.records import Job
 from invariants.fuzz.tapes.tape import Entry
-from invariants.peers.engines.hicache import PEER
+from invariants.peers.engines.hicache import PEER, HicachePeer
+from invariants.peers.hand import Hand
 from invariants.peers.ops import check, operations
-from invariants.peers.play import Player
+from invariants.peers.play import Player, play_entry
 from invariants.peers.script import Recorder
 from invariants.peers.tape import PeerTape
 
@@ -42,7 +45,8 @@ def played(follower: Follower, judges: bool = True) -> list[dict[str, int]]:
     tape = PeerTape("hicache", "here", config, tuple(follower.entries))
     check(tape, operations(PEER))
     outcome = Player(PEER, "hicache", "here", lambda file: "").replay(tape, Recorder(judges=judges))
-    assert outcome.failure is None and outcome.hand is not None
+    assert outcome.failure is None
+    assert outcome.hand is not None
     return outcome.hand.answers
 
 
@@ -50,7 +54,8 @@ def played(follower: Follower, judges: bool = True) -> list[dict[str, int]]:
 def test_the_same_operations_give_the_same_hits(trace: Path, host: int) -> None:
     follower = followed_by(trace, f"--host-pages {host}")
     hits = hits_of(follower, played(follower))
-    assert len(follower.hits) == 24 and len(set(follower.hits.values())) > 1
+    assert len(follower.hits) == 24
+    assert len(set(follower.hits.values())) > 1
     assert {one: sum(hit) for one, hit in hits.items()} == {
         one: sum(hit) for one, hit in follower.hits.items()
     }
@@ -86,6 +91,24 @@ def test_the_times_of_a_burst() -> None:
         for at, first in ((5, 1), (9, 2), (7, 6))
     ]
     assert times(rows) == (8.0, 3.0, 2.0)
+
+
+def test_an_admission_may_compute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    prefill = PEER.prefill
+
+    def noted(peer: HicachePeer, job: Job, until: int) -> bool:
+        asked.append(job.id)
+        return prefill(peer, job, until)
+
+    monkeypatch.setattr(PEER, "prefill", noted)
+    hand = Hand(PEER(PEER.draw(Draws(0, "config"), {"page": 4, "pages": 9}), Recorder()))
+    for request, chunk in ((0, 0), (1, 4)):
+        arrival = {"request": request, "tokens": [[request, 8]], "space": ""}
+        play_entry(hand, operations(PEER), Entry("arrive", arrival))
+        play_entry(hand, operations(PEER), Entry("admit", {"request": request, "chunk": chunk}))
+    assert [job.stage for job in hand.jobs.values()] == ["idle", "idle"]
+    assert asked == [1]
 
 
 def test_only_an_admission_may_compute_nothing() -> None:
