@@ -99,6 +99,7 @@ class Watch:
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
         self._issue = self._by_type("issue")
+        self._first = {kind: asks for kind, asks in self._issue.items() if kind in REPLIES}
         self._see = self._by_type("see")
 
     def _asked(self, shape: str) -> list[Asked]:
@@ -125,7 +126,7 @@ class Watch:
                 self._against = Against(view.config, self.most_pages)
         if self.level == "every":
             self.book.before(event)
-            if type(event) in REPLIES and type(event) in self._issue:
+            if type(event) in self._first:
                 self._guard(self._ask_before, event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
@@ -187,7 +188,7 @@ class Watch:
         return [*self._told(whom), *story.last_event(self._story, self._event)]
 
     def _ask_before(self, event: Event, view: CoreView) -> None:
-        for ask in self._issue[type(event)]:
+        for ask in self._first[type(event)]:
             ask(self.book, event, view)
 
     def _step(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
@@ -202,11 +203,10 @@ class Watch:
         for ask in self._totals:
             ask(book, view)
         see = self._see
-        for ask in see.get(type(event), ()):
-            ask(book, event, view)
-        for item in outcomes:
-            for ask in see.get(type(item), ()):
-                ask(book, item, view)
+        for item in (event, *outcomes):
+            if type(item) in see:
+                for ask in see[type(item)]:
+                    ask(book, item, view)
         for pages in book.changed:
             pages.settle(view.pool(pages.tier, pages.component))
 

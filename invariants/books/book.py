@@ -47,12 +47,12 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of
-from .nodes import NodeBook
+from .nodes import NodeBook, Run
 from .pages import PageBook
 from .pins import WantBook, follow, pin
 from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots, tags_of
 from .storage import StorageBook
-from .tags import NO_TAGS, Tags
+from .tags import NO_TAGS, Tags, seed_of
 from .tickets import (
     REPLIES,
     Move,
@@ -65,7 +65,8 @@ from .tickets import (
 )
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
-_ACTIONS: tuple[type, ...] = get_args(Action)
+_ACTIONS: frozenset[type] = frozenset(get_args(Action))
+_REPLIES = frozenset(REPLIES)
 Issue = Callable[["Book", Outcome, CoreView], None]
 
 
@@ -147,7 +148,7 @@ class Book:
             self.requests.by_id[event.request] = req
             self.nodes.stride = event.key.stride
             self.storage.arrive(event, req.tags[: event.match_pages])
-        if type(event) in REPLIES:
+        if type(event) in _REPLIES:
             self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
             self._commit(event.request, event.key, event.length)
@@ -158,7 +159,7 @@ class Book:
         whose = ticket.request if ticket is not None else getattr(event, "request", -1)
         named = self.requests.by_id.get(whose)
         if named is not None:
-            at_hand.append((named.key, named.tags))
+            at_hand.append(run_of(named.key, named.tags))
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
             self.wants.flushed()
@@ -172,11 +173,12 @@ class Book:
                 self._leave(item.request)
         for item in outcomes:
             kind = type(item)
-            if kind in _ACTIONS:
+            acts = kind in _ACTIONS
+            if acts:
                 self._read(item)  # type: ignore[arg-type]
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
-            if kind in _ACTIONS:
+            if acts:
                 self._file(item, view)  # type: ignore[arg-type]
         self._heard(event, outcomes)
         for request_id in touched:
@@ -227,7 +229,7 @@ class Book:
             self.requests.by_id[request_id] = RequestMirror(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
-        elif type(event) not in REPLIES:  # else it was restarted
+        elif type(event) not in _REPLIES:  # else it was restarted
             del self.requests.by_id[request_id]
 
     def _read(self, action: Action) -> None:
@@ -345,8 +347,13 @@ class Book:
         req = self.requests.by_id.get(request)
         if req is not None:
             self.left = tags_of(key)
-            self.nodes.at_hand.append((key, self.left))
+            self.nodes.at_hand.append(run_of(key, self.left))
             commit(req, self.left, length, self.pages, self.kinds, self.page_size)
+
+
+def run_of(key: Key, tags: Tags) -> Run:
+    """The rows of a prompt and their tags."""
+    return Run(key.raw, 0, seed_of(key.namespace), tags)
 
 
 def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | None:

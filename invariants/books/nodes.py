@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hicache.core.radix.node import NONE, Node
-from hicache.core.types import Key
+from hicache.core.types import Rows
 
 from .distances import presence, update, widest
 from .kinds import Kind
@@ -28,6 +28,15 @@ class Queue(NamedTuple):
 
     ranks: list[int]
     members: list[int]
+
+
+class Run(NamedTuple):
+    """Rows that begin at page `start`, below a prefix with the tag `above`, and their tags."""
+
+    rows: Rows
+    start: int
+    above: np.uint64
+    tags: Tags
 
 
 class NodeBook:
@@ -51,7 +60,8 @@ class NodeBook:
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
-        self.at_hand: list[tuple[Key, Tags]] = []  # prompts of this operation, whose tags are known
+        self.at_hand: list[Run] = []  # prompts of this operation, whose tags are known
+        self._cut: dict[tuple[int, bytes], Run] = {}  # see `_note`
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
@@ -63,7 +73,7 @@ class NodeBook:
         """First half of an operation: retracts all changed facts."""
         for mirror, _ in self._moved:
             mirror.moved = False
-        self.dirty, self.gone, self._moved = {}, [], []
+        self.dirty, self.gone, self._moved, self._cut = {}, [], [], {}
         self.came = self.turned = 0
         if self.died:
             self.died = set()
@@ -75,6 +85,7 @@ class NodeBook:
                 self.dirty[node_id] = self.root
             elif parent is None or parent.children.get(node.label) is not node:
                 if known is not None:
+                    self._note(known)
                     self._take_out(known, None)
                     self._unlink(known)
             elif known is None:
@@ -87,17 +98,33 @@ class NodeBook:
                     or parent.id != known.parent.id
                     or differ(known, node)
                 ):
+                    if node.key is not known.key:
+                        self._note(known)
                     self._take_out(known, node if node.key is known.key else None)
                     self._moved.append((known, node))
 
+    def _note(self, mirror: NodeMirror) -> None:
+        """Keeps the run of a node that goes or gets another key, as it was before this operation:
+        where it is split, a new node has a part of it. By the tag above it and its first row."""
+        parent = mirror.parent
+        if parent is None or not len(mirror.tags):
+            return
+        above = self._end(parent, mirror.namespace)
+        run = Run(mirror.key, mirror.end_page - mirror.span, above, mirror.tags)
+        self._cut[int(above), bytes(mirror.key[: self.stride])] = run
+
+    def _end(self, parent: NodeMirror, namespace: str) -> np.uint64:
+        """The tag of the prefix down to the end of a node."""
+        below_root = parent is self.root or not len(parent.tags)
+        return seed_of(namespace) if below_root else parent.tags[-1]
+
     def _take_out(self, mirror: NodeMirror, keep: Node | None) -> None:
         """Retracts the slots whose pages differ from those of `keep`."""
+        now = (*keep.pages[0], *keep.pages[1]) if keep is not None else ()
         for slot, before in enumerate(mirror.pages):
-            if before is None:
+            if before is None or (now and now[slot] is before):
                 continue
             tier, index = divmod(slot, self.width)
-            if keep is not None and keep.pages[tier][index] is before:
-                continue
             book = self.pages[slot]
             book.retract(before, code_of(NODE, mirror.id))
             if mirror.locked[slot]:
@@ -140,13 +167,13 @@ class NodeBook:
             mirror.moved = True
             self._place(mirror, node)
         for mirror, node in moved:
-            for slot, before in enumerate(mirror.pages):
-                tier, index = divmod(slot, self.width)
-                now = node.pages[tier][index]
-                if now is None or before is now:
+            held = mirror.pages
+            for slot, now in enumerate((*node.pages[0], *node.pages[1])):
+                if now is None or held[slot] is now:
                     continue
-                mirror.pages[slot] = now
+                held[slot] = now
                 self.pages[slot].claim(now, code_of(NODE, mirror.id))
+                tier, index = divmod(slot, self.width)
                 if index:
                     continue
                 if self.with_digests and mirror.digests is not None:
@@ -199,11 +226,14 @@ class NodeBook:
         mirror.label = node.label
 
     def _rekey(self, mirror: NodeMirror, node: Node, parent: NodeMirror | None) -> None:
-        old, key, end = bytes(mirror.key), bytes(node.key), node.end_page
+        key, end = bytes(node.key), node.end_page
+        old = bytes(mirror.key) if len(mirror.tags) else b""
         self._unplace(mirror)
         mirror.namespace, above = self._above(node, parent)
         pages = len(key) // self.stride
-        if end == mirror.end_page and len(key) <= len(old) and old.endswith(key):
+        if not old:
+            first = -1
+        elif end == mirror.end_page and len(key) <= len(old) and old.endswith(key):
             first = len(mirror.tags) - pages
         elif end - pages == mirror.end_page - len(mirror.tags) and pages and old.startswith(key):
             first = 0
@@ -219,32 +249,35 @@ class NodeBook:
             mirror.digests = None
         mirror.key, mirror.end_page, mirror.span = node.key, end, pages
         if len(mirror.tags):
-            self.at[int(mirror.tags[-1])] = mirror
-            self.first[int(mirror.tags[0])] = mirror
+            self.at[mirror.tags.item(-1)] = mirror
+            self.first[mirror.tags.item(0)] = mirror
         if self.with_digests:
             self.digests_of(mirror)
 
     def _tags(self, rows: bytes, start: int, above: np.uint64) -> Tags:
         """The tags of these rows, the first of which is page `start` below a prefix with the tag
-        `above`: those of a prompt that has them at the same place, else they are computed."""
-        first, end = start * self.stride, start + len(rows) // self.stride
-        for key, tags in self.at_hand:
-            before = tags[start - 1] if 0 < start <= len(tags) else seed_of(key.namespace)
-            if before == above and key.raw[first : first + len(rows)] == rows:
-                return tags[start:end].copy()
+        `above`: those of a node that was there or of a prompt, where it has them at the same place,
+        else they are computed."""
+        cut = self._cut.get((int(above), rows[: self.stride]))
+        for run in self.at_hand if cut is None else (cut, *self.at_hand):
+            at = start - run.start
+            if not 0 <= at < len(run.tags) or (run.tags[at - 1] if at else run.above) != above:
+                continue
+            first = at * self.stride
+            if run.rows[first : first + len(rows)] == rows:
+                return run.tags[at : at + len(rows) // self.stride].copy()
         return run_tags(rows, self.stride, start, above)
 
     def _unplace(self, mirror: NodeMirror) -> None:
         if len(mirror.tags):
-            for places, at in ((self.at, -1), (self.first, 0)):
-                if places.get(int(mirror.tags[at])) is mirror:
-                    del places[int(mirror.tags[at])]
+            for places, tag in ((self.at, mirror.tags.item(-1)), (self.first, mirror.tags.item(0))):
+                if places.get(tag) is mirror:
+                    del places[tag]
 
     def _above(self, node: Node, parent: NodeMirror | None) -> tuple[str, np.uint64]:
         """Returns the namespace of a node, and the tag of the prefix above it."""
         if parent is not None and parent is not self.root:
-            above = parent.tags[-1] if len(parent.tags) else seed_of(parent.namespace)
-            return parent.namespace, above
+            return parent.namespace, self._end(parent, parent.namespace)
         namespace = node.label[: -self.stride].rstrip(b"\0").decode()
         return namespace, seed_of(namespace)
 
@@ -324,12 +357,12 @@ class NodeBook:
 
     def refresh(self, mirror: NodeMirror) -> None:
         """Updates locks and candidacy from the page books, after everything is filed."""
-        locked = mirror.locked
+        locked, books = mirror.locked, self.pages
         for slot, pages in enumerate(mirror.pages):
             if pages is None or not len(pages):
                 locked[slot] = 0
                 continue
-            book, before = self.pages[slot], locked[slot]
+            book, before = books[slot], locked[slot]
             now = book.locks.item(pages.item(0))
             if now != before:
                 locked[slot] = now

@@ -13,7 +13,6 @@ not know why a page changes owners. Records clashes; checks report them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +46,11 @@ class Clash(NamedTuple):
     found: int
 
 
+def nothing(values: NDArray[Any]) -> bool:
+    """Whether all numbers are 0."""
+    return values.tobytes() == bytes(values.nbytes)
+
+
 def same(one: Pages | Tags, other: Pages | Tags) -> bool:
     """Whether two arrays of the same type are equal.
 
@@ -57,8 +61,10 @@ def same(one: Pages | Tags, other: Pages | Tags) -> bool:
 
 def all_are(values: NDArray[Any], wanted: int) -> bool:
     """Whether all numbers equal `wanted`."""
-    one = wanted.to_bytes(values.itemsize, sys.byteorder, signed=wanted < 0)
-    return values.tobytes() == one * len(values)
+    if not len(values):
+        return True
+    raw = values.tobytes()
+    return values.item(0) == wanted and raw == raw[: values.itemsize] * len(values)
 
 
 class PageBook:
@@ -100,18 +106,20 @@ class PageBook:
         count = len(pages)
         if not count:
             return
-        if np.count_nonzero(pages.view(np.uint64) >= self._limit):
+        if b"\1" in (pages.view(np.uint64) >= self._limit).tobytes():
             wrong = pages[(pages < 0) | (pages >= self.capacity)]
             self.clashes.append(Clash(int(wrong[0]), 0, code))
             return
         before = self.owner[pages]
-        if np.count_nonzero(before):
+        if not nothing(before):
             at = int(before.argmax())
             self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
         if count > 1:
-            self._place[pages] = self._order[:count]
-            twice = self._place[pages] != self._order[:count]
-            if np.count_nonzero(twice):
+            order = self._order[:count]
+            self._place[pages] = order
+            found = self._place[pages]
+            if not same(found, order):
+                twice = found != order
                 self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
         self.owner[pages] = code
         self.held[code & 3] += count
@@ -183,14 +191,16 @@ class PageBook:
             gone = pages[self.owner[pages] == 0]
             if len(gone):
                 self.freed = gone
-                if np.count_nonzero(self.busy[gone]):
-                    busy = self.busy[gone] > 0
+                uses = self.busy[gone]
+                if not nothing(uses):
+                    busy = uses > 0
                     self.freed, self.retired = gone[~busy], gone[busy]
         if self.retiring:
             self.retiring.difference_update(self.freed.tolist())
             for taken, _ in self.claimed:
                 self.retiring.difference_update(taken.tolist())
-        self.retiring.update(self.retired.tolist())
+        if len(self.retired):
+            self.retiring.update(self.retired.tolist())
 
     def settle(self, pool: Pool) -> None:
         """Records generations, and clears the content of freed pages; called after the checks."""

@@ -37,10 +37,12 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         slot, _ = tickets.slots(ticket, move.at)
         book = tickets.pages[slot]
         codes = book.owner[move.source].tolist()
-        for page, code in zip(move.source.tolist(), codes, strict=True):
+        whose = dict.fromkeys(codes)
+        for code in whose:
             if code & 3 != NODE:
+                page = move.source.item(codes.index(code))
                 return f"flight {ticket.id} reads page {page} of no node"
-        for code in dict.fromkeys(codes if move.at else codes[-1:]):
+        for code in whose if move.at else codes[-1:]:
             mirror = nodes.by_id[code >> 2]
             nodes.dirty[mirror.id] = mirror
             if deepest is None or mirror.end_page > deepest.end_page:
@@ -73,8 +75,8 @@ def follow(tickets: TicketBook, nodes: NodeBook, answered: Ticket | None) -> Non
     """
     if answered is not None and type(answered.action) is Load:
         _hand_over(answered, tickets, nodes)
-    earlier = [one for one in tickets.open.values() if one.pins and one not in tickets.fresh]
-    ours = [ticket for ticket in earlier if type(ticket.action) in OF_STORAGE]
+    stores = [one for one in tickets.open.values() if type(one.action) in OF_STORAGE and one.pins]
+    ours = [ticket for ticket in stores if ticket not in tickets.fresh]
     if not ours:
         return
     host = tickets.pages[tickets.width]
@@ -210,6 +212,8 @@ class WantBook:
 
     def hear(self, view: CoreView) -> None:
         """Files the pins that this operation took, gave up, or extended."""
+        if not self.pins and not view.pins:
+            return
         for number in [number for number in self.pins if number not in view.pins]:
             pin = self.pins.pop(number)
             self._add(pin, -1)

@@ -141,7 +141,8 @@ class RequestBook:
         shared = req.tables[0][: req.boundary - awaited]
         held = len(req.shared_pages)
         if len(shared) >= held and same(shared[:held], req.shared_pages):
-            book.locks[shared[held:]] += 1
+            if len(shared) > held:
+                book.locks[shared[held:]] += 1
         else:
             book.locks[req.shared_pages] -= 1
             book.locks[shared] += 1

@@ -91,6 +91,8 @@ class StorageBook:
     def _life(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """Files what begins and ends the life of a storage, and of what is known of it."""
         kind = type(event)
+        if kind is not StorageAttached and kind is not DetachWanted and kind is not Flushed:
+            return
         refused = any(type(item) is Refused for item in outcomes)
         if kind is StorageAttached and not refused:
             self.attached = self.seen = True

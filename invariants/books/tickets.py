@@ -28,7 +28,7 @@ from .kinds import Kind
 from .pages import FLIGHT, PageBook, code_of
 from .tags import NO_TAGS, POISON, Tags
 
-OF_STORAGE: tuple[type, ...] = get_args(StorageAction)
+OF_STORAGE: frozenset[type] = frozenset(get_args(StorageAction))
 ACTION_OF: dict[Any, type] = {
     reply: action
     for reply in get_args(Reply)

@@ -154,25 +154,26 @@ class Alias(Check):
                 number: int = item.flight  # type: ignore[union-attr]
                 self.fail(f"flight {number}: its pages are writable", story.flight(number))
             return
-        about = story.request(item.request)  # type: ignore[union-attr]
         tables = item.tables  # type: ignore[union-attr]
         if any(map(_writable, tables)):
-            self.fail(f"a table of request {item.request} is writable", about)  # type: ignore[union-attr]
+            number = item.request  # type: ignore[union-attr]
+            self.fail(f"a table of request {number} is writable", story.request(number))
         req = book.requests.by_id.get(item.request)  # type: ignore[union-attr]
         if req is not None and (not req.handed or req.handed[0][0] is not tables[0]):
-            self._unchanged(req.handed, about)
+            self._unchanged(req)
             req.handed = tuple((table, table.tobytes()) for table in tables)
 
     def audit(self, book: Book, view: CoreView) -> None:
         for req in book.requests.by_id.values():
-            self._unchanged(req.handed, story.request(req.id))
+            self._unchanged(req)
 
-    def _unchanged(self, handed: tuple[tuple[Pages, bytes], ...], about: About) -> None:
-        if any(table.tobytes() != copy for table, copy in handed):
-            self.fail(
-                f"the table handed to request {about.number} changed after it was handed out",
-                about,
-            )
+    def _unchanged(self, req: RequestMirror) -> None:
+        for table, copy in req.handed:
+            if table.tobytes() != copy:
+                self.fail(
+                    f"the table handed to request {req.id} changed after it was handed out",
+                    story.request(req.id),
+                )
 
 
 def _writable(pages: Pages) -> bool:

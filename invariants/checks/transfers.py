@@ -13,7 +13,7 @@ from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books import story
 from invariants.books.book import Book
-from invariants.books.pages import PageBook
+from invariants.books.pages import PageBook, nothing
 from invariants.books.tickets import ACTION_OF
 
 
@@ -116,7 +116,7 @@ class HappensBeforeWrite(Check):
     def _nobody_else(
         self, book: Book, item: _Writing, pages: PageBook, target: Pages, busy: NDArray[np.int32]
     ) -> None:
-        if np.count_nonzero(busy):
+        if not nothing(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
                 ticket.id
@@ -164,7 +164,7 @@ class ReadAfterArrive(Check):
         source: Pages,
     ) -> None:
         writers = pages.writer[source]
-        if not np.count_nonzero(writers):
+        if nothing(writers):
             return
         awaited = writers > 0
         for known in after:
