@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hicache.core.config import Config
+from tests.bench import copied_trace
+from tests.conversation import conversation
 from traces.curves import distances, replay, runs
 from traces.curves.distances import exclusive, inclusive, lru_curve
 from traces.curves.optimum import Optimum
 from traces.curves.splits import split
-from traces.formats._open import parse
+from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged, Trace
 from traces.generators import base
 from traces.replaying.account import Account, ceiling_of
@@ -72,6 +75,21 @@ def test_lru_equals_a_plain_replay_at_every_capacity(
     assert curve.unbounded == int(ceiling_of(paged, whole_prompts=True).sum())
     assert curve.hit_tokens(curve.working_set) == curve.unbounded
     assert not curve.working_set or curve.hit_tokens(curve.working_set - 1) < curve.unbounded
+
+
+@pytest.mark.one_in(4)
+def test_copies_of_a_trace_hit_as_much_as_each_copy_alone() -> None:
+    """Over several batches and blocks of requests; the last copy is cut short."""
+    path, capacities = str(conversation()), np.array([1, 1_409, 5_637, 22_550, 1 << 20])
+
+    def hits(trace: Trace) -> NDArray[np.int64]:
+        curve = lru_curve(trace.paged(512))
+        return np.append(curve.tokens_at(capacities), Optimum(curve).at(1_409).tokens)
+
+    one, rest = open_trace(path), open_trace(path, limit=5_000)
+    lines = copied_trace.lines(conversation(), 2 * len(one.jobs) + len(rest.jobs))
+    copies = parse(Lines("copies", (line.encode() for line in lines)))
+    assert hits(copies).tolist() == (2 * hits(one) + hits(rest)).tolist()
 
 
 @pytest.mark.one_in(8)
