@@ -290,7 +290,7 @@ def test_a_bug_that_never_ends_is_killed_by_counting(
     tapes: list[Tape], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging, "MOST_STEPS", 100_000)
-    bug = bug_of("hicache.core.radix.lru", "_pop", "drop-call")
+    bug = bug_of("hicache.core.radix.lru", "_pop", "wrong-order")  # no entry has its present rank
     assert judging.hunt(bug, tapes, ()).by == judging.ENDLESS
     assert lru._pop.__code__.co_name == "_pop"
 

@@ -95,7 +95,7 @@ def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(monkeypatch:
         made.clear()
         outcome = next(failed)
         assert outcome.failure is None
-        link = outcome.hand.rig.device._link  # type: ignore[attr-defined]
+        [link] = outcome.hand.rig.device._links  # type: ignore[attr-defined]
         sent = {way: link.bytes_moved(way) for way in Direction}
         assert {way: made[way] * settings.page_ns for way in Direction} == sent
 

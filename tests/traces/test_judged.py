@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sim.engine.prefill import Prefills
+from sim.engine.prefill import Batch, Prefills
 from sim.engine.sequence import RequestResult
 from traces.cli import main
 from traces.replaying import timed as replay_timed
@@ -53,10 +53,10 @@ def _queue_in_loads(monkeypatch: Patch) -> None:
     """Waiting for a pass counts as waiting for a load."""
     ended = Prefills.ended
 
-    def early(self: Prefills, elapsed_ns: int, compute_ns: int) -> None:
-        for sequence, _ in self.batch:
+    def early(self: Prefills, batch: Batch, elapsed_ns: int, waited_ns: int) -> None:
+        for sequence, _ in batch:
             sequence.load_ns += 1
-        ended(self, elapsed_ns, compute_ns)
+        ended(self, batch, elapsed_ns, waited_ns)
 
     monkeypatch.setattr(Prefills, "ended", early)
 
