@@ -72,7 +72,7 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         load=load.figures,
         times_from=settings.time_model.label,
         stages=run.stages,
-        expected_error=_expected(settings, run, latency),
+        expected_error=_expected(settings, run, latency, load.queueing),
         preempted=run.preempted,
     )
 
@@ -81,10 +81,13 @@ def _requests(some: Skipped) -> Requests:
     return Requests(len(some.requests), some.input_tokens)
 
 
-def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, object]:
+def _expected(settings: Settings, run: Run, latency: Latency, queueing: float) -> dict[str, object]:
     """The error to expect, from the judged runs that are nearest to this one."""
-    replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
-    at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
+    if latency.offered is None:
+        replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
+        at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
+    else:  # of one replica, whose requests are not held
+        at_once = latency.offered.running_ns / (latency.makespan_ns or 1)
     asked = Asked(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,
@@ -93,7 +96,7 @@ def _expected(settings: Settings, run: Run, latency: Latency) -> dict[str, objec
         ranks=settings.parallelism.ranks,
         precision=table.precision(settings.model.weight_dtype),
         load=table.load(at_once),
-        queueing=table.queueing(latency.requests),
+        queueing=queueing,
         stages=settings.parallelism.pp,
     )
     return expected(expected_error(asked, table.shipped()))

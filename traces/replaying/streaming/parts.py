@@ -35,7 +35,8 @@ class Parts:
 @dataclass(slots=True)
 class Offered:
     """What says how much load a trace offered. Times in nanoseconds, summed, and of the run.
-    waiting: requests that waited ten times as long as their passes took."""
+    waiting: requests that waited ten times as long as their passes took. running_ns: from when they
+    left the queue until they ended."""
 
     requests: int = 0
     ttft_ns: int = 0
@@ -45,6 +46,7 @@ class Offered:
     last_arrival_ns: int = 0
     last_first_token_ns: int = 0
     waiting: int = 0
+    running_ns: int = 0
 
 
 def peak_bytes() -> int:

@@ -52,6 +52,7 @@ class Times:
         offered.queue_ns += queue_ns
         offered.compute_ns += one.compute_ns
         offered.waiting += 11 * queue_ns > 10 * ttft_ns
+        offered.running_ns += one.finish_ns - one.arrival_ns - queue_ns
         offered.last_arrival_ns = max(offered.last_arrival_ns, one.arrival_ns)
         offered.last_first_token_ns = max(offered.last_first_token_ns, one.first_token_ns)
         self.preempted += one.retractions
