@@ -31,7 +31,7 @@ def several(count: int, error: float, **other: Any) -> list[Judged]:
 
 def asked(found: list[Judged], run: Asked = RUN, **other: Any) -> Expected:
     groups = table.parse(table.summary(found), "table")
-    return expected_error(replace(run, **other), groups)
+    return expected_error(replace(run, **other), groups, groups)
 
 
 def test_a_summary_has_medians_and_nine_tenths_of_absolute_errors() -> None:
@@ -219,8 +219,25 @@ def test_several_runs_together_have_a_range() -> None:
 
 
 def test_the_shipped_table_can_be_read() -> None:
-    for group in table.shipped():
-        assert group.errors
+    known, new = table.shipped(table.KNOWN), table.shipped(table.NEW)
+    assert all(group.errors for group in [*known, *new])
+    pairs = {(one.engine, one.hardware, name) for one in known for name in one.models}
+    assert len(pairs) > 20
+
+
+def test_a_pair_that_nobody_published_has_the_errors_of_such_pairs() -> None:
+    known = table.parse(table.summary(several(3, 0.1)), "known")
+    new = table.parse(table.summary(several(3, 0.4)), "new")
+    found = [
+        expected_error(replace(RUN, **other), known, new)
+        for other in ({}, {"model": "qwen3-32b"}, {"engine": "sglang"})
+    ]
+    assert [one.known for one in found] == [True, False, False]
+    assert [one.nearest[0].error.median for one in found] == [0.1, 0.4, 0.4]
+    assert document(found[1])["published"] is False
+    assert sentence(found[0]).startswith("Expected error: TPOT 10 %")
+    told = "Expected error of an engine, accelerator and model that nobody published: TPOT 40 %"
+    assert sentence(found[1]).startswith(told)
 
 
 WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))

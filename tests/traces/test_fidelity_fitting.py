@@ -1,4 +1,4 @@
-"""Fitted constants: known ones are found again, judged rows do not enter, and the file is sound."""
+"""Fitted constants: known ones are found again, rows left out do not enter, the file is sound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sim.physics.constants import defaults, family
 from traces.cli import main
 from traces.expected.table import parse
 from traces.fidelity import rows
-from traces.fidelity.choosing import FIT, half, half_of
+from traces.fidelity.choosing import FIT, HALF, half, half_of
 from traces.fidelity.figures import figures_of
 from traces.fidelity.fitting import fit as fitting
 from traces.fidelity.fitting.crossed import crossed
@@ -69,11 +69,13 @@ def row(number: int, model: str = "qwen3-32b", **change: object) -> dict[str, ob
     return given | change
 
 
-def measured(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
-    """These rows with the figures of replays under TRUE."""
+def measured(
+    folder: Path, made: Sequence[dict[str, object]], given: tuple[Factor, ...] = TRUE
+) -> list[rows.Row]:
+    """These rows with the figures of replays under these factors."""
     found = []
-    for one, (each, setup, load) in zip(made, _prepared(read(folder, made), TRUE), strict=True):
-        replayed, _ = record(setup, load, roofline(setup, TRUE))
+    for one, (each, setup, load) in zip(made, _prepared(read(folder, made), given), strict=True):
+        replayed, _ = record(setup, load, roofline(setup, given))
         found.append(
             one | {"metrics": {f.name: predicted(replayed, f) * 1000 for f in figures_of(each)}}
         )
@@ -93,29 +95,45 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
 
 @pytest.mark.one_in(32)
 def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
-    found = fitting.fit(made)
-    table = Table(found.samples, found.solution.parameters)
-    errors = np.abs(np.log(table.predict(found.solution.logs) / table.measured))
-    assert np.median(errors) < 0.02
-    assert errors.max() < 0.08
-    table = Table(fitting.samples_of(made), [])
+    samples = fitting.samples_of(made)
+    solution = fitting.solve(samples)
+    found = fitting.factors_of(samples, solution)
+    table = Table(samples, solution.parameters)
+    errors = np.abs(np.log(table.predict(solution.logs) / table.measured))
+    assert np.median(errors) < 0.005
+    assert errors.max() < 0.02
+    table = Table(samples, [])
     assert np.median(np.abs(np.log(table.predict(np.zeros(0)) / table.measured))) > 0.1
     labels = frozenset(("hopper", "h100", "vllm", "vllm@0.10.2", "qwen3-32b"))
     for one, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
         name = one.constant.replace("*", "fp8")
-        assert least < fitted.total(name, labels, found.factors) < most, name
-    assert {group for one in found.factors for group in one.groups} == {"h100|qwen3-32b|vllm"}
+        assert least < fitted.total(name, labels, found) < most, name
+    assert {group for one in found for group in one.groups} == {"h100|qwen3-32b|vllm"}
+    assert any("qwen3-32b" in one.where for one in found)
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_a_sample_predicts_the_replay_that_it_was_recorded_from(
+    concurrency: int, tmp_path: Path
+) -> None:
+    """Passes that are computed at one instant have their own time of the host, all of them."""
+    load = {"isl": 512, "osl": 200, "concurrency": concurrency, "num_prompts": 3 * concurrency}
+    models = ("qwen3-32b", "llama-3.1-8b")
+    given = [row(1, name, workload=load | {"distribution": "constant"}) for name in models]
+    samples = fitting.samples_of(measured(tmp_path, given, ()))
+    table = Table(samples, [])
+    assert len(table.figures) == 4
+    assert table.predict(np.zeros(0)) == pytest.approx(table.measured, rel=0.01)
 
 
 @pytest.mark.one_in(16)
-def test_a_judged_row_does_not_enter(made: list[rows.Row], tmp_path: Path) -> None:
-    wild = row(0, "llama-3.1-8b", metrics={"mean_ttft_ms": 9e6, "mean_tpot_ms": 1e-3})
-    judged = read(tmp_path, [wild])
-    assert [half(one) for one in judged] == ["judge"]
+def test_rows_of_both_halves_enter_in_any_order(made: list[rows.Row], tmp_path: Path) -> None:
+    other = read(tmp_path, [row(0, "llama-3.1-8b"), row(1, "llama-3.1-8b", grade="C")])
     some = made[:4]
-    assert {half(one) for one in some} == {"fit"}
-    text = text_of(fitting.fit(some).factors)
-    assert text_of(fitting.fit([*judged, *reversed(some)]).factors) == text
+    assert {half(one) for one in [*some, other[0]]} == {"fit", "judge"}
+    text = text_of(fitting.fit([*some, other[0]]))
+    assert text_of(fitting.fit([*other, *reversed(some)])) == text
+    assert text_of(fitting.fit(some)) != text
 
 
 @pytest.mark.one_in(16)
@@ -151,8 +169,10 @@ def test_what_is_left_out_has_no_part_in_what_predicts_it(by: str, tmp_path: Pat
 
 
 @pytest.mark.one_in(16)
-def test_a_sample_is_of_the_rows_that_are_judged(tmp_path: Path, capsys: Capsys) -> None:
-    """Constants are fitted to all rows but those that are left out."""
+def test_errors_to_expect_are_those_of_rows_that_were_left_out(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    """A sample is of the rows that are judged; constants are fitted to all others."""
     models = ("qwen3-32b", "llama-3.1-8b")
     read(tmp_path, [row(number, model) for model in models for number in range(4)])
     found = {}
@@ -187,16 +207,16 @@ def test_a_group_without_rows_in_the_other_half_is_no_known_one(tmp_path: Path) 
         crossed(read(tmp_path, given), "groups")
 
 
-@pytest.mark.parametrize("change", [{"grade": "C"}, {"model": "llama-3.1-8b"}])
+@pytest.mark.parametrize("change", [{"grade": "C"}, {"kind": "copies"}])
 def test_without_a_row_to_fit_nothing_is_written(
     change: dict[str, object], tmp_path: Path, capsys: Capsys
 ) -> None:
-    given = row(1, str(change.get("model", "qwen3-32b"))) | {"grade": change.get("grade", "A")}
+    given = row(1, **change)
     data, out = tmp_path / rows.FILE, tmp_path / "fitted.json"
     data.write_text(json.dumps(given) + "\n")
     assert main(["fidelity", "--data", str(data), "--fit", str(out)]) == 2
     said = capsys.readouterr().err
-    assert "--fit: expected published times of runs in the half to fit, found none" in said
+    assert "--fit: expected published times of runs, found none" in said
     assert said.count("\n") == 1
     assert not out.exists()
 
@@ -211,17 +231,18 @@ def test_a_fit_writes_nothing_else(tmp_path: Path, capsys: Capsys) -> None:
     assert not out.exists()
 
 
-def test_the_file_is_well_formed_and_names_fit_groups_alone() -> None:
-    given = fitted.factors()
+@pytest.mark.parametrize("file", [fitted.FILE, HALF])
+def test_the_files_are_well_formed_and_the_half_names_fit_groups_alone(file: Path) -> None:
+    given = fitted.read(file)
     assert given
     kinds = {name for one in ("ampere", "hopper", "blackwell") for name in defaults(one).named()}
     fields = {f"engine.{name}" for name in engine_profiles.get("vllm").__slots__}
     for one in given:
         assert any(fitted.matches(one.constant, name) for name in kinds | fields), one.constant
         for group in one.groups:
-            assert half_of(group) == FIT, group
-    document = json.loads(fitted.FILE.read_text())
-    assert text_of(given) == fitted.FILE.read_text()
+            assert file != HALF or half_of(group) == FIT, group
+    document = json.loads(file.read_text())
+    assert text_of(given) == file.read_text()
     assert set(document) == {"format", "groups", "constants"}
 
 

@@ -21,7 +21,7 @@ from sim.times.base import DEFAULT
 
 from ..executors import base as executors
 from ..fidelity import judging, third_party
-from ..fidelity.choosing import DATA, HALVES, JUDGE, chosen, data_folder, sampled
+from ..fidelity.choosing import DATA, HALF, HALVES, JUDGE, chosen, data_folder, sampled
 from ..fidelity.fitting import GROUPS, ROWS, factors_without, fitted_text
 from ..fidelity.judging import summary_of
 from ..fidelity.predicting import Outcome, Task
@@ -114,7 +114,7 @@ class Options(WorkerOptions):
         "also print errors by ranks and precision, and those of grade C", default=False
     )
     fit: str | None = option(
-        "fit the constants on the half to fit and write them here, and do nothing else; "
+        "fit the constants to all rows and write them here, and do nothing else; "
         "sim/fitted/fitted.json is the file that is read",
         *read.OUTPUT,
     )
@@ -122,8 +122,8 @@ class Options(WorkerOptions):
         "keep each row here when it is done (JSON lines), and do only what is missing", *read.FILE
     )
     summary: str | None = option(
-        "also write the errors of the judged half, from which reports say which error to "
-        "expect (traces/expected/judged.json)",
+        "also write the errors, from which reports say which error to expect: with --leave-out "
+        "rows traces/expected/known.json, with groups traces/expected/new.json",
         *read.OUTPUT,
     )
     json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
@@ -148,6 +148,11 @@ def run(options: Options, command: str) -> int:
     )
     if [options.summary, options.json, options.html, options.output].count("-") > 1:
         raise CallerError("-: expected one document on standard output, found two; name a file")
+    if options.summary and options.leave_out is None:
+        raise CallerError(
+            "--summary: expected --leave-out rows or groups beside it, whose errors are those to "
+            "expect, found none; name one"
+        )
     check_picture(options.output)
     executors.load(options.executor)
     if options.fit is not None:
@@ -182,19 +187,20 @@ def run(options: Options, command: str) -> int:
 def _given(options: Options, folder: Path) -> list[Row]:
     if not options.third_party:
         return read_rows(folder)
-    for name in ("data", "summary"):
-        if getattr(options, name):
-            raise CallerError(
-                f"--third-party and --{name} do not go together; leave one out: its experiments "
-                "are a table of their own"
-            )
+    if options.data:
+        raise CallerError(
+            "--third-party and --data do not go together; leave one out: its experiments are a "
+            "table of their own"
+        )
     return third_party.rows()
 
 
 def _tasks(options: Options, every: Sequence[Row], rows: Sequence[Row]) -> list[Task]:
-    """every: what constants may be fitted to, where rows are left out."""
+    """every: what constants may be fitted to, where rows are left out. The halves have constants
+    that were fitted to one of them."""
     if options.leave_out is None:
-        return [Task(row, times) for times in options.times for row in rows]
+        given = None if options.third_party else fitted.read(HALF)
+        return [Task(row, times, given) for times in options.times for row in rows]
     if options.third_party or options.times != (DEFAULT,):
         raise CallerError(
             f"--leave-out: expected measurements and --times {DEFAULT}, whose constants are "
@@ -212,14 +218,14 @@ def _tasks(options: Options, every: Sequence[Row], rows: Sequence[Row]) -> list[
 
 
 def _check_alone(options: Options) -> None:
-    """--fit takes every row of the half to fit, and writes nothing else."""
+    """--fit takes every row, and writes nothing else."""
     others = ("leave_out", "third_party", "only", "sample", "keep", "summary", "json", "html")
     for name in (*others, "output"):
         if getattr(options, name):
             flag = name.replace("_", "-")
             raise CallerError(
                 f"--fit and --{flag} do not go together; leave one out: --fit writes the constants "
-                "alone, from all rows of their half"
+                "alone, from all rows"
             )
 
 

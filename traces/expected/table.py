@@ -1,7 +1,10 @@
 """The errors that were found when predictions were judged, and which of them to expect of a run.
 
-`hicache fidelity` replays measurements that others published and writes the table (judged.json):
-for each time model, accelerator, number of ranks, type of weights, load and engine, near saturation
+`hicache fidelity --leave-out` replays measurements that others published, with constants that were
+fitted without them, and writes a table: known.json (half of the rows of each engine, accelerator
+and model was left out) and new.json (all of them were). A run whose engine, accelerator and model
+are in the first gets its errors from there, any other run from the second. A table has, for each
+time model, accelerator, number of ranks, type of weights, load and engine, near saturation
 and not, and for all engines together, how many judged runs there were, and the median of their
 absolute errors. What nine of ten do not exceed is of more runs, since few have no tenth: those on
 the accelerator with this engine, load and nearness to saturation, whatever their ranks and weights
@@ -35,7 +38,7 @@ PRECISIONS = ("bf16", "fp8", "fp4", "int4")
 # Requests that run at once, by the first number of each class.
 LOADS = {"1": 1, "2 to 8": 2, "9 to 64": 9, "65 or more": 65}
 ALL = "all"  # engines, in a group of theirs
-_FILE = "judged.json"
+KNOWN, NEW = "known.json", "new.json"
 _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
 _AGAIN = "write it again with hicache fidelity"
@@ -205,11 +208,11 @@ def queueing(requests: Sequence[RequestResult]) -> float:
     return waited / first if first else 0.0
 
 
-@lru_cache(maxsize=1)
-def shipped() -> tuple[Group, ...]:
-    """The table that comes with hicache."""
-    text = (pkgutil.get_data(__package__ or "", _FILE) or b"").decode()
-    return parse(text, _FILE)
+@lru_cache(maxsize=2)
+def shipped(name: str) -> tuple[Group, ...]:
+    """A table that comes with hicache: `KNOWN` or `NEW`."""
+    text = (pkgutil.get_data(__package__ or "", name) or b"").decode()
+    return parse(text, name)
 
 
 def read(path: str) -> tuple[Group, ...]:
@@ -266,17 +269,24 @@ class Nearest:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What is known. nearest: by metric, in their order; empty for a run that is not validated,
-    and `missing` says what was never judged: `times`, `engine`, `stages` or `hardware`."""
+    and `missing` says what was never judged: `times`, `engine`, `stages` or `hardware`. known:
+    runs of its engine, accelerator and model were published."""
 
     asked: Asked
     nearest: tuple[Nearest, ...]
     missing: str = ""
+    known: bool = False
 
 
-def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
-    """The errors to expect, from the groups of a table."""
+def expected_error(asked: Asked, known: Sequence[Group], new: Sequence[Group]) -> Expected:
+    """The errors to expect, from the groups of the two tables."""
     if asked.engine not in _ENGINES:
         return Expected(asked, (), "engine")
+    pair = asked.engine, asked.hardware
+    published = any(
+        (one.engine, one.hardware) == pair and asked.model in one.models for one in known
+    )
+    groups = known if published else new
     same = [group for group in groups if group.times == asked.times]
     if not same:
         return Expected(asked, (), "times")
@@ -288,7 +298,7 @@ def expected_error(asked: Asked, groups: Sequence[Group]) -> Expected:
         for metric in METRICS
         if (having := [group for group in same if metric in group.errors])
     )
-    return Expected(asked, found, "" if found else "hardware")
+    return Expected(asked, found, "" if found else "hardware", published)
 
 
 def _nearest(asked: Asked, metric: str, groups: Sequence[Group]) -> Nearest:

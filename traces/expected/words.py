@@ -25,7 +25,8 @@ def sentence(expected: Expected) -> str:
             parts[-1].append(one)
         else:
             parts.append([one])
-    told = f"Expected error: {'; '.join(_part(part, expected.asked) for part in parts)}."
+    whose = "" if expected.known else " of an engine, accelerator and model that nobody published"
+    told = f"Expected error{whose}: {'; '.join(_part(part, expected.asked) for part in parts)}."
     unlike = any("saturation" in one.differs for one in expected.nearest)
     near = expected.asked.near_saturation
     return told + (_saturated(expected.asked) if near and unlike else "")
@@ -43,6 +44,7 @@ def document(expected: Expected) -> dict[str, Any]:
     found: dict[str, Any] = {
         "sentence": sentence(expected),
         "validated": bool(expected.nearest),
+        "published": expected.known,
         "missing": expected.missing or None,
         "run": asdict(expected.asked),
     }

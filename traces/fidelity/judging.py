@@ -185,7 +185,7 @@ def coverage(outcomes: Iterable[Outcome]) -> dict[str, dict[str, int]]:
                 load(one.at_once),
                 one.queueing,
             )
-            bars = {bar.metric: bar.error for bar in expected_error(run, groups).nearest}
+            bars = {bar.metric: bar.error for bar in expected_error(run, groups, groups).nearest}
             if one.metric in bars:
                 counts = found[COVERED[run.near_saturation]]
                 counts["figures"] += 1

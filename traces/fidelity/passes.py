@@ -8,8 +8,9 @@ replay is recorded once, and a figure under other constants is a sum over its pa
     mean TPOT    = sum of duration x (sum over what decodes in it of 1 / (outputs - 1)) / requests
     makespan     = sum of durations
 
-A duration is the time from the launch of a pass to the launch of the next, so the host's time
-between two passes is in it. Does not fit anything (see fitting).
+A duration is the time from the launch of a pass until the next may be launched, so the host's time
+between two passes is in it. Where no request was there, the time until one came is apart. Does not
+fit anything (see fitting).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.sequence import RequestResult
+from sim.engine_profiles.base import EngineProfile
 from sim.times.base import Chunks, TimeModel
 
 Column = NDArray[np.float64]
@@ -82,9 +84,10 @@ class Passes:
               them, under the causal mask. reads: rows that they attend to.
     decoding  sequences that generate a token. context: tokens that they attend to, together.
     ns        the time model's duration. begin_ns: of the pass, in the time of the run. took_ns:
-              until the launch of the next pass.
+              on device and host.
     ranges    (start, end) of each prompt chunk of the pass.
     ttft, tpot, itl, makespan   seconds of that figure for each second of the pass.
+    idle_s    by figure, the seconds of it in which nothing ran, after the first pass began.
     before_s  seconds of mean TTFT before the first pass.
     """
 
@@ -102,17 +105,22 @@ class Passes:
     tpot: Column
     itl: Column
     makespan: Column
+    idle_s: dict[str, float]
     before_s: float
 
 
-def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes:
-    """The passes of a run and their weights. requests: those that were measured."""
+def passes_of(
+    recorder: Recorder, requests: tuple[RequestResult, ...], engine: EngineProfile
+) -> Passes:
+    """The passes of a run and their weights. requests: those that were measured. engine: that ran
+    them."""
     columns = recorder.columns()
     at_ns = columns.pop("at_ns")
-    begin = _begins(at_ns, columns["ns"])
+    busy = _busy(columns, engine)
+    begin = _begins(at_ns, busy)
     last = max((request.finish_ns for request in requests), default=0)
     end = np.append(begin[1:], max(last, int(begin[-1] + columns["ns"][-1])))
-    took = np.maximum(end - begin, 1)
+    done = np.minimum(begin + busy, end)
     arrival = np.array([one.arrival_ns for one in requests], dtype=np.float64)
     first = np.array([one.first_token_ns for one in requests], dtype=np.float64)
     finish = np.array([one.finish_ns for one in requests], dtype=np.float64)
@@ -121,37 +129,56 @@ def passes_of(recorder: Recorder, requests: tuple[RequestResult, ...]) -> Passes
     share = np.where(some, 1 / np.maximum(gaps, 1), 0.0) / max(1, int(some.sum()))
     even = np.full(len(requests), 1 / max(1, len(requests)))
     token = np.where(some, 1 / max(1.0, gaps.sum()), 0.0)
+    inside = {
+        "ttft": (arrival, first, even),
+        "tpot": (first, finish, share),
+        "itl": (first, finish, token),
+    }
+    idle = {name: float(_seconds(done, end, *each).sum()) for name, each in inside.items()}
+    took = np.maximum(done - begin, 1)
+    ttft, tpot, itl = (_seconds(begin, done, *each) / took * 1e9 for each in inside.values())
     return Passes(
         **columns,
         begin_ns=begin,
         took_ns=took,
         ranges=recorder.ranges,
-        ttft=_weights(begin, end, arrival, first, even),
-        tpot=_weights(begin, end, first, finish, share),
-        itl=_weights(begin, end, first, finish, token),
+        ttft=ttft,
+        tpot=tpot,
+        itl=itl,
         makespan=np.ones(len(begin)),
+        idle_s=idle | {"makespan": float((end - done).sum()) / 1e9},
         before_s=float(np.maximum(begin[0] - arrival, 0).mean()) / 1e9,
     )
 
 
-def _begins(at_ns: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def _busy(columns: dict[str, NDArray[np.int64]], engine: EngineProfile) -> NDArray[np.int64]:
+    """Nanoseconds of each pass on device and host, until the next one may be launched."""
+    sequences = columns["decoding"] + columns["chunks"]
+    device = columns["ns"] * (engine.device_permille / 1000)
+    host = engine.step_host_ns + engine.per_sequence_host_ns * sequences
+    host = host + engine.prefill_host_ns * columns["chunks"]
+    took = np.maximum(device, host) if engine.overlap else device + host
+    busy: NDArray[np.int64] = np.rint(took + engine.step_gap_ns).astype(np.int64)
+    return busy
+
+
+def _begins(at_ns: NDArray[np.int64], busy_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """When each pass began: steps that were computed at one instant run one after another."""
-    before = np.cumsum(ns) - ns
+    before = np.cumsum(busy_ns) - busy_ns
     new = np.append(True, at_ns[1:] != at_ns[:-1])
     since = np.maximum.accumulate(np.where(new, np.arange(len(at_ns)), 0))
     begins: NDArray[np.int64] = at_ns + before - before[since]
     return begins
 
 
-def _weights(
+def _seconds(
     begin: NDArray[np.int64], end: NDArray[np.int64], since: Column, until: Column, share: Column
 ) -> Column:
-    """Of each pass, the sum over the requests of their share x the part of the pass that lies
-    between `since` and `until`."""
+    """Of each interval, the sum over the requests of their share x the seconds of it between
+    `since` and `until`."""
     inside = _integral(end, since, share) - _integral(begin, since, share)
     inside -= _integral(end, until, share) - _integral(begin, until, share)
-    weights: Column = inside / np.maximum(end - begin, 1)
-    return weights
+    return inside / 1e9
 
 
 def _integral(at: NDArray[np.int64], since: Column, share: Column) -> Column:

@@ -141,7 +141,8 @@ def replay(
 ) -> Replayed:
     """Replays these requests on this server. model: the name of a time model. given: the factors
     on the constants of the roofline; None for those of this project."""
-    costs = Smooth(_times(setup, model) if given is None else roofline(setup, given))
+    own = given is not None and model == times.DEFAULT
+    costs = Smooth(roofline(setup, given or ()) if own else _times(setup, model))
     return Replayed(_world(setup, load, costs).run(), load, costs.label)
 
 
@@ -151,7 +152,7 @@ def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, 
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns
     found = Replayed(world.run(), load, recorder.label)
-    return found, passes_of(recorder, found.result.requests)
+    return found, passes_of(recorder, found.result.requests, setup.engine)
 
 
 def roofline(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
@@ -160,7 +161,7 @@ def roofline(setup: Setup, given: tuple[Factor, ...]) -> Roofline:
     constants = fitted.roofline(
         defaults(generation), generation, machine.name, setup.engine, setup.model.name, given
     )
-    source = "fitted without the row" if given else "defaults"
+    source = "fitted to a part of the rows" if given else "defaults"
     return Roofline(setup.model, machine, setup.parallelism, setup.engine, constants, source)
 
 

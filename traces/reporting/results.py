@@ -99,7 +99,7 @@ def _expected(settings: Settings, run: Run, latency: Latency, queueing: float) -
         queueing=queueing,
         stages=settings.parallelism.pp,
     )
-    return expected(expected_error(asked, table.shipped()))
+    return expected(expected_error(asked, table.shipped(table.KNOWN), table.shipped(table.NEW)))
 
 
 def _lookups(settings: Settings, run: Run) -> Iterator[LookupFigures]:

@@ -1,5 +1,5 @@
 """Fits the constants of the roofline and of the engine profiles to published measurements (`fit`:
-the half to fit; `crossed`: all but rows that are left out in turn). Rows become `samples` (the
+all rows; `crossed`: all but rows that are left out in turn). Rows become `samples` (the
 passes of a replay, and the work in each), a `table` predicts all of them under changed
 `parameters`, and `solving` finds these. They are loaded when somebody asks for a fit, since they
 need scipy, an extra.
@@ -24,19 +24,18 @@ GROUPS, ROWS = "groups", "rows"  # what is left out, see crossed
 
 
 def fitted_text(rows: Sequence[Row]) -> str:
-    """The file of constants that the fit half of these rows gives. Raises CallerError without
-    scipy."""
+    """The file of constants that these rows give. Raises CallerError without scipy."""
     fitting = _loaded("fit", "--fit")
-    with _told(4) as tell:  # two rounds of replays and of constants
+    with _told() as tell:
         found = fitting.fit(rows, tell)
-    text: str = fitting.text_of(found.factors)
+    text: str = fitting.text_of(found)
     return text
 
 
 def factors_without(rows: Sequence[Row], by: str) -> dict[str, tuple[Factor, ...]]:
     """By id of a row, factors that were fitted without it: see crossed. Raises CallerError."""
     crossing = _loaded("crossed", "--leave-out")
-    with _told(2) as tell:
+    with _told() as tell:
         found: dict[str, tuple[Factor, ...]] = crossing.crossed(rows, by, tell)
     return found
 
@@ -49,10 +48,10 @@ def _loaded(name: str, flag: str) -> Any:
 
 
 @contextmanager
-def _told(parts: int) -> Iterator[Callable[[str, float], None]]:
-    """Progress over so many parts, each of which says how much of it is done."""
+def _told() -> Iterator[Callable[[str, float], None]]:
+    """Progress over the replays and the constants, each of which says how much of it is done."""
     seen: dict[str, None] = {}
-    with progress("fitted", parts * _HUNDREDTHS, "hundredths of a part") as shown:
+    with progress("fitted", 2 * _HUNDREDTHS, "hundredths of a part") as shown:
 
         def tell(what: str, part: float) -> None:
             seen[what] = None

@@ -12,7 +12,6 @@ predicts it. Does not predict or judge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from hicache.core.errors import CallerError
 from sim.fitted.factors import Factor
@@ -20,8 +19,7 @@ from sim.fitted.factors import Factor
 from ..choosing import group, half_of
 from ..rows import Row
 from . import GROUPS, ROWS
-from .fit import Progress, factors_of
-from .samples import samples_of, usable
+from .fit import Progress, factors_of, recorded
 from .solving import solve
 
 
@@ -31,8 +29,7 @@ def crossed(
     """By id of a row, the factors that were fitted without it. In `rows` those of groups that have
     no row in the other half are not there. Raises CallerError where nothing is left to fit."""
     part = {row.id: PARTS[by](row) for row in rows}
-    used = sorted(filter(usable, rows), key=lambda row: row.id)
-    samples = samples_of(used, (), partial(progress, "replays"))
+    samples = recorded(rows, progress)
     parts = sorted({part[one.row] for one in samples})
     if len(parts) < 2:
         raise CallerError(

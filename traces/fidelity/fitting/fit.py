@@ -1,70 +1,45 @@
-"""The whole fit: from all published rows to the file of constants. Rows of the judge half do not
-enter, whatever they hold.
+"""The whole fit: from all published rows to the file of constants.
 
-The passes of a replay depend a little on the constants, so there are two rounds: replays with the
-defaults, a fit, replays with its constants, and a fit that begins from them. Nothing depends on the
-constants that the project has already, so the same rows give the same file: factors, rounded, with
-what each was fitted to.
+Passes are those of replays with the defaults, on which they depend only a little. Nothing depends
+on the constants that the project has already, so the same rows give the same file: factors,
+rounded, with what each was fitted to.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hicache.core.errors import CallerError
 from sim.fitted.factors import ENGINE, FORMAT, Factor
 
-from ..choosing import FIT, half
 from ..rows import Row
 from .parameters import Parameter
 from .samples import Sample, samples_of, usable
 from .solving import Solution, solve
 from .table import constants_of
 
-_ROUNDS = 2
-
 Progress = Callable[[str, float], None]
 
 
-@dataclass(frozen=True)
-class Fit:
-    """samples: of the last round."""
-
-    samples: list[Sample]
-    solution: Solution
-
-    @property
-    def factors(self) -> tuple[Factor, ...]:
-        return factors_of(self.samples, self.solution)
-
-
-def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> Fit:
-    """rows: all of them; the fit half is chosen here. progress: called with what is done, and the
-    part of it that is. Raises CallerError if there is nothing to fit to."""
-    fitted_on = (row for row in rows if half(row) == FIT and usable(row))
-    used = sorted(fitted_on, key=lambda row: row.id)
-    # runs of thousands of requests take most of the time; their passes hardly depend on constants
-    quick = [row for row in used if not row.kind.startswith("throughput")] or used
-    given: tuple[Factor, ...] = ()
-    solution: Solution | None = None
-    for number in range(1, _ROUNDS + 1):
-        what = f"round {number} of {_ROUNDS}"
-        samples = samples_of(
-            used if number == _ROUNDS else quick, given, partial(progress, f"{what}: replays")
+def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> tuple[Factor, ...]:
+    """progress: called with what is done, and the part of it that is. Raises CallerError if there
+    is nothing to fit to."""
+    samples = recorded(rows, progress)
+    if not samples:
+        raise CallerError(
+            "--fit: expected published times of runs, found none; name other measurements with "
+            "--data"
         )
-        if not samples:
-            raise CallerError(
-                "--fit: expected published times of runs in the half to fit, found none; "
-                "name other measurements with --data"
-            )
-        solution = solve(samples, solution, progress=partial(progress, f"{what}: constants"))
-        found = Fit(samples, solution)
-        given = found.factors
-    return found
+    return factors_of(samples, solve(samples, partial(progress, "constants")))
+
+
+def recorded(rows: Sequence[Row], progress: Progress) -> list[Sample]:
+    """The samples of those rows that constants are fitted to, in an order of their own."""
+    used = sorted(filter(usable, rows), key=lambda row: row.id)
+    return samples_of(used, partial(progress, "replays"))
 
 
 _DIGITS = 4

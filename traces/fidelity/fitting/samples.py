@@ -95,12 +95,11 @@ def usable(row: Row) -> bool:
 
 def samples_of(
     rows: Iterable[Row],
-    given: tuple[Factor, ...] = (),
     progress: Callable[[float], None] = lambda part: None,
 ) -> list[Sample]:
-    """Replays what rows share, once. given: the factors that replays run with. Rows without a
-    figure that passes explain give no sample."""
-    ready = list(_prepared(rows, given))
+    """Replays what rows share once, with the default constants. Rows without a figure that passes
+    explain give no sample."""
+    ready = list(_prepared(rows, ()))
     logs: dict[Hashable, _Log] = {}
     found = []
     for number, (row, setup, load) in enumerate(ready):
@@ -108,7 +107,7 @@ def samples_of(
         if figures:
             key = _key(setup, load)
             if key not in logs:
-                logs[key] = _Log(record(setup, load, roofline(setup, given))[1], setup.engine)
+                logs[key] = _Log(record(setup, load, roofline(setup, ()))[1], setup.engine)
             found.append(_sample(row, setup, load, logs[key], figures))
         progress((number + 1) / len(ready))
     return found
@@ -170,7 +169,6 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]
     constants = model.constants.kernels
     before = engine_profiles.get(profile.label)
     host = {name: getattr(before, name) for name in HOST}
-    idle = _idle(log)
     return Sample(
         row.id,
         group(row),
@@ -190,19 +188,19 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]
         host,
         profile.overlap,
         profile.device_permille / 1000,
-        tuple(_target(one, log, load, idle, cluster, count) for one in figures),
+        tuple(_target(one, log, load, cluster, count) for one in figures),
     )
 
 
 def _target(
-    figure: Figure, log: _Log, load: Load, idle: Floats, cluster: NDArray[np.int64], count: int
+    figure: Figure, log: _Log, load: Load, cluster: NDArray[np.int64], count: int
 ) -> Target:
     what = _WHAT.get(figure.what, "makespan")
     measured = figure.value
     if what == "makespan":
         measured = _amount(figure.what, load) / figure.value
     each: Floats = getattr(log.passes, what)
-    rest = float(each @ idle) * _NS
+    rest = log.passes.idle_s[what]
     if what == "ttft":
         # the time of the host before a pass is in the weights; what is fitted is how it changes
         rest += log.passes.before_s - log.engine.request_host_ns * _NS
@@ -220,19 +218,6 @@ def _amount(what: str, load: Load) -> int:
         "total_tok_s": given + generated,
         "req_s": len(load.jobs),
     }[what]
-
-
-def _idle(recorded: _Log) -> Floats:
-    """Nanoseconds after each pass in which nothing ran."""
-    log, profile = recorded.passes, recorded.engine
-    device = log.ns * (profile.device_permille / 1000)
-    sequences = log.decoding + log.chunks
-    host = profile.step_host_ns + profile.per_sequence_host_ns * sequences
-    host = host + profile.prefill_host_ns * log.chunks
-    took = np.maximum(device, host) if profile.overlap else device + host
-    took = took + profile.step_gap_ns
-    idle: Floats = np.maximum(log.took_ns - took, 0.0)
-    return idle
 
 
 def _clusters(log: Passes) -> tuple[NDArray[np.int64], int]:

@@ -41,10 +41,9 @@ class Solution:
 
 def solve(
     samples: Sequence[Sample],
-    start: Solution | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Solution:
-    """The factors that fit best. start: where to begin, of any parameters."""
+    """The factors that fit best."""
     found = parameters((one.labels, name) for one in samples for name in constants_of(one))
     table = Table(samples, found)
     spread = np.array([one.spread for one in found])
@@ -67,12 +66,10 @@ def solve(
         rows = (weights * bend / predicted)[:, None] * slope
         return np.concatenate([rows, np.diag(1 / spread)])
 
-    known = {(one.constant, one.where): factor for one, factor in start.factors()} if start else {}
-    begin = np.log([known.get((one.constant, one.where), 1.0) for one in found])
     most = np.array([_most(one) for one in found])
-    logs = np.clip(begin, -most, most)
+    logs = np.zeros(len(found))
     # a wide loss first: what is far from its rows would count as a bad row in the narrow one
-    for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)) if start is None else ((_ROBUST, 1.0),):
+    for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)):
         logs = least_squares(
             errors,
             logs,
