@@ -11,6 +11,7 @@ import pytest
 
 from hicache import models
 from hicache.core.errors import CallerError
+from traces.cli import main
 from traces.expected import table
 from traces.expected.table import Asked, Expected, Judged, expected_error
 from traces.expected.words import document, sentence, together
@@ -238,6 +239,18 @@ def test_a_pair_that_nobody_published_has_the_errors_of_such_pairs() -> None:
     assert sentence(found[0]).startswith("Expected error: TPOT 10 %")
     told = "Expected error of an engine, accelerator and model that nobody published: TPOT 40 %"
     assert sentence(found[1]).startswith(told)
+
+
+def test_a_report_has_the_errors_of_the_table_of_its_pair(tmp_path: Path) -> None:
+    known, new = table.shipped(table.KNOWN), table.shipped(table.NEW)
+    for model, published in (("llama-3.1-8b", True), ("tiny", False)):
+        out = tmp_path / "out.json"
+        words = ["--model", model, "--hardware", "h100", "--limit", "20", "--check", "off"]
+        assert main(["replay", *words, "--json", str(out)]) == 0
+        found = json.loads(out.read_text())["expected_error"]
+        wanted = document(expected_error(Asked(**found["run"]), known, new))
+        assert found == json.loads(json.dumps(wanted))
+        assert found["published"] == published
 
 
 WHOLE: dict[str, Any] = json.loads(table.summary(several(3, 0.1)))

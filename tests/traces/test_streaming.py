@@ -19,6 +19,7 @@ from hicache.core.radix import lru
 from sim.device import simulated
 from tests.traces import rig
 from traces import cli
+from traces.expected import table
 from traces.formats import _streamed
 from traces.formats._streamed import Ceiling, HashedStreams, Held
 from traces.formats.native import Request
@@ -114,6 +115,21 @@ def test_records_are_written_while_the_trace_is_read(tmp_path: Path, mode: str) 
         for key in NOT_STREAMED | {"capped", "lost_to"}:
             one.pop(key, None)
     assert streamed == held
+
+
+def test_as_many_requests_run_at_once_as_where_they_are_held(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Those that wait do not run. The error to expect depends on it."""
+    options = "requests=60,depth=1,fanout=20,segment-tokens=512,output-tokens=8,rate=400"
+    path = generated(tmp_path, "random-tree", f"{options},follow-percent=0")
+    asked, load = [], table.load
+    monkeypatch.setattr(table, "load", lambda at_once: asked.append(at_once) or load(at_once))
+    for more in ((), ("--stream",)):
+        found = replayed(tmp_path, path, "--host-ratio", "0", *more)
+        assert found["expected_error"]["run"]["queueing"] > 0.5
+    held, streamed = asked
+    assert streamed == pytest.approx(held)
 
 
 def memory(requests: int, mode: str) -> int:
