@@ -204,13 +204,17 @@ class Engine:
             self._forward(by_name[name], tokens)
         for mover in self.movers:
             mover.save(message)
+        self.poll()
+        for name, tokens in work.items():
+            self._advance(by_name[name], tokens)
+        return len(work)
+
+    def poll(self) -> None:
+        """Take what the workers have ended."""
         ended = [mover.poll() for mover in self.movers]
         if self.faults:
             self._break(ended)
         self._landed(ended)
-        for name, tokens in work.items():
-            self._advance(by_name[name], tokens)
-        return len(work)
 
     def _grow(self, request: Request, work: dict[str, int], preempted: list[Request]) -> None:
         tokens = self._chunk(request, request.num_computed_tokens)
