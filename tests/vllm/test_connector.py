@@ -94,13 +94,17 @@ def test_a_load_that_was_promised_is_not_in_the_way_of_a_reset(opened: Opened) -
     engine, host = playing.engine, playing.decider.driver.core.view.pools(Tier.HOST)[0]
     hit(playing, PROMPT)
     engine.pool.forget()
-    runs, waits = playing.request([2] * 59, wanted=9), playing.request(PROMPT)
-    while (engine.running, engine.waiting) != ([runs], [waits]):
-        assert engine.step()
+    runs = playing.request([2] * 59, wanted=9)
+    while runs.num_computed_tokens < 59:
+        engine.step()
+    waits = playing.request(PROMPT)
+    engine.step()
     while engine.decider.busy:  # a pass while its blocks are saved might be its last
         engine.poll()
     assert engine.running == [runs]
     assert engine.waiting == [waits]
+    asked = playing.decider._asked[waits.request_id]
+    assert asked.load is not None
     assert engine.reset()
     assert host.free == host.capacity
     engine.end(runs)
