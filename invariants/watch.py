@@ -39,7 +39,7 @@ from .books.book import Book
 from .books.mirror import DEVICE, DUPLICATE, HOST
 from .books.nodes import Queue
 from .books.recount import Mismatch, compare, recount
-from .books.tickets import REPLIES
+from .books.tickets import ACTION_OF
 
 AUDIT_EVERY = 64
 SPECIFIED_PAGES = 512  # in use, up to which the specification runs beside a replay
@@ -60,7 +60,7 @@ def _failed(event: Event) -> bool:
     """Whether it is the reply to an action that failed. A lookup that finds nothing is none."""
     if type(event) is FetchDone or type(event) is StoreDone:
         return not event.pages
-    return type(event) in REPLIES and getattr(event, "ok", True) is False
+    return type(event) in ACTION_OF and getattr(event, "ok", True) is False
 
 
 class Watch:
@@ -99,7 +99,7 @@ class Watch:
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
         self._issue = self._by_type("issue")
-        self._first = {kind: asks for kind, asks in self._issue.items() if kind in REPLIES}
+        self._first = {kind: asks for kind, asks in self._issue.items() if kind in ACTION_OF}
         self._see = self._by_type("see")
 
     def _asked(self, shape: str) -> list[Asked]:

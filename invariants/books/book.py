@@ -54,7 +54,7 @@ from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots,
 from .storage import StorageBook
 from .tags import NO_TAGS, Tags, seed_of
 from .tickets import (
-    REPLIES,
+    ACTION_OF,
     Move,
     Ticket,
     TicketBook,
@@ -66,7 +66,6 @@ from .tickets import (
 
 _TIERS = (Tier.DEVICE, Tier.HOST)
 _ACTIONS: frozenset[type] = frozenset(get_args(Action))
-_REPLIES = frozenset(REPLIES)
 Issue = Callable[["Book", Outcome, CoreView], None]
 
 
@@ -148,7 +147,7 @@ class Book:
             self.requests.by_id[event.request] = req
             self.nodes.stride = event.key.stride
             self.storage.arrive(event, req.tags[: event.match_pages])
-        if type(event) in _REPLIES:
+        if type(event) in ACTION_OF:
             self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
             self._commit(event.request, event.key, event.length)
@@ -229,7 +228,7 @@ class Book:
             self.requests.by_id[request_id] = RequestMirror(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
-        elif type(event) not in _REPLIES:  # else it was restarted
+        elif type(event) not in ACTION_OF:  # else it was restarted
             del self.requests.by_id[request_id]
 
     def _read(self, action: Action) -> None:

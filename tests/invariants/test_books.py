@@ -48,6 +48,7 @@ from invariants.watch import AUDIT_EVERY, Watch
 from tests.configs import configured
 
 from .life import Life, corner
+from .watched import Watched, flight_of
 
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
@@ -257,35 +258,13 @@ def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) 
 PROMPT, OTHER = [1, 2, 3, 4], [1, 2, 3, 9]
 
 
-class Watched:
-    """A core of one-token pages under all checks. Each reply is given by the test."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.core = Core(configured(1, (8,), (8,), storage=True, **settings))
-        self.watch = Watch()
-
-    def __call__(self, event: Any) -> list[Any]:
-        self.watch.on_event(event, self.core.view)
-        outcomes = self.core.handle(event)
-        self.watch.on_outcomes(event, outcomes, self.core.view)
-        return outcomes
-
-    @property
-    def book(self) -> Book:
-        assert self.watch.book is not None
-        return self.watch.book
-
-    def arrive(self, request: int, tokens: list[int]) -> list[Any]:
-        return self(Arrived(request, Key.from_tokens(tokens, 1), len(tokens) + 1, len(tokens)))
-
-
-def flight_of(outcomes: list[Any], kind: type) -> int:
-    return next(int(item.flight) for item in outcomes if type(item) is kind)
+def arrive(watched: Watched, request: int, tokens: list[int]) -> list[Any]:
+    return watched(Arrived(request, Key.from_tokens(tokens, 1), len(tokens) + 1, len(tokens)))
 
 
 def cached_on_host(watched: Watched, tokens: list[int]) -> list[Any]:
     """A request computes the tokens, ends, and is on host. Returns the outcomes of the backup."""
-    outcomes = watched.arrive(90, tokens)
+    outcomes = arrive(watched, 90, tokens)
     for item in outcomes:
         if type(item) is Lookup:
             watched(LookupDone(item.flight, 0))
@@ -296,9 +275,9 @@ def cached_on_host(watched: Watched, tokens: list[int]) -> list[Any]:
 
 
 def test_a_lookup_and_the_fetch_that_follows_it_count_once() -> None:
-    watched = Watched()
-    first = flight_of(watched.arrive(1, PROMPT), Lookup)
-    watched.arrive(2, OTHER)
+    watched = Watched(storage=True)
+    first = flight_of(arrive(watched, 1, PROMPT), Lookup)
+    arrive(watched, 2, OTHER)
     storage = watched.book.storage
     assert storage.tokens(1) == len(PROMPT)
     fetch = flight_of(watched(LookupDone(first, 3)), Fetch)
@@ -312,7 +291,7 @@ def test_a_lookup_and_the_fetch_that_follows_it_count_once() -> None:
 
 
 def test_what_was_acknowledged_is_forgotten_when_storage_is_attached_again() -> None:
-    watched = Watched()
+    watched = Watched(storage=True)
     watched(StoreDone(flight_of(cached_on_host(watched, PROMPT), Store), 4))
     digests = digests_of(Key.from_tokens(PROMPT, 1))
     assert watched.book.storage.acknowledged == {(0, digest) for digest in digests}
@@ -322,10 +301,10 @@ def test_what_was_acknowledged_is_forgotten_when_storage_is_attached_again() -> 
 
 
 def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
-    watched = Watched()
+    watched = Watched(storage=True)
     watched(StoreDone(flight_of(cached_on_host(watched, [1, 2]), Store), 2))
     watched(EvictWanted(Tier.DEVICE, "full", 8))
-    lookup = flight_of(watched.arrive(1, PROMPT), Lookup)
+    lookup = flight_of(arrive(watched, 1, PROMPT), Lookup)
     fetch = flight_of(watched(LookupDone(lookup, 2)), Fetch)
     book = watched.book
     assert int((book.host.locks > 0).sum()) == 2
@@ -337,7 +316,7 @@ def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
 
 
 def test_a_wrong_digest_is_found_whatever_the_core_believes() -> None:
-    watched = Watched()
+    watched = Watched(storage=True)
     event = Arrived(1, Key.from_tokens(PROMPT, 1), len(PROMPT) + 1, len(PROMPT))
     watched.watch.on_event(event, watched.core.view)
     bent = [

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from hicache.core.actions import Backup, Prefill
-from hicache.core.core import Core
 from hicache.core.events import (
     AdmitWanted,
     Arrived,
@@ -19,40 +16,24 @@ from hicache.core.events import (
 )
 from hicache.core.types import Key, Tier
 from invariants.books import nodes as module
-from invariants.books.book import Book, run_of
+from invariants.books.book import run_of
 from invariants.books.requests import tags_of
-from invariants.watch import Watch
-from tests.configs import configured
+
+from .watched import Watched, flight_of
 
 PROMPT = Key.from_tokens([1, 2, 3, 4, 5, 6], 1)
 
 
-class Played:
-    """One prompt that is cached, under all checks; on host too, if it has pages."""
+class Played(Watched):
+    """One prompt that is cached; on host too, if it has pages."""
 
     def __init__(self, host_pages: int) -> None:
-        self.core = Core(configured(1, (8,), (host_pages,)))
-        self.watch = Watch()
+        super().__init__(host_pages)
         self(Arrived(1, PROMPT, 7, 6))
-        flight = self.flight_of(self(AdmitWanted(1, 100)), Prefill)
+        flight = flight_of(self(AdmitWanted(1, 100)), Prefill)
         outcomes = self(PrefillDone(flight)) + self(Finished(1, PROMPT, 6))
         if host_pages:
-            self(BackupDone(self.flight_of(outcomes, Backup)))
-
-    def __call__(self, event: Any) -> list[Any]:
-        self.watch.on_event(event, self.core.view)
-        outcomes = self.core.handle(event)
-        self.watch.on_outcomes(event, outcomes, self.core.view)
-        return outcomes
-
-    @staticmethod
-    def flight_of(outcomes: list[Any], kind: type) -> int:
-        return next(int(item.flight) for item in outcomes if type(item) is kind)
-
-    @property
-    def book(self) -> Book:
-        assert self.watch.book is not None
-        return self.watch.book
+            self(BackupDone(flight_of(outcomes, Backup)))
 
 
 @pytest.mark.parametrize("host_pages", [0, 8], ids=["the lower part goes", "it stays on host"])
