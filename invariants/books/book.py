@@ -220,7 +220,7 @@ class Book:
                 one.request = -1
             if passes:  # the one that ends last
                 passes[-1].locked = locked
-                passes[-1].path = sum(tag in self.nodes.at for tag in req.tags.tolist())
+                passes[-1].prompt = req.tags
             if load is not None:
                 load.request = -1
         event = self.event

@@ -95,7 +95,7 @@ class Ticket:
         self.generations: list[tuple[Pages, Pages]] = []
         self.pins: list[tuple[int, Pages]] = []  # (slot, pages) that it pins
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
-        self.prompt = NO_TAGS  # of a fetch: tags of the pages up to its end
+        self.prompt = NO_TAGS  # of a fetch: up to its end; of a pass: of a request that left
         self.landed = False
         self.path = 0  # number of pinned nodes
         self.nodes: list[int] = []  # those of a transfer, by id

@@ -143,8 +143,11 @@ class WorkBound(Check):
         if book.left is not None:
             tags.append(book.left)
         tags += book.wants.moved
-        found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
         tickets = [one for one in (*book.tickets.fresh, book.answered) if one is not None]
+        # A pass keeps the locks of its request if that has left. It is on every node that these
+        # were split into since.
+        tags += (one.prompt for one in tickets if type(one.action) is Prefill)
+        found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
         return found + sum(_pinned(book, ticket) for ticket in tickets)
 
 

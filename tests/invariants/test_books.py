@@ -315,6 +315,30 @@ def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
     watched.watch.audit(watched.core.view)
 
 
+def test_a_pass_may_unlock_every_node_that_its_aborted_request_shared() -> None:
+    """They were one node when the request left, and have been split since."""
+    feed, shared = Watched(device_pages=64), list(range(20))
+
+    def key(tokens: list[int]) -> Key:
+        return Key.from_tokens(np.array(tokens), 1)
+
+    def begin(request: int, tokens: list[int]) -> int:
+        feed(Arrived(request, key(tokens), len(tokens), len(tokens)))
+        return flight_of(feed(AdmitWanted(request, 64)), Prefill)
+
+    def end(request: int, tokens: list[int]) -> None:
+        feed(PrefillDone(begin(request, tokens)))
+        feed(Finished(request, key(tokens), len(tokens)))
+
+    end(0, shared)
+    left = begin(1, [*shared, 100])
+    feed(Aborted(1))
+    for pages in range(1, 20):
+        end(1 + pages, [*shared[:pages], 100 + pages])
+    feed(PrefillDone(left))
+    assert len(feed.core.view.touched) == 20
+
+
 def test_a_wrong_digest_is_found_whatever_the_core_believes() -> None:
     watched = Watched(storage=True)
     event = Arrived(1, Key.from_tokens(PROMPT, 1), len(PROMPT) + 1, len(PROMPT))

@@ -11,10 +11,10 @@ from tests.configs import configured
 
 
 class Watched:
-    """A core of one-token pages, eight of them on device, under all checks."""
+    """A core of one-token pages under all checks."""
 
-    def __init__(self, host_pages: int = 8, **settings: Any) -> None:
-        self.core = Core(configured(1, (8,), (host_pages,), **settings))
+    def __init__(self, host_pages: int = 8, device_pages: int = 8, **settings: Any) -> None:
+        self.core = Core(configured(1, (device_pages,), (host_pages,), **settings))
         self.watch = Watch()
 
     def __call__(self, event: Any) -> list[Any]:
