@@ -157,7 +157,9 @@ def run(options: Options, command: str) -> int:
     executors.load(options.executor)
     if options.fit is not None:
         _check_alone(options)
-        write_whole(options.fit, [fitted_text(read_rows(folder))])
+        write_whole(
+            options.fit, [fitted_text(read_rows(folder), options.executor, options.jobs or 0)]
+        )
         if options.fit != "-":
             for name, labels, part in fitted.beyond(fitted.read(Path(options.fit))):
                 print_error(
@@ -207,7 +209,7 @@ def _tasks(options: Options, every: Sequence[Row], rows: Sequence[Row]) -> list[
             "fitted, found another table; leave out --third-party and --times"
         )
     every = chosen(every, options.grade, ())
-    factors = factors_without(every, options.leave_out)
+    factors = factors_without(every, options.leave_out, options.executor, options.jobs or 0)
     found = [Task(row, DEFAULT, factors[row.id]) for row in rows if row.id in factors]
     if not found:
         raise CallerError(

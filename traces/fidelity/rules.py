@@ -12,7 +12,7 @@ import hicache.models as models
 from . import names
 from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
 from .rows import Row
-from .setup import accelerator, known_accelerator
+from .setup import LIMITS, accelerator, flags_of, known_accelerator, limits_of
 from .single import is_copy, is_kernel, is_line, is_of_a_host, is_trace, trace_file
 from .workloads import load_of
 
@@ -22,6 +22,10 @@ RULES = {
     "too-fast": "NVIDIA's runs of Llama 8B on H200 with vLLM 0.12.0: with the requests in flight "
     "that they name, their times need up to the whole peak of the data sheet for matrix products "
     "alone, where all other rows need at most 47 %",
+    "speculative": "runs of InferenceX that its published files list without a mark, and of which "
+    "its configurations of that day have speculative decoding alone",
+    "limits": "more than 64 requests at once, of which some may have waited, where neither the "
+    "source nor its script says how many the server admits",
     "sampling": "the client samples with top-p over the whole vocabulary (ML.ENERGY), which the "
     "source does not time",
     "incomplete": "lengths, number of requests or server are not said, and nothing stands in for "
@@ -38,6 +42,9 @@ NOT_FIRST = "not-first"
 FIGURE_RULES = {
     "rc3-ttft": "TTFT of Llama 8B on H100 with TensorRT-LLM 1.0.0rc3, which falls and then rises "
     "with concurrency; its TPOT is judged",
+    "start-up": "TTFT of DeepSeek on B200 with SGLang in November 2025 where the first prompts "
+    "fill more than one pass: the script had no warm-up, so kernels are compiled while they wait; "
+    "TPOT is judged",
     "old-attention": "decoding above 16,000 tokens of context with vLLM before 0.8, whose "
     "attention kernel is no longer in use; its TTFT is judged",
     "sm-copy": "copies by kernels, whose rate depends on how rows lie in memory; those of the copy "
@@ -51,6 +58,24 @@ FIGURE_RULES = {
 _SAME = {("h800", "h100")}
 _LONG = 16_000
 _TOO_FAST = ("h200", "llama-3.1-8b", "vllm", "0.12.0")
+# Runs of InferenceX with speculative decoding: model, engine, accelerator, weights, date, and ranks
+# of a product (0 for any). See perf-changelog.yaml and .github/configs/nvidia-master.yaml at
+# bf3456727 (first three), d7a6d4e70, 5d517074c, 0aae52d4c, 35d4bb367 and 12ba0ae07.
+_SPECULATIVE = {
+    ("deepseek-v3", "trtllm", "b200", "fp4", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp8", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "h200", "fp8", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "h200", "fp8", "2026-01-28", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp8", "2026-02-05", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp4", "2026-02-06", 0),
+    ("qwen3.5-397b-a17b", "sglang", "b200", "fp8", "2026-03-20", 0),
+    ("deepseek-v3", "sglang", "b200", "fp8", "2026-03-25", 8),
+}
+# Runs of InferenceX whose script sent 512 requests at once, whatever its server admitted.
+_SENT_512, _SENT = ("h100", "gpt-oss-120b", "vllm"), 512
+_AT_ONCE = ("serving-closed-loop", "throughput-saturation")
+_FEW = 64  # requests that every server admits at once
+_COLD_DATES = ("2025-11-10", "2025-11-18")
 _RELEVANT_SERVERS = ("vllm", "sglang", "trtllm")
 
 
@@ -60,6 +85,9 @@ def row_rule(row: Row) -> str:
         return "contradiction"
     if (row.hardware, row.model, row.engine, row.engine_version) == _TOO_FAST:
         return "too-fast"
+    run = row.model, row.engine, row.hardware, row.weights, row.date
+    if not _SPECULATIVE.isdisjoint({(*run, 0), (*run, row.tp)}):
+        return "speculative"
     if "top_p" in row.note:
         return "sampling"
     if is_trace(row):
@@ -83,7 +111,20 @@ def _server_rule(row: Row) -> str:
         return "incomplete"
     if row.model not in models.names():
         return "no-model"
-    return "" if known_accelerator(accelerator(row)) else "no-hardware"
+    if not known_accelerator(accelerator(row)):
+        return "no-hardware"
+    return "limits" if _may_wait(row) else ""
+
+
+def _may_wait(row: Row) -> bool:
+    """Whether some requests may wait for a limit of the server that nobody says."""
+    load = load_of(row)
+    if load is None or not row.kind.startswith(_AT_ONCE):
+        return False
+    if (row.hardware, row.model, row.engine) == _SENT_512 and load.concurrency == _SENT:
+        return True
+    at_once = load.concurrency or len(load.jobs)
+    return at_once > _FEW and limits_of(row, load.concurrency) == LIMITS[2]
 
 
 def _contradicts(row: Row) -> bool:
@@ -100,6 +141,8 @@ def figure_rule(row: Row, figure: Figure) -> str:
     rc3 = row.engine == "trtllm" and row.engine_version == "1.0.0rc3"
     if rc3 and figure.quantity == TTFT and (row.hardware, row.model) == ("h100", "llama-3.1-8b"):
         return "rc3-ttft"
+    if figure.quantity == TTFT and _compiles(row):
+        return "start-up"
     old = row.engine == "vllm" and () < names.version(row.engine_version) < (0, 8)
     if old and figure.quantity in (TPOT, THROUGHPUT) and _context(row) > _LONG:
         return "old-attention"
@@ -108,6 +151,17 @@ def figure_rule(row: Row, figure: Figure) -> str:
     if figure.quantity == HITS:
         return "undefined" if is_trace(row) else "overflow"
     return "sm-copy" if is_copy(row) else NOT_FIRST
+
+
+def _compiles(row: Row) -> bool:
+    """Whether the first prompts wait until kernels are compiled; see `start-up`."""
+    if (row.model, row.engine, row.hardware) != ("deepseek-v3", "sglang", "b200"):
+        return False
+    load = load_of(row) if row.date in _COLD_DATES else None
+    if load is None:
+        return False
+    first = load.jobs[: load.concurrency]
+    return sum(one.input_length for one in first) > flags_of(row, load.concurrency).token_budget
 
 
 def _context(row: Row) -> int:

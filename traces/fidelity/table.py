@@ -24,6 +24,7 @@ from ..terminal.appended import Lines
 from ..terminal.progress import progress
 from ..terminal.streams import print_error
 from .predicting import Outcome, Task, predict
+from .rows import Row
 
 _ROOTS = (Path(hicache.__path__[0]), Path(sim.__path__[0]), Path(__file__).parent)
 _SUFFIXES = (".py", ".json")
@@ -119,7 +120,7 @@ def _run(missing: Sequence[_Numbered], how: How) -> Iterator[tuple[int, Outcome]
     at the end."""
     jobs = executors.workers(how.executor, how.jobs, len(missing))
     options = executors.JobOptions(_lost, ahead=2)
-    first = sorted(missing, key=lambda one: -_size(one.task))
+    first = sorted(missing, key=lambda one: -size_of(one.task.row))
     with closing(executors.load(how.executor).run(_work, iter(first), jobs, options)) as results:
         yield from results
 
@@ -128,9 +129,9 @@ def _work(one: _Numbered) -> tuple[int, Outcome]:
     return one.number, predict(one.task)
 
 
-def _size(task: Task) -> int:
+def size_of(row: Row) -> int:
     """Roughly how long a replay takes: its requests and their output tokens."""
-    given = task.row.workload
+    given = row.workload
     in_flight = given.get("concurrency_per_replica") or given.get("concurrency") or 1
     count = given.get("num_prompts") or 10 * in_flight
     output = given.get("osl") or 500

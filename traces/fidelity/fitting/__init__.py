@@ -23,20 +23,24 @@ _HUNDREDTHS = 100
 GROUPS, ROWS = "groups", "rows"  # what is left out, see crossed
 
 
-def fitted_text(rows: Sequence[Row]) -> str:
-    """The file of constants that these rows give. Raises CallerError without scipy."""
+def fitted_text(rows: Sequence[Row], executor: str, jobs: int) -> str:
+    """The file of constants that these rows give. jobs: worker processes, 0 for one on each core.
+    Raises CallerError without scipy."""
     fitting = _loaded("fit", "--fit")
-    with _told() as tell:
-        found = fitting.fit(rows, tell)
+    with _told(fitting.PARTS) as tell:
+        found = fitting.fit(rows, fitting.Workers(executor, jobs), tell)
     text: str = fitting.text_of(found)
     return text
 
 
-def factors_without(rows: Sequence[Row], by: str) -> dict[str, tuple[Factor, ...]]:
+def factors_without(
+    rows: Sequence[Row], by: str, executor: str, jobs: int
+) -> dict[str, tuple[Factor, ...]]:
     """By id of a row, factors that were fitted without it: see crossed. Raises CallerError."""
     crossing = _loaded("crossed", "--leave-out")
-    with _told() as tell:
-        found: dict[str, tuple[Factor, ...]] = crossing.crossed(rows, by, tell)
+    with _told(crossing.STEPS) as tell:
+        workers = crossing.Workers(executor, jobs)
+        found: dict[str, tuple[Factor, ...]] = crossing.crossed(rows, by, workers, tell)
     return found
 
 
@@ -48,13 +52,11 @@ def _loaded(name: str, flag: str) -> Any:
 
 
 @contextmanager
-def _told() -> Iterator[Callable[[str, float], None]]:
-    """Progress over the replays and the constants, each of which says how much of it is done."""
-    seen: dict[str, None] = {}
-    with progress("fitted", 2 * _HUNDREDTHS, "hundredths of a part") as shown:
+def _told(steps: int) -> Iterator[Callable[[int, float], None]]:
+    """Progress over steps, each of which says how much of it is done."""
+    with progress("fitted", steps * _HUNDREDTHS, "hundredths of a part") as shown:
 
-        def tell(what: str, part: float) -> None:
-            seen[what] = None
-            shown(_HUNDREDTHS * (len(seen) - 1) + int(_HUNDREDTHS * part))
+        def tell(step: int, done: float) -> None:
+            shown(_HUNDREDTHS * step + int(_HUNDREDTHS * done))
 
         yield tell

@@ -1,7 +1,8 @@
 """The whole fit: from all published rows to the file of constants.
 
-Passes are those of replays with the defaults, on which they depend only a little. Nothing depends
-on the constants that the project has already, so the same rows give the same file: factors,
+It has two rounds. Passes are first those of replays with the defaults, on which they depend only a
+little; what comes out replays all rows again, and the passes of that are fitted once more. Nothing
+depends on the constants that the project has already, so the same rows give the same file: factors,
 rounded, with what each was fitted to.
 """
 
@@ -17,29 +18,42 @@ from sim.fitted.factors import ENGINE, FORMAT, Factor
 
 from ..rows import Row
 from .parameters import Parameter
-from .samples import Sample, samples_of, usable
+from .recording import Workers, recorded
+from .response import with_response
+from .samples import Sample
 from .solving import Solution, solve
 from .table import constants_of
 
-Progress = Callable[[str, float], None]
+_ONE = Workers()
+Progress = Callable[[int, float], None]
+PARTS = 4
 
 
-def fit(rows: Sequence[Row], progress: Progress = lambda what, part: None) -> tuple[Factor, ...]:
-    """progress: called with what is done, and the part of it that is. Raises CallerError if there
-    is nothing to fit to."""
-    samples = recorded(rows, progress)
+def fit(
+    rows: Sequence[Row],
+    workers: Workers = _ONE,
+    progress: Progress = lambda part, done: None,
+) -> tuple[Factor, ...]:
+    """progress: called with the number of the part, of `PARTS`, and how much of it is done. Raises
+    CallerError if there is nothing to fit to."""
+    samples = recorded(rows, (), workers, partial(progress, 0))
     if not samples:
         raise CallerError(
             "--fit: expected published times of runs, found none; name other measurements with "
             "--data"
         )
-    return factors_of(samples, solve(samples, partial(progress, "constants")))
+    first = fitted_to(samples, (), partial(progress, 1))
+    again = recorded(rows, first, workers, partial(progress, 2))
+    return fitted_to(with_response(samples, again, first), first, partial(progress, 3))
 
 
-def recorded(rows: Sequence[Row], progress: Progress) -> list[Sample]:
-    """The samples of those rows that constants are fitted to, in an order of their own."""
-    used = sorted(filter(usable, rows), key=lambda row: row.id)
-    return samples_of(used, partial(progress, "replays"))
+def fitted_to(
+    samples: Sequence[Sample],
+    begin: Sequence[Factor],
+    progress: Callable[[float], None] = lambda done: None,
+) -> tuple[Factor, ...]:
+    """The factors of these samples. begin: where the search begins."""
+    return factors_of(samples, solve(samples, begin, progress))
 
 
 _DIGITS = 4

@@ -8,7 +8,7 @@ one, with their weights added. Does not fit anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,8 @@ from ..figures import Figure, figures_of
 from ..passes import Passes
 from ..rows import Row
 from ..rules import figure_rule, row_rule
-from ..running import record, roofline
-from ..setup import LIMITS, Setup, limits_of, setup_of
+from ..running import Smooth, record, roofline
+from ..setup import Setup, setup_of
 from ..workloads import Load, load_of
 from .parameters import Labels
 
@@ -36,7 +36,6 @@ HOST = (
     *("request_host_ns", "launch_ns"),
 )
 _KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
-_FEW = 64  # requests that no known server limits
 _ALIKE = 1.1  # passes whose tokens and sequences differ by less are one
 _ALIKE_CONTEXT = 1.35
 _WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
@@ -49,7 +48,7 @@ class Target:
     """One published figure. measured: in seconds; a rate is turned into the run's seconds.
 
     weights   seconds of the figure for each second of each pass. rest: seconds that belong to no
-              pass. requests: how many times the request's own host time is in it.
+              pass. requests: seconds of the figure for each second of the request's own host time.
     """
 
     what: str
@@ -93,42 +92,42 @@ def usable(row: Row) -> bool:
     return row.grade in "AB" and row.kind.startswith(_KINDS)
 
 
-def samples_of(
-    rows: Iterable[Row],
-    progress: Callable[[float], None] = lambda part: None,
-) -> list[Sample]:
-    """Replays what rows share once, with the default constants. Rows without a figure that passes
-    explain give no sample."""
-    ready = list(_prepared(rows, ()))
-    logs: dict[Hashable, _Log] = {}
-    found = []
-    for number, (row, setup, load) in enumerate(ready):
-        figures = [one for one in figures_of(row) if _explained(row, one)]
-        if figures:
-            key = _key(setup, load)
-            if key not in logs:
-                logs[key] = _Log(record(setup, load, roofline(setup, ()))[1], setup.engine)
-            found.append(_sample(row, setup, load, logs[key], figures))
-        progress((number + 1) / len(ready))
-    return found
+Ready = tuple[Row, Setup, Load]
 
 
-def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[tuple[Row, Setup, Load]]:
+def sharing(rows: Iterable[Row], given: tuple[Factor, ...]) -> list[tuple[Row, ...]]:
+    """The rows that can be replayed and have a figure that passes explain, in groups that share a
+    replay. With factors each row has its own, since its requests may come in other bunches."""
+    found: dict[Hashable, list[Row]] = {}
+    for row, setup, load in _prepared(rows, given):
+        if _explained(row):
+            found.setdefault(row.id if given else _key(setup, load), []).append(row)
+    return [tuple(each) for each in found.values()]
+
+
+def samples_of(rows: Sequence[Row], given: tuple[Factor, ...]) -> list[Sample]:
+    """Of rows that share a replay. given: the factors that it is run with."""
+    ready = list(_prepared(rows, given))
+    _, setup, load = ready[0]
+    log = _Log(record(setup, load, Smooth(roofline(setup, given)))[1], setup.engine)
+    return [_sample(row, setup, load, log) for row, setup, load in ready]
+
+
+def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[Ready]:
     """The rows that can be replayed, with their servers and requests."""
     for row in rows:
         load = load_of(row) if usable(row) and not row_rule(row) else None
-        if load is not None and not _may_wait(row, load):
+        if load is not None:
             yield row, setup_of(row, load.concurrency, given), load
 
 
-def _may_wait(row: Row, load: Load) -> bool:
-    """Whether some requests may wait for a limit of the server that the source does not say."""
-    at_once = load.concurrency or len(load.jobs)
-    return at_once > _FEW and limits_of(row, load.concurrency) == LIMITS[2]
-
-
-def _explained(row: Row, figure: Figure) -> bool:
-    return not figure_rule(row, figure) and not figure.phase and figure.statistic in _STATISTICS
+def _explained(row: Row) -> list[Figure]:
+    """The figures of a row that are sums over passes."""
+    return [
+        figure
+        for figure in figures_of(row)
+        if not figure_rule(row, figure) and not figure.phase and figure.statistic in _STATISTICS
+    ]
 
 
 def _key(setup: Setup, load: Load) -> Hashable:
@@ -150,7 +149,7 @@ def _key(setup: Setup, load: Load) -> Hashable:
     )
 
 
-def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]) -> Sample:
+def _sample(row: Row, setup: Setup, load: Load, log: _Log) -> Sample:
     profile = setup.engine
     generation = family(setup.hardware)
     model = roofline(setup, ())
@@ -188,7 +187,7 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log, figures: list[Figure]
         host,
         profile.overlap,
         profile.device_permille / 1000,
-        tuple(_target(one, log, load, cluster, count) for one in figures),
+        tuple(_target(one, log, load, cluster, count) for one in _explained(row)),
     )
 
 

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from sim.fitted.factors import ENGINE
+from sim.fitted.factors import ENGINE, Factor
 
-from ..figures import TTFT
 from .parameters import Parameter, parameters
 from .samples import Sample
 from .table import Floats, Table, constants_of
 
 _ROBUST = 0.1  # error, as a logarithm, beyond which more of it counts less
 _WIDE = 0.4  # the same for the first steps
-_TTFT_WEIGHT = 0.6  # of what its errors count: the sources know it less exactly
 _MOST, _MOST_HOST = 1.1, 3.0
 _STEPS = 40
+_LEAST = 1e-3  # part of the whole error that a step must save, or it is the last
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,10 @@ class Solution:
 
 def solve(
     samples: Sequence[Sample],
+    begin: Sequence[Factor] = (),
     progress: Callable[[float], None] = lambda part: None,
 ) -> Solution:
-    """The factors that fit best."""
+    """The factors that fit best. begin: where the search begins."""
     found = parameters((one.labels, name) for one in samples for name in constants_of(one))
     table = Table(samples, found)
     spread = np.array([one.spread for one in found])
@@ -67,7 +67,7 @@ def solve(
         return np.concatenate([rows, np.diag(1 / spread)])
 
     most = np.array([_most(one) for one in found])
-    logs = np.zeros(len(found))
+    logs = logs_of(found, begin)
     # a wide loss first: what is far from its rows would count as a bad row in the narrow one
     for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)):
         logs = least_squares(
@@ -77,10 +77,17 @@ def solve(
             bounds=(-1.01 * most, 1.01 * most),
             max_nfev=max(1, round(_STEPS * part)),
             x_scale=spread,
+            ftol=_LEAST,
             tr_solver="lsmr",
             args=(robust,),
         ).x
     return Solution(found, logs)
+
+
+def logs_of(found: Sequence[Parameter], factors: Sequence[Factor]) -> Floats:
+    """The logarithms of these factors in the order of the parameters; 0 where there is none."""
+    known = {(one.constant, one.where): one.factor for one in factors}
+    return np.log([known.get((one.constant, one.where), 1.0) for one in found])
 
 
 def _most(parameter: Parameter) -> float:
@@ -92,6 +99,5 @@ def _weights(table: Table) -> Floats:
     sizes = Counter(one.group for one in table.samples)
     mean = len(table.samples) / len(sizes)
     of_sample = np.array([min(1.0, (sizes[one.group] / mean) ** -0.25) for one in table.samples])
-    kinds = np.array([_TTFT_WEIGHT if one.what == TTFT else 1.0 for one in table.figures])
-    found: Floats = of_sample[table.owner] * kinds
+    found: Floats = of_sample[table.owner]
     return found

@@ -1,0 +1,67 @@
+"""Rows recorded on all cores: replays under given constants, and the samples of their passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from sim.fitted.factors import Factor
+
+from ...executors import base as executors
+from ..rows import Row
+from ..table import size_of
+from .samples import Sample, samples_of, sharing, usable
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """executor: its name. jobs: worker processes, 0 for one on each core."""
+
+    executor: str = executors.LOCAL
+    jobs: int = 1
+
+    def done(self, work: Callable[[Any], Any], given: Sequence[Any], progress: Progress) -> Any:
+        """What `work` gives for each, in their order."""
+        found: dict[int, Any] = {}
+        jobs = (_Job(number, work, one) for number, one in enumerate(given))
+        count = executors.workers(self.executor, self.jobs, len(given))
+        run = executors.load(self.executor).run
+        with closing(run(_work, jobs, count, executors.JobOptions(_lost, ahead=2))) as results:
+            for number, result in results:
+                found[number] = result
+                progress(len(found) / len(given))
+        return [found[number] for number in range(len(given))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    number: int
+    work: Callable[[Any], Any]
+    given: Any
+
+
+def _work(job: _Job) -> tuple[int, Any]:
+    return job.number, job.work(job.given)
+
+
+def _lost(job: _Job, open_jobs: int, how_ended: str) -> str:
+    return f"a worker of the fit was lost: {how_ended}; --jobs 1 fits in one process"
+
+
+def recorded(
+    rows: Sequence[Row], given: tuple[Factor, ...], workers: Workers, progress: Progress
+) -> list[Sample]:
+    """The samples of those rows that constants are fitted to, by id, from replays with these
+    factors."""
+    shared = sharing(sorted(filter(usable, rows), key=lambda row: row.id), given)
+    jobs = sorted(((each, given) for each in shared), key=lambda job: -size_of(job[0][0]))
+    found = [one for each in workers.done(_recorded, jobs, progress) for one in each]
+    return sorted(found, key=lambda one: one.row)
+
+
+def _recorded(job: tuple[Sequence[Row], tuple[Factor, ...]]) -> list[Sample]:
+    return samples_of(*job)
