@@ -13,10 +13,11 @@ import pytest
 from traces.cli import main
 from traces.fidelity import table
 from traces.fidelity.choosing import HALVES, chosen, half_of, sampled
+from traces.fidelity.figures import figures_of
 from traces.fidelity.judging import coverage, summary, tails
 from traces.fidelity.predicting import Compared, Outcome, Task, predict
 from traces.fidelity.rows import Row, read
-from traces.fidelity.rules import FIGURE_RULES, NOT_FIRST, RULES
+from traces.fidelity.rules import FIGURE_RULES, NOT_FIRST, RULES, figure_rule, row_rule
 from traces.fidelity.single import hit_rate
 
 from .rig import Capsys, Patch
@@ -155,12 +156,25 @@ def test_a_bad_row_ends_the_command_before_anything_runs(tmp_path: Path, capsys:
     assert "measurements.jsonl:2, row bad: tp: expected at most" in capsys.readouterr().err
 
 
+DRAFTED = {
+    "hicache_model": "qwen3.5-397b-a17b",
+    "engine": "sglang",
+    "gpu": "B200",
+    "weights": "fp8",
+    "date": "2026-03-20",
+    "tp": 8,
+    "gpu_count": 8,
+}
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
         ({"hicache_hardware": "b200"}, "contradiction"),
         ({"gpu_count": 8}, "contradiction"),
         ({"note": "samples with top_p 0.95"}, "sampling"),
+        ({"workload": LOOP | {"concurrency": 65}}, "limits"),
+        (DRAFTED, "speculative"),
         ({"workload": {"concurrency": 2}}, "incomplete"),
         ({"gpu": None}, "incomplete"),
         ({"engine": "one of three"}, "incomplete"),
@@ -182,6 +196,33 @@ def test_rows_are_left_out_by_rules(tmp_path: Path, change: dict[str, object], r
     found = predict(Task(row, "pure-roofline"))
     assert (found.left_out, found.figures) == (rule, ())
     assert rule in RULES
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workload": LOOP | {"concurrency": 64}},
+        {"workload": LOOP | {"concurrency": 65}, "limits": {"max_num_seqs": 128}},
+        DRAFTED | {"date": "2026-03-24"},
+        DRAFTED | {"weights": "bf16"},
+    ],
+)
+def test_rows_beside_a_rule_are_predicted(tmp_path: Path, change: dict[str, object]) -> None:
+    (row,) = rows_of(tmp_path, CLOSED | change)
+    assert row_rule(row) == ""
+
+
+def test_first_prompts_of_more_than_a_pass_wait_for_kernels_and_are_not_judged(
+    tmp_path: Path,
+) -> None:
+    """32 of 1,024 tokens fill more than the 16,384 of the script's passes, and 8 do not."""
+    run = DRAFTED | {"hicache_model": "deepseek-v3", "weights": "fp4", "date": "2025-11-10"}
+    load = {"isl": 1024, "osl": 16, "num_prompts": 64, "distribution": "InferenceX: uniform 0.8"}
+    rules = {}
+    for count in (8, 32):
+        (row,) = rows_of(tmp_path, CLOSED | run | {"workload": load | {"concurrency": count}})
+        rules[count] = {one.quantity: figure_rule(row, one) for one in figures_of(row)}
+    assert rules == {8: {"ttft": "", "tpot": ""}, 32: {"ttft": "start-up", "tpot": ""}}
 
 
 def test_a_fit_needs_its_extra_and_takes_both_halves(

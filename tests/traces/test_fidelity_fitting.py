@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,8 +28,11 @@ from traces.fidelity.fitting import fit as fitting
 from traces.fidelity.fitting.crossed import crossed
 from traces.fidelity.fitting.fit import text_of
 from traces.fidelity.fitting.parameters import Parameter
-from traces.fidelity.fitting.samples import _prepared
+from traces.fidelity.fitting.recording import Workers, recorded
+from traces.fidelity.fitting.response import with_response
+from traces.fidelity.fitting.samples import Sample, _prepared
 from traces.fidelity.fitting.table import Table
+from traces.fidelity.predicting import Task, predict
 from traces.fidelity.running import predicted, record, roofline
 
 from .rig import Capsys
@@ -88,6 +92,10 @@ def read(folder: Path, made: Sequence[dict[str, object]]) -> list[rows.Row]:
     return rows.read(file)
 
 
+def samples_of(given: Sequence[rows.Row], factors: tuple[Factor, ...] = ()) -> list[Sample]:
+    return recorded(given, factors, Workers(), lambda done: None)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
     return measured(tmp_path_factory.mktemp("rows"), [row(number) for number in range(36)])
@@ -95,7 +103,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[rows.Row]:
 
 @pytest.mark.one_in(32)
 def test_known_constants_are_found_again(made: list[rows.Row]) -> None:
-    samples = fitting.samples_of(made)
+    samples = samples_of(made)
     solution = fitting.solve(samples)
     found = fitting.factors_of(samples, solution)
     table = Table(samples, solution.parameters)
@@ -120,10 +128,69 @@ def test_a_sample_predicts_the_replay_that_it_was_recorded_from(
     load = {"isl": 512, "osl": 200, "concurrency": concurrency, "num_prompts": 3 * concurrency}
     models = ("qwen3-32b", "llama-3.1-8b")
     given = [row(1, name, workload=load | {"distribution": "constant"}) for name in models]
-    samples = fitting.samples_of(measured(tmp_path, given, ()))
+    samples = samples_of(measured(tmp_path, given, ()))
     table = Table(samples, [])
     assert len(table.figures) == 4
     assert table.predict(np.zeros(0)) == pytest.approx(table.measured, rel=0.01)
+
+
+IN_BUNCHES = Factor("engine.request_host_ns", ("vllm",), 8.0, None, 1, ())
+
+
+def in_bunches(folder: Path, given: tuple[Factor, ...]) -> list[rows.Row]:
+    """Runs with so much of the host's time for each request that requests come together."""
+    load = {"osl": 32, "concurrency": 32, "num_prompts": 320, "distribution": "uniform 0.8*L"}
+    lengths = (128, 512, 1024, 256)
+    found = [row(n, workload=load | {"isl": isl}) for n, isl in enumerate(lengths)]
+    return measured(folder, found, given)
+
+
+@pytest.mark.one_in(16)
+def test_ttft_grows_by_more_than_the_time_of_one_request_where_they_come_together(
+    tmp_path: Path,
+) -> None:
+    """Between the two recordings a prediction is nearer to the replay with what they tell, and at
+    the second one it is that."""
+    half_way = in_bunches(tmp_path, (replace(IN_BUNCHES, factor=5.0),))
+    again = samples_of(half_way, (IN_BUNCHES,))
+    with_it = with_response(samples_of(half_way), again, (IN_BUNCHES,))
+    ttft, tpot = ({one.figures[n].requests for one in with_it} for n in range(2))
+    assert 1 < min(ttft) < 3 < max(ttft) <= 8
+    assert tpot == {0.0}
+    there = [Parameter(IN_BUNCHES.constant, IN_BUNCHES.where, 1.0)]
+    errors = {}
+    for name, some in (("with", with_it), ("without", again)):
+        table = Table(some, there)
+        off = table.predict(np.log([5.0])) / table.measured - 1
+        errors[name] = np.abs(off[[one.what == "ttft" for one in table.figures]]).mean()
+    assert errors["with"] < 0.7 * errors["without"]
+    same = in_bunches(tmp_path, (IN_BUNCHES,))
+    table = Table(with_it, there)
+    measured_there = Table(samples_of(same), []).measured
+    assert table.predict(np.log([8.0])) == pytest.approx(measured_there, rel=0.02)
+
+
+@pytest.mark.one_in(16)
+def test_the_second_round_finds_what_passes_of_the_defaults_hide(tmp_path: Path) -> None:
+    """Requests come in other bunches than with the defaults; a fit to those errs by more."""
+    given = in_bunches(tmp_path, (IN_BUNCHES,))
+    found = {
+        "first": fitting.fitted_to(samples_of(given), ()),
+        "both": fitting.fit(given),
+    }
+    errors = {name: np.abs(_errors(given, factors)).mean() for name, factors in found.items()}
+    assert errors["both"] < 0.15
+    assert errors["both"] < 0.5 * errors["first"]
+
+
+def _errors(given: Sequence[rows.Row], factors: tuple[Factor, ...]) -> list[float]:
+    """Of replays under these factors, as the command predicts."""
+    return [
+        one.error
+        for each in given
+        for one in predict(Task(each, "roofline", factors)).figures
+        if not one.rule
+    ]
 
 
 @pytest.mark.one_in(16)
@@ -139,7 +206,7 @@ def test_rows_of_both_halves_enter_in_any_order(made: list[rows.Row], tmp_path: 
 @pytest.mark.one_in(16)
 def test_no_prediction_of_the_fit_is_above_a_peak(made: list[rows.Row]) -> None:
     """As in the simulator, where a factor ends at the data sheet; so it has no slope there."""
-    samples = fitting.samples_of(made[:4])
+    samples = samples_of(made[:4])
     found = [Parameter("product.*.memory", ("h100",), 0.1)]
     table = Table(samples, found)
     at_peak, beyond = (table.slopes(np.log([factor])) for factor in (2.0, 4.0))
@@ -154,10 +221,10 @@ def test_what_is_left_out_has_no_part_in_what_predicts_it(by: str, tmp_path: Pat
     """A row that is far off changes the constants of all rows that it is fitted with, and not those
     of its own group, or half."""
     given = [row(number, model) for model in ("qwen3-32b", "llama-3.1-8b") for number in range(4)]
-    before = crossed(read(tmp_path, given), by)
+    before = crossed(read(tmp_path, given), by, Workers())
     assert sorted(before) == sorted(str(one["id"]) for one in given)
     metrics = {"mean_ttft_ms": 50.0, "mean_tpot_ms": 30.0}
-    after = crossed(read(tmp_path, [given[0] | {"metrics": metrics}, *given[1:]]), by)
+    after = crossed(read(tmp_path, [given[0] | {"metrics": metrics}, *given[1:]]), by, Workers())
     alike = {
         str(one["id"])
         for one in given
@@ -201,10 +268,10 @@ def _side(name: str) -> int:
 def test_a_group_without_rows_in_the_other_half_is_no_known_one(tmp_path: Path) -> None:
     given = [row(number) for number in range(4)]
     alone = row(0, "llama-3.1-8b")
-    found = crossed(read(tmp_path, [*given, alone]), "rows")
+    found = crossed(read(tmp_path, [*given, alone]), "rows", Workers())
     assert sorted(found) == sorted(str(one["id"]) for one in given)
     with pytest.raises(CallerError, match="--leave-out groups: expected rows of at least two gr"):
-        crossed(read(tmp_path, given), "groups")
+        crossed(read(tmp_path, given), "groups", Workers())
 
 
 @pytest.mark.parametrize("change", [{"grade": "C"}, {"kind": "copies"}])
