@@ -17,10 +17,11 @@ import pytest
 from traces.cli import main
 from traces.deciding.answer import ALONE, in_words, sentences
 from traces.html.reading import read_report
+from traces.sizing import decision as decision_module
 from traces.sizing import plan, sampling
 from traces.sizing.candidates import Candidate
 from traces.sizing.confidence import how_sure
-from traces.sizing.decision import Decision
+from traces.sizing.decision import Decision, Row
 from traces.sizing.trials import Search, Trials
 from traces.sweeping import work
 
@@ -57,6 +58,13 @@ def _check(found: Decision, serving: list[bool]) -> None:
     first = next((place for place, serves in enumerate(serving) if serves), None)
     cost = None if found.answer is None else found.rows[found.answer].cost
     assert cost == (None if first is None else found.rows[first].cost)
+    if found.answer is not None:
+        answer = found.rows[found.answer]
+        for row in found.rows:
+            if row.served and row.cost == cost:
+                assert _kept(row) <= _kept(answer), row.candidate.label
+            elif row.cost == cost and row.candidate.host_bytes == answer.candidate.host_bytes:
+                assert row.served is False or row.why != "costs more", row.candidate.label
     for place, row in enumerate(found.rows):
         if row.served is not None:
             assert row.served == serving[place], row.candidate.label
@@ -67,6 +75,41 @@ def _check(found: Decision, serving: list[bool]) -> None:
     assert costs == sorted(costs)
     for flip in found.sure.flips:
         assert flip.at is None or flip.at > flip.holds >= 1
+
+
+def _kept(row: Row) -> float:
+    assert row.found is not None
+    return float(row.found["slo"]["attained_rate"])
+
+
+def test_of_machines_at_one_price_the_answer_keeps_the_limits_of_most() -> None:
+    """The search ends with the first that serves; those at its price with its host memory are
+    replayed too, but not one that failed, is ruled out, or has other memory."""
+    kept = [0.5, 0.92, 0.95, 0.99, 0.97, 0.0]
+    machines = [Candidate("h100", tp, 1, host_bytes=host) for tp, host in _AT_ONE_PRICE]
+    known: dict[int, Any] = {1: {"slo": {"attained_rate": kept[1]}}}
+    asked: list[int] = []
+
+    def replay(wanted: list[tuple[int, Any]]) -> None:
+        asked.extend(one for one, _ in wanted)
+        known.update({one: {"slo": {"attained_rate": kept[one]}} for one, _ in wanted})
+
+    def serves(found: Any) -> bool:
+        return bool(found) and found["slo"]["attained_rate"] >= 0.9
+
+    trials: Any = SimpleNamespace(
+        candidates=machines, known=known.get, serves=serves, documents=replay
+    )
+    search = Search(6, lambda one, other: False, lambda one: 1.0, 1.0)
+    search.tried(0, serves=False)
+    search.tried(1, serves=True)
+    search.ruled_out[5] = 0
+    costs = dict(zip(machines, (1.0, 2.0, 2.0, 2.0, 3.0, 2.0), strict=True))
+    found = decision_module._best(range(6), search, trials, costs)
+    assert (found, asked) == (2, [2])
+
+
+_AT_ONE_PRICE = ((1, 0), (2, 0), (4, 0), (8, 16), (16, 0), (32, 0))
 
 
 @pytest.fixture(scope="module")

@@ -233,12 +233,22 @@ def _drawn_otherwise(
 def _best(
     worth: Sequence[int], search: Search, trials: Trials, costs: Mapping[Candidate, float]
 ) -> int | None:
-    """The cheapest that serves; of several at its cost, the one that keeps the limits of most."""
+    """The cheapest that serves. Other machines at its cost, with its host memory and store, are
+    replayed as well, and the one that keeps the limits of most is the answer."""
     if search.answer is None:
         return None
-    served = [worth[one] for one in sorted(search.served)]
-    cost = costs[trials.candidates[worth[search.answer]]]
-    equal = [one for one in served if costs[trials.candidates[one]] == cost]
+    known = trials.candidates
+    first = known[worth[search.answer]]
+    undecided = [
+        one
+        for place, one in enumerate(worth)
+        if place not in search.failed | search.served | search.ruled_out.keys()
+        and costs[known[one]] == costs[first]
+        and (known[one].host_bytes, known[one].stored) == (first.host_bytes, first.stored)
+    ]
+    trials.documents([(one, as_it_is) for one in undecided])
+    served = [one for one in worth if trials.serves(trials.known(one))]
+    equal = [one for one in served if costs[known[one]] == costs[first]]
     return max(equal, key=lambda one: (trials.known(one) or {})["slo"]["attained_rate"])
 
 
