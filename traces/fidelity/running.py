@@ -76,7 +76,8 @@ _STEPS = 64
 
 
 class Smooth:
-    """See the module. label: that of the model behind."""
+    """A time model that computes decode passes at every 64th token of a sequence's context, and
+    interpolates between. label: that of the model behind."""
 
     def __init__(self, model: TimeModel) -> None:
         self.layers, self.label = model.layers, model.label
@@ -147,7 +148,7 @@ def replay(
 
 
 def record(setup: Setup, load: Load, costs: times.TimeModel) -> tuple[Replayed, Passes]:
-    """A replay with all of its passes. Every pass is computed, none interpolated."""
+    """A replay with all of its passes, each of which `costs` gives."""
     recorder = Recorder(costs)
     world = _world(setup, load, recorder)
     recorder.now_ns = lambda: world.clock.now_ns

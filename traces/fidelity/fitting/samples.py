@@ -1,9 +1,9 @@
 """Rows as samples: the passes of a replay, reduced to those that differ, and the work in each.
 
 In a closed loop the composition of passes depends on lengths, concurrency and the engine's rules,
-and hardly on durations. So rows that only differ in accelerator, ranks or precision share a replay,
-unless the pool of cached tokens is too small for all requests. Passes that are nearly alike become
-one, with their weights added. Does not fit anything.
+and little on durations. So with the defaults rows that only differ in accelerator, ranks or
+precision share a replay, unless the pool of cached tokens is too small for all requests. Passes
+that are nearly alike become one, with their weights added. Does not fit anything.
 """
 
 from __future__ import annotations
