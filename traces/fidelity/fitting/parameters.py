@@ -3,8 +3,9 @@
 A run has five labels: the generation of its accelerator (hopper), the accelerator (h200), the
 engine (vllm), the engine with its version (vllm@0.10.2) and the model (llama-3.1-70b). A factor
 counts where all of its labels are among those of the run, and the factors of a constant multiply.
-So what runs share is fitted once, and a version, an accelerator, or a pair that somebody published
-(an engine with an accelerator and a model) only says how it differs. How far a factor may go is its
+So what runs share is fitted once, and a version, an accelerator, a model, a model on an
+accelerator, an engine's code for a model, or a pair that somebody published (an engine with an
+accelerator and a model) only says how it differs. How far a factor may go is its
 `spread`: the standard deviation of its logarithm that is expected before any row is seen.
 """
 
@@ -55,6 +56,7 @@ class _Rule:
     each: bool = False
 
 
+_OF_MODELS = (("model",), ("hardware", "model"), ("engine", "model"))
 _PAIR = ("engine", "hardware", "model")
 _RULES = (
     _Rule("product.*.power", (), 0.3),
@@ -85,6 +87,17 @@ _RULES = (
     _Rule("engine.request_host_ns", ("engine",), 1.0),
     _Rule("engine.request_host_ns", ("version",), 0.5),
     _Rule("engine.request_host_ns", ("version", "hardware"), 1.0),
+    # of a model, of it on one accelerator, and of an engine's code for it
+    *(_Rule("*.fixed_us", levels, 0.2) for levels in _OF_MODELS),
+    *(_Rule("product.*.compute", levels, 0.1) for levels in _OF_MODELS),
+    *(_Rule("product.*.memory", levels, 0.1) for levels in _OF_MODELS),
+    *(_Rule("prefill.*.compute", levels, 0.3) for levels in _OF_MODELS),
+    *(_Rule("experts.*.compute", levels, 0.3) for levels in _OF_MODELS),
+    *(_Rule("experts.*.memory", levels, 0.2) for levels in _OF_MODELS),
+    _Rule("decode.*.memory", ("model",), 0.1),
+    _Rule("engine.step_host_ns", ("engine", "model"), 0.3),
+    _Rule("engine.step_gap_ns", ("engine", "model"), 0.4),
+    _Rule("engine.request_host_ns", ("engine", "model"), 0.7),
     # of a pair that somebody published
     _Rule("*.fixed_us", _PAIR, 0.3),
     _Rule("product.*.compute", _PAIR, 0.2),
