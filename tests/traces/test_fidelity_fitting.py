@@ -194,12 +194,14 @@ def _errors(given: Sequence[rows.Row], factors: tuple[Factor, ...]) -> list[floa
 
 
 @pytest.mark.one_in(16)
-def test_rows_of_both_halves_enter_in_any_order(made: list[rows.Row], tmp_path: Path) -> None:
+def test_rows_of_both_halves_enter_in_any_order_and_on_any_number_of_workers(
+    made: list[rows.Row], tmp_path: Path
+) -> None:
     other = read(tmp_path, [row(0, "llama-3.1-8b"), row(1, "llama-3.1-8b", grade="C")])
     some = made[:4]
     assert {half(one) for one in [*some, other[0]]} == {"fit", "judge"}
     text = text_of(fitting.fit([*some, other[0]]))
-    assert text_of(fitting.fit([*other, *reversed(some)])) == text
+    assert text_of(fitting.fit([*other, *reversed(some)], Workers(jobs=2))) == text
     assert text_of(fitting.fit(some)) != text
 
 
