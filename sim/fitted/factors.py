@@ -5,7 +5,7 @@ A factor counts for the runs that have all of its labels: the generation of the 
 (hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2), the
 model (llama-3.1-70b).
 What no factor names keeps its default. A reached part of a peak is at most 1, whatever its factors
-say: a kernel does not move more than the data sheet (see `beyond`). Does not know what else the
+say: a kernel does not move more than the data sheet. Does not know what else the
 constants mean (see sim/physics and sim/engine_profiles).
 """
 
@@ -22,9 +22,7 @@ from typing import Any
 from hicache.files import NUMBER, TEXT, Maybe, Only, Value, fit, number, parsed, unlike, whole
 
 from ..engine_profiles.base import EngineProfile
-from ..hardware import profile as hardware
-from ..physics.constants import RooflineConstants, defaults, families
-from ..physics.constants import family as family_of
+from ..physics.constants import RooflineConstants
 
 FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
@@ -126,24 +124,6 @@ def roofline(
         if factor != 1.0:
             changed[name] = min(value * factor, PEAK if is_part(name) else inf)
     return constants.replaced(changed)
-
-
-def beyond(given: Iterable[Factor]) -> list[tuple[str, str, float]]:
-    """Constants that factors put above the peak of the data sheet, at which they are held: their
-    name, the labels of the runs, and the part of the peak that the fit asked for."""
-    known, found = tuple(given), set[tuple[str, str, float]]()
-    generation = {name: name for name in families()}
-    generation |= {name: family_of(hardware.get(name)) for name in hardware.names()}
-    for family in families():
-        other = {name for name, its in generation.items() if its != family}
-        here = [one for one in known if other.isdisjoint(one.where)]
-        for name, value in defaults(family).named().items():
-            for one in here:
-                labels = frozenset((family, *one.where))
-                part = value * total(name, labels, known)
-                if is_part(name) and matches(one.constant, name) and part > PEAK:
-                    found.add((name, ", ".join(sorted(labels)), round(part, 4)))
-    return sorted(found)
 
 
 def is_part(constant: str) -> bool:

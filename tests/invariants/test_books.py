@@ -18,6 +18,7 @@ from hicache.core.events import (
     AdmitWanted,
     Arrived,
     BackupDone,
+    ContinueWanted,
     EvictWanted,
     FetchDone,
     Finished,
@@ -315,27 +316,30 @@ def test_a_fetch_pins_the_host_copies_that_it_continues() -> None:
     watched.watch.audit(watched.core.view)
 
 
-def test_a_pass_may_unlock_every_node_that_its_aborted_request_shared() -> None:
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_last_pass_may_unlock_every_node_that_its_aborted_request_shared(passes: int) -> None:
     """They were one node when the request left, and have been split since."""
-    feed, shared = Watched(device_pages=64), list(range(20))
+    feed, shared = Watched(device_pages=64, passes=passes), list(range(20))
 
     def key(tokens: list[int]) -> Key:
         return Key.from_tokens(np.array(tokens), 1)
 
-    def begin(request: int, tokens: list[int]) -> int:
+    def begin(request: int, tokens: list[int], chunk: int = 64) -> int:
         feed(Arrived(request, key(tokens), len(tokens), len(tokens)))
-        return flight_of(feed(AdmitWanted(request, 64)), Prefill)
+        return flight_of(feed(AdmitWanted(request, chunk)), Prefill)
 
     def end(request: int, tokens: list[int]) -> None:
         feed(PrefillDone(begin(request, tokens)))
         feed(Finished(request, key(tokens), len(tokens)))
 
     end(0, shared)
-    left = begin(1, [*shared, 100])
+    flights = [begin(1, [*shared, 100, 101], 1)]
+    flights += [flight_of(feed(ContinueWanted(1, 1)), Prefill) for _ in range(1, passes)]
     feed(Aborted(1))
     for pages in range(1, 20):
         end(1 + pages, [*shared[:pages], 100 + pages])
-    feed(PrefillDone(left))
+    for flight in flights:
+        feed(PrefillDone(flight))
     assert len(feed.core.view.touched) == 20
 
 

@@ -49,7 +49,7 @@ def test_no_kernel_reaches_more_than_the_data_sheet() -> None:
 
 
 @pytest.mark.one_in(64)
-def test_a_fit_that_wants_more_is_held_at_the_peak_and_told() -> None:
+def test_a_fit_that_wants_more_is_held_at_the_peak() -> None:
     wild = (Factor("decode.*.memory", ("hopper",), 3.0, None, 1, ()),)
     plain = engine_profiles.get("plain")
     held = factors.roofline(
@@ -57,11 +57,6 @@ def test_a_fit_that_wants_more_is_held_at_the_peak_and_told() -> None:
     ).kernels
     assert held["decode.kv"].memory == held["decode.latent_fp8"].memory == 1.0
     assert held["decode.kv"].compute == defaults("hopper").kernels["decode.kv"].compute
-    found = factors.beyond(wild)
-    assert {labels for _, labels, _ in found} == {"hopper"}
-    assert ("decode.kv", 2.76) in {(name[:-7], part) for name, _, part in found}
-    assert factors.beyond(()) == []
-    assert factors.beyond(factors.factors()) == [("decode.kv_fp8.memory", "hopper", 1.0472)]
 
 
 def built(

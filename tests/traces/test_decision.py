@@ -83,16 +83,27 @@ def _kept(row: Row) -> float:
 
 
 def test_of_machines_at_one_price_the_answer_keeps_the_limits_of_most() -> None:
-    """The search ends with the first that serves; those at its price with its host memory are
-    replayed too, but not one that failed, is ruled out, or has other memory."""
-    kept = [0.5, 0.92, 0.95, 0.99, 0.97, 0.0]
-    machines = [Candidate("h100", tp, 1, host_bytes=host) for tp, host in _AT_ONE_PRICE]
-    known: dict[int, Any] = {1: {"slo": {"attained_rate": kept[1]}}}
+    """The search ends with the first that serves; those at its price with its host memory and store
+    are replayed too, but not one that failed, is ruled out, or has more memory or a store. The
+    first candidate is not worth a replay."""
+    offered = [  # what it is, its cost, and which part of the requests it would keep the limits of
+        (Candidate("h100", 1, 1, 16), 1.0, 0.5),  # hits what another one hits
+        (Candidate("h100", 2, 1), 1.0, 0.5),
+        (Candidate("h100", 4, 1), 2.0, 0.92),
+        (Candidate("h100", 8, 1), 2.0, 0.95),
+        (Candidate("h100", 16, 1), 2.0, 0.99),  # ruled out
+        (Candidate("h100", 32, 1, 16), 2.0, 0.99),
+        (Candidate("h100", 64, 1, 0, True), 2.0, 0.99),
+        (Candidate("h100", 128, 1), 3.0, 0.99),
+    ]
+    machines = [one for one, _, _ in offered]
+    documents = [{"slo": {"attained_rate": kept}} for _, _, kept in offered]
+    known: dict[int, Any] = {2: documents[2]}
     asked: list[int] = []
 
     def replay(wanted: list[tuple[int, Any]]) -> None:
         asked.extend(one for one, _ in wanted)
-        known.update({one: {"slo": {"attained_rate": kept[one]}} for one, _ in wanted})
+        known.update({one: documents[one] for one, _ in wanted})
 
     def serves(found: Any) -> bool:
         return bool(found) and found["slo"]["attained_rate"] >= 0.9
@@ -100,16 +111,13 @@ def test_of_machines_at_one_price_the_answer_keeps_the_limits_of_most() -> None:
     trials: Any = SimpleNamespace(
         candidates=machines, known=known.get, serves=serves, documents=replay
     )
-    search = Search(6, lambda one, other: False, lambda one: 1.0, 1.0)
+    search = Search(7, lambda one, other: False, lambda one: 1.0, 1.0)
     search.tried(0, serves=False)
     search.tried(1, serves=True)
-    search.ruled_out[5] = 0
-    costs = dict(zip(machines, (1.0, 2.0, 2.0, 2.0, 3.0, 2.0), strict=True))
-    found = decision_module._best(range(6), search, trials, costs)
-    assert (found, asked) == (2, [2])
-
-
-_AT_ONE_PRICE = ((1, 0), (2, 0), (4, 0), (8, 16), (16, 0), (32, 0))
+    search.ruled_out[3] = 0
+    costs = {one: cost for one, cost, _ in offered}
+    found = decision_module._best(range(1, 8), search, trials, costs)
+    assert (found, asked) == (3, [3])
 
 
 @pytest.fixture(scope="module")

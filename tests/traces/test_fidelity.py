@@ -165,6 +165,9 @@ DRAFTED = {
     "tp": 8,
     "gpu_count": 8,
 }
+OF_MARCH = DRAFTED | {"hicache_model": "deepseek-v3", "date": "2026-03-25"}
+SCRIPT = {"isl": 1024, "osl": 16, "num_prompts": 256, "distribution": "InferenceX: uniform 0.8"}
+GPT_OSS = {"hicache_model": "gpt-oss-120b", "weights": "fp4", "limits": {"max_num_seqs": 1024}}
 
 
 @pytest.mark.parametrize(
@@ -175,6 +178,8 @@ DRAFTED = {
         ({"note": "samples with top_p 0.95"}, "sampling"),
         ({"workload": LOOP | {"concurrency": 65}}, "limits"),
         (DRAFTED, "speculative"),
+        (OF_MARCH, "speculative"),
+        (GPT_OSS | {"workload": SCRIPT | {"concurrency": 512}}, "limits"),
         ({"workload": {"concurrency": 2}}, "incomplete"),
         ({"gpu": None}, "incomplete"),
         ({"engine": "one of three"}, "incomplete"),
@@ -201,6 +206,12 @@ def test_rows_are_left_out_by_rules(tmp_path: Path, change: dict[str, object], r
 @pytest.mark.parametrize(
     "change",
     [
+        # of these, the configuration of 8 ranks alone has speculative decoding
+        OF_MARCH | {"tp": 4, "gpu_count": 4},
+        # the script says the limit
+        OF_MARCH | {"weights": "fp4", "workload": SCRIPT | {"concurrency": 128}},
+        # the script sent 512 at once, and not so many
+        GPT_OSS | {"workload": SCRIPT | {"concurrency": 256}},
         {"workload": LOOP | {"concurrency": 64}},
         {"workload": LOOP | {"concurrency": 65}, "limits": {"max_num_seqs": 128}},
         DRAFTED | {"date": "2026-03-24"},

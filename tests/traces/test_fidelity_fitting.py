@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,17 +27,18 @@ from traces.fidelity import rows
 from traces.fidelity.choosing import FIT, HALF, half, half_of
 from traces.fidelity.figures import figures_of
 from traces.fidelity.fitting import fit as fitting
+from traces.fidelity.fitting import solving
 from traces.fidelity.fitting.crossed import crossed
 from traces.fidelity.fitting.fit import text_of
-from traces.fidelity.fitting.parameters import Parameter
+from traces.fidelity.fitting.parameters import _RULES, Parameter
 from traces.fidelity.fitting.recording import Workers, recorded
 from traces.fidelity.fitting.response import with_response
-from traces.fidelity.fitting.samples import Sample, _prepared
+from traces.fidelity.fitting.samples import HOST, Sample, _prepared, sharing
 from traces.fidelity.fitting.table import Table
 from traces.fidelity.predicting import Task, predict
 from traces.fidelity.running import predicted, record, roofline
 
-from .rig import Capsys
+from .rig import Capsys, Patch
 
 TRUE = (
     Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
@@ -176,11 +179,53 @@ def test_the_second_round_finds_what_passes_of_the_defaults_hide(tmp_path: Path)
     given = in_bunches(tmp_path, (IN_BUNCHES,))
     found = {
         "first": fitting.fitted_to(samples_of(given), ()),
-        "both": fitting.fit(given),
+        "both": fitting.fit(given).factors,
     }
     errors = {name: np.abs(_errors(given, factors)).mean() for name, factors in found.items()}
     assert errors["both"] < 0.15
     assert errors["both"] < 0.5 * errors["first"]
+
+
+def test_passes_are_recorded_with_the_factors_of_kernels_too(tmp_path: Path) -> None:
+    """Requests come in other bunches where passes take longer."""
+    given = (IN_BUNCHES, Factor("product.*.memory", ("h100",), 0.3, None, 1, ()))
+    table = Table(
+        samples_of(in_bunches(tmp_path, given)[3:], given),
+        [Parameter(one.constant, one.where, 1.0) for one in given],
+    )
+    logs = np.log([one.factor for one in given])
+    assert table.predict(logs) == pytest.approx(table.measured, rel=0.02)
+
+
+def test_the_search_begins_where_it_is_told(tmp_path: Path, monkeypatch: Patch) -> None:
+    begun = []
+
+    def search(errors: Any, logs: Any, *given: Any, **settings: Any) -> Any:
+        begun.append(logs)
+        return SimpleNamespace(x=logs)
+
+    monkeypatch.setattr(solving, "least_squares", search)
+    begin = [Factor("product.*.memory", ("h100",), 0.5, None, 1, ())]
+    found = solving.solve(samples_of(read(tmp_path, [row(0)])), begin)
+    at = [(one.constant, one.where) for one in found.parameters].index(
+        (begin[0].constant, begin[0].where)
+    )
+    assert begun[0][at] == pytest.approx(np.log(0.5))
+    assert np.count_nonzero(begun[0]) == 1
+
+
+def test_rows_share_a_replay_with_the_defaults_alone(tmp_path: Path) -> None:
+    """With factors requests may come in other bunches on another number of ranks."""
+    given = read(tmp_path, [row(0), row(12, tp=2, gpu_count=2)])
+    assert [len(each) for each in sharing(given, ())] == [2]
+    assert [len(each) for each in sharing(given, (IN_BUNCHES,))] == [1, 1]
+
+
+def test_every_constant_of_a_rule_is_one_that_runs_have(made: list[rows.Row]) -> None:
+    names = {name for one in ("ampere", "hopper", "blackwell") for name in defaults(one).named()}
+    names |= {f"engine.{name}" for name in HOST}
+    for rule in _RULES:
+        assert any(fitted.matches(rule.constant, name) for name in names), rule
 
 
 def _errors(given: Sequence[rows.Row], factors: tuple[Factor, ...]) -> list[float]:
@@ -200,9 +245,9 @@ def test_rows_of_both_halves_enter_in_any_order_and_on_any_number_of_workers(
     other = read(tmp_path, [row(0, "llama-3.1-8b"), row(1, "llama-3.1-8b", grade="C")])
     some = made[:4]
     assert {half(one) for one in [*some, other[0]]} == {"fit", "judge"}
-    text = text_of(fitting.fit([*some, other[0]]))
-    assert text_of(fitting.fit([*other, *reversed(some)], Workers(jobs=2))) == text
-    assert text_of(fitting.fit(some)) != text
+    text = text_of(fitting.fit([*some, other[0]]).factors)
+    assert text_of(fitting.fit([*other, *reversed(some)], Workers(jobs=2)).factors) == text
+    assert text_of(fitting.fit(some).factors) != text
 
 
 @pytest.mark.one_in(16)
@@ -215,6 +260,20 @@ def test_no_prediction_of_the_fit_is_above_a_peak(made: list[rows.Row]) -> None:
     assert (at_peak[0] == beyond[0]).all()
     assert not at_peak[1].any()
     assert table.slopes(np.log([0.5]))[1].any()
+
+
+@pytest.mark.one_in(16)
+def test_a_constant_above_its_peak_is_told_of_the_runs_that_have_it(made: list[rows.Row]) -> None:
+    wild = Factor("product.fp8.memory", ("h100",), 3.0, None, 1, ())
+    default = defaults("hopper").named()["product.fp8.memory"]
+    (found,) = fitting.beyond(samples_of(made[:4]), [wild])
+    assert found == (
+        "product.fp8.memory",
+        "h100|qwen3-32b|vllm",
+        pytest.approx(3 * default, abs=1e-4),
+    )
+    for other in (replace(wild, where=("a100",)), replace(wild, factor=1.0)):
+        assert fitting.beyond(samples_of(made[:4]), [other]) == []
 
 
 @pytest.mark.one_in(16)
@@ -265,6 +324,19 @@ def test_errors_to_expect_are_those_of_rows_that_were_left_out(
 
 def _side(name: str) -> int:
     return sha256(name.encode()).digest()[0] % 2
+
+
+@pytest.mark.one_in(16)
+@pytest.mark.parametrize("which", range(4))
+def test_a_group_is_left_out_where_a_side_has_several(which: int, tmp_path: Path) -> None:
+    models = ("qwen3-32b", "llama-3.1-8b", "qwen3-8b", "mistral-7b")
+    given = [row(number, model) for model in models for number in range(2)]
+    before = crossed(read(tmp_path, given), "groups", Workers())
+    far = {"metrics": {"mean_ttft_ms": 50.0, "mean_tpot_ms": 30.0}}
+    moved = [one | far if n == 2 * which else one for n, one in enumerate(given)]
+    after = crossed(read(tmp_path, moved), "groups", Workers())
+    alike = {str(one["id"]) for one in given if one["model"] == models[which]}
+    assert {name for name in before if before[name] == after[name]} == alike
 
 
 def test_a_group_without_rows_in_the_other_half_is_no_known_one(tmp_path: Path) -> None:

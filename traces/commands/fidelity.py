@@ -157,15 +157,13 @@ def run(options: Options, command: str) -> int:
     executors.load(options.executor)
     if options.fit is not None:
         _check_alone(options)
-        write_whole(
-            options.fit, [fitted_text(read_rows(folder), options.executor, options.jobs or 0)]
-        )
-        if options.fit != "-":
-            for name, labels, part in fitted.beyond(fitted.read(Path(options.fit))):
-                print_error(
-                    f"{name} ({labels}): the fit asks for {part:.3f} of the data sheet; runs are "
-                    "predicted with 1"
-                )
+        text, beyond = fitted_text(read_rows(folder), options.executor, options.jobs or 0)
+        write_whole(options.fit, [text])
+        for name, group, part in beyond:
+            print_error(
+                f"{name} of {group}: the fit asks for {part:.3f} of the data sheet; runs are "
+                "predicted with 1"
+            )
         return 0
     every = _given(options, folder)
     rows = chosen(every, options.grade, options.only)

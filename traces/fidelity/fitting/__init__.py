@@ -23,14 +23,16 @@ _HUNDREDTHS = 100
 GROUPS, ROWS = "groups", "rows"  # what is left out, see crossed
 
 
-def fitted_text(rows: Sequence[Row], executor: str, jobs: int) -> str:
-    """The file of constants that these rows give. jobs: worker processes, 0 for one on each core.
-    Raises CallerError without scipy."""
+def fitted_text(
+    rows: Sequence[Row], executor: str, jobs: int
+) -> tuple[str, list[tuple[str, str, float]]]:
+    """The file of constants that these rows give, and those that are held at a peak (see
+    fit.Fitted). jobs: worker processes, 0 for one on each core. Raises CallerError without
+    scipy."""
     fitting = _loaded("fit", "--fit")
     with _told(fitting.PARTS) as tell:
         found = fitting.fit(rows, fitting.Workers(executor, jobs), tell)
-    text: str = fitting.text_of(found)
-    return text
+    return fitting.text_of(found.factors), found.beyond
 
 
 def factors_without(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hicache.core.errors import CallerError
-from sim.fitted.factors import ENGINE, FORMAT, Factor
+from sim.fitted.factors import ENGINE, FORMAT, PEAK, Factor, is_part, total
 
 from ..rows import Row
 from .parameters import Parameter
@@ -22,18 +23,27 @@ from .recording import Workers, recorded
 from .response import with_response
 from .samples import Sample
 from .solving import Solution, solve
-from .table import constants_of
+from .table import FIELDS, constants_of
 
 _ONE = Workers()
 Progress = Callable[[int, float], None]
 PARTS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """beyond: of constants that the factors put above the peak of the data sheet, at which they are
+    held: name, group of the runs, and the part of the peak that the fit asked for."""
+
+    factors: tuple[Factor, ...]
+    beyond: list[tuple[str, str, float]]
+
+
 def fit(
     rows: Sequence[Row],
     workers: Workers = _ONE,
     progress: Progress = lambda part, done: None,
-) -> tuple[Factor, ...]:
+) -> Fitted:
     """progress: called with the number of the part, of `PARTS`, and how much of it is done. Raises
     CallerError if there is nothing to fit to."""
     samples = recorded(rows, (), workers, partial(progress, 0))
@@ -44,7 +54,8 @@ def fit(
         )
     first = fitted_to(samples, (), partial(progress, 1))
     again = recorded(rows, first, workers, partial(progress, 2))
-    return fitted_to(with_response(samples, again, first), first, partial(progress, 3))
+    factors = fitted_to(with_response(samples, again, first), first, partial(progress, 3))
+    return Fitted(factors, beyond(samples, factors))
 
 
 def fitted_to(
@@ -54,6 +65,23 @@ def fitted_to(
 ) -> tuple[Factor, ...]:
     """The factors of these samples. begin: where the search begins."""
     return factors_of(samples, solve(samples, begin, progress))
+
+
+def beyond(samples: Sequence[Sample], factors: Sequence[Factor]) -> list[tuple[str, str, float]]:
+    """See `Fitted`."""
+    found: dict[tuple[str, str], float] = {}
+    seen = {
+        (f"{kind}.{field}", getattr(kernel, field), one.labels, one.group)
+        for one in samples
+        for kind, kernel in one.kernels.items()
+        for field in FIELDS
+        if is_part(field)
+    }
+    for name, default, labels, group in seen:
+        part = round(default * total(name, labels.all, factors), _DIGITS)
+        if part > max(PEAK, found.get((name, group), 0.0)):
+            found[name, group] = part
+    return sorted((name, group, part) for (name, group), part in found.items())
 
 
 _DIGITS = 4
