@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sim.fitted.factors import Factor
 
@@ -15,6 +15,8 @@ from ..table import size_of
 from .samples import Sample, samples_of, sharing, usable
 
 Progress = Callable[[float], None]
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,11 @@ class Workers:
     executor: str = executors.LOCAL
     jobs: int = 1
 
-    def done(self, work: Callable[[Any], Any], given: Sequence[Any], progress: Progress) -> Any:
+    def done(
+        self, work: Callable[[Given], Found], given: Sequence[Given], progress: Progress
+    ) -> list[Found]:
         """What `work` gives for each, in their order."""
-        found: dict[int, Any] = {}
+        found: dict[int, Found] = {}
         jobs = (_Job(number, work, one) for number, one in enumerate(given))
         count = executors.workers(self.executor, self.jobs, len(given))
         run = executors.load(self.executor).run
