@@ -1,8 +1,8 @@
 """Fits the constants of the roofline and of the engine profiles to published measurements (`fit`:
-all rows; `crossed`: all but rows that are left out in turn). Rows become `samples` (the
-passes of a replay, and the work in each), a `table` predicts all of them under changed
-`parameters`, and `solving` finds these. They are loaded when somebody asks for a fit, since they
-need scipy, an extra.
+all rows; `crossed`: all but rows that are left out in turn). `recording` replays rows and gives
+`samples` (their passes, and the work in each), `response` compares two recordings, a `table`
+predicts all samples under changed `parameters`, and `solving` finds these. They are loaded when
+somebody asks for a fit, since they need scipy, an extra.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def crossed(
         left = parts[side::_SIDES]
         told = [partial(progress, 1 + 3 * side + number) for number in range(3)]
         first = fitted_to([one for one in samples if part[one.row] not in left], (), told[0])
+        # what one part is left out of needs no replay of it; several parts are in each other's fits
         needed = [row for row in rows if [part[row.id]] != left]
         again = with_response(samples, recorded(needed, first, workers, told[1]), first)
         kept = [([one for one in again if part[one.row] != each], first) for each in left]
