@@ -43,7 +43,7 @@ _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
 _AGAIN = "write it again with hicache fidelity"
 _FP4 = ("nvfp4", "mxfp4")
-_MOST_QUEUEING = 0.5
+MOST_QUEUEING = 0.5  # of the time to first token; above it requests mostly wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def load(at_once: float) -> str:
 
 
 def _saturated(queueing: float) -> bool:
-    return queueing > _MOST_QUEUEING
+    return queueing > MOST_QUEUEING
 
 
 def at_once(requests: Sequence[RequestResult], makespan_ns: int, replicas: int = 1) -> float:

@@ -22,6 +22,7 @@ from math import floor, log10
 
 from sim.engine.sequence import RequestResult
 
+from ..expected.table import MOST_QUEUEING
 from ..formats._jobs import Jobs
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -29,7 +30,6 @@ from ..replaying.streaming.parts import Offered
 from ..results.record import LoadFigures
 
 MOST_LOAD = 1.1
-_MOST_QUEUEING = 0.5
 _MOST_WAITING = 0.9
 _LEAST_REQUESTS = 10
 _ROOM = 0.9  # of what the machine can do, for the advice
@@ -51,7 +51,7 @@ class Load:
     @property
     def overloaded(self) -> bool:
         too_much = self.offered > MOST_LOAD or self.waiting > _MOST_WAITING
-        return too_much and self.queueing > _MOST_QUEUEING
+        return too_much and self.queueing > MOST_QUEUEING
 
     @property
     def figures(self) -> LoadFigures:
@@ -60,7 +60,7 @@ class Load:
     @property
     def queued(self) -> bool:
         """Whether requests mostly wait although the machine is not overloaded."""
-        return not self.overloaded and self.queueing > _MOST_QUEUEING
+        return not self.overloaded and self.queueing > MOST_QUEUEING
 
 
 def load_of_run(jobs: Jobs, settings: Settings, run: Run) -> Load | None:
