@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sim.fitted.factors import Factor
 from traces.cli import main
 from traces.fidelity import table
 from traces.fidelity.choosing import HALVES, chosen, half_of, sampled
@@ -84,6 +85,20 @@ def test_both_halves_are_judged_apart(tmp_path: Path) -> None:
     assert found["judge"]["medians"]["closed loop"]["ttft"] == pytest.approx(abs(ttft["error"]))
     hits = [one["error"] for one in errors["rounds"]["figures"] if not one["rule"]]
     assert max(map(abs, hits)) < 1e-6
+
+
+def test_kernels_are_predicted_with_the_constants_of_the_table_and_of_no_model(
+    tmp_path: Path,
+) -> None:
+    (row,) = rows_of(tmp_path, GEMM)
+    found = []
+    for where in ((), ("h100",), ("h100", "llama-3.1-8b")):
+        slow = Factor("product.*.memory", where, 0.5, None, 1, ())
+        (figure,) = predict(Task(row, "roofline", (slow,) if where else ())).figures
+        found.append(figure.predicted)
+    default, slower, of_a_model = found
+    assert slower > 1.2 * default
+    assert of_a_model == default
 
 
 def test_time_models_stand_side_by_side_and_grade_c_apart(tmp_path: Path, capsys: Capsys) -> None:

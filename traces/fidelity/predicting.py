@@ -167,7 +167,7 @@ def predict(task: Task) -> Outcome:
     if is_kernel(row):
         if task.times != KERNEL_TIMES:
             return replace(found, left_out="no-times")
-        return replace(found, figures=_compared(row, kernel_figures(row)))
+        return replace(found, figures=_compared(row, kernel_figures(row, task.factors)))
     return _served(task, found)
 
 

@@ -15,19 +15,17 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import hicache.models as models
 from hicache.devices.base import Direction
 from sim.clock import Clock
 from sim.device.link import Link
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.physics import single
-from sim.physics.constants import RooflineConstants
-from sim.times import base as times
-from sim.times.roofline import Roofline
+from sim.physics.constants import RooflineConstants, defaults, family
 
 from .choosing import trace_folder
 from .figures import COPY, HITS, KERNEL, TPOT, Figure
@@ -114,17 +112,21 @@ KERNEL_TIMES = "roofline"
 _MS, _US, _NS = 1e-3, 1e-6, 1e-9
 _ELEMENT_BYTES = 2
 _HEADS = 32, 8, 128  # of the rows' attention: heads, those of keys and values, elements of each
-_MODEL = "llama-3.1-8b"  # any one: constants are those of the accelerator
 
 
 def is_kernel(row: Row) -> bool:
     return row.kind.startswith(KERNELS)
 
 
-def kernel_figures(row: Row) -> Iterator[tuple[Figure, float | None]]:
-    """Each published time of a kernel in seconds, and the prediction; None where there is none."""
+def kernel_figures(
+    row: Row, given: tuple[Factor, ...] | None
+) -> Iterator[tuple[Figure, float | None]]:
+    """Each published time of a kernel in seconds, and the prediction; None where there is none.
+    given: the factors on the constants; None for those of this project."""
     machine = hardware.get(accelerator(row))
-    constants = _constants(machine)
+    generation = family(machine)
+    # of an accelerator alone: no engine or model
+    constants = fitted.roofline(defaults(generation), generation, machine.name, None, "", given)
     latency = row.metrics.get("latency_ms")
     if "GEMM" in row.kind and isinstance(latency, int | float):
         yield _figure("latency_ms", latency * _MS), _product(row, machine, constants)
@@ -140,13 +142,6 @@ def kernel_figures(row: Row) -> Iterator[tuple[Figure, float | None]]:
 
 def _figure(name: str, seconds: float) -> Figure:
     return Figure(name, KERNEL, name, "", seconds, judged=True)
-
-
-def _constants(machine: HardwareProfile) -> RooflineConstants:
-    """The constants that passes on this accelerator have."""
-    made = times.make(KERNEL_TIMES, models.get(_MODEL), replace(machine, hbm_bytes=1 << 40))
-    assert isinstance(made, Roofline), f"{KERNEL_TIMES} is made of kernels"
-    return made.constants
 
 
 def _product(row: Row, machine: HardwareProfile, constants: RooflineConstants) -> float | None:
