@@ -151,13 +151,14 @@ class Source:
 
 
 class Watched(AtOnce):
-    """sources: of the uploads, which nobody else keeps."""
+    """sources: of the uploads, which nobody else keeps, and which go through the door."""
 
     def __init__(self) -> None:
         super().__init__(late=True)
         self.sources: list[weakref.ref[Source]] = []
 
     def upload(self, words: NDArray[np.int64]) -> tuple[torch.Tensor, object]:
+        assert self.door.wait(60), "expected somebody to open the door"
         source = Source()
         self.sources.append(weakref.ref(source))
         return super().upload(words)[0], source

@@ -219,7 +219,7 @@ def test_what_a_queued_upload_reads_lives_until_its_mark_is_seen_reached() -> No
     accelerator = Watched()
     with make(accelerator, few=0) as device:
         device._traffic._mover = Numbered()
-        accelerator.door.clear()  # else a later mark may ask for the first one
+        accelerator.door.clear()  # else a later mark may ask whether the first one was reached
         first, *_, last = load(device)
         accelerator.door.set()
         settled(device)
