@@ -5,8 +5,8 @@ A factor counts for the runs that have all of its labels: the generation of the 
 (hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2), the
 model (llama-3.1-70b).
 What no factor names keeps its default. A reached part of a peak is at most 1, whatever its factors
-say: a kernel does not move more than the data sheet. Does not know what else the
-constants mean (see sim/physics and sim/engine_profiles).
+say: a kernel does not move more than the data sheet. Does not know what else the constants mean
+(see sim/physics and sim/engine_profiles).
 """
 
 from __future__ import annotations

@@ -89,11 +89,6 @@ def family(hardware: HardwareProfile) -> str:
     return "ampere"
 
 
-def families() -> list[str]:
-    """Every generation."""
-    return [*_OF]
-
-
 def defaults(name: str) -> RooflineConstants:
     """The constants of a generation."""
     kernels = {kind: Kernel(*values) for kind, values in (_ALL | _OF[name]).items()}

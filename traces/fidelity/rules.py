@@ -14,7 +14,7 @@ from .figures import HITS, THROUGHPUT, TPOT, TTFT, Figure
 from .rows import Row
 from .setup import LIMITS, accelerator, flags_of, known_accelerator, limits_of
 from .single import is_copy, is_kernel, is_line, is_of_a_host, is_trace, trace_file
-from .workloads import load_of
+from .workloads import Load, load_of
 
 RULES = {
     "contradiction": "the row's hicache_hardware is another accelerator than its gpu, or it has a "
@@ -60,7 +60,8 @@ _LONG = 16_000
 _TOO_FAST = ("h200", "llama-3.1-8b", "vllm", "0.12.0")
 # Runs of InferenceX with speculative decoding: model, engine, accelerator, weights, date, and ranks
 # of a product (0 for any). See perf-changelog.yaml and .github/configs/nvidia-master.yaml at
-# bf3456727 (first three), d7a6d4e70, 5d517074c, 0aae52d4c, 35d4bb367 and 12ba0ae07.
+# bf3456727 (first three), e28c038f8, 5d517074c, 0aae52d4c, 35d4bb367 and 12ba0ae07; at the fourth
+# and the last, for the ranks and requests at once of the rows that are published.
 _SPECULATIVE = {
     ("deepseek-v3", "trtllm", "b200", "fp4", "2026-01-14", 0),
     ("deepseek-v3", "trtllm", "b200", "fp8", "2026-01-14", 0),
@@ -103,7 +104,8 @@ def _server_rule(row: Row) -> str:
     if row.engine not in _RELEVANT_SERVERS:
         return "incomplete"
     hits = "hit_rate_by_round" in row.metrics
-    if not is_line(row) and load_of(row) is None:
+    load = None if is_line(row) else load_of(row)
+    if load is None and not is_line(row):
         return "incomplete"
     if hits:
         return ""
@@ -113,13 +115,12 @@ def _server_rule(row: Row) -> str:
         return "no-model"
     if not known_accelerator(accelerator(row)):
         return "no-hardware"
-    return "limits" if _may_wait(row) else ""
+    return "limits" if load is not None and _may_wait(row, load) else ""
 
 
-def _may_wait(row: Row) -> bool:
+def _may_wait(row: Row, load: Load) -> bool:
     """Whether some requests may wait for a limit of the server that nobody says."""
-    load = load_of(row)
-    if load is None or not row.kind.startswith(_AT_ONCE):
+    if not row.kind.startswith(_AT_ONCE):
         return False
     if (row.hardware, row.model, row.engine) == _SENT_512 and load.concurrency == _SENT:
         return True

@@ -67,7 +67,7 @@ def solve(
         return np.concatenate([rows, np.diag(1 / spread)])
 
     most = np.array([_most(one) for one in found])
-    logs = logs_of(found, begin)
+    logs = _logs_of(found, begin)
     # a wide loss first: what is far from its rows would count as a bad row in the narrow one
     for robust, part in ((_WIDE, 0.4), (_ROBUST, 0.6)):
         logs = least_squares(
@@ -84,7 +84,7 @@ def solve(
     return Solution(found, logs)
 
 
-def logs_of(found: Sequence[Parameter], factors: Sequence[Factor]) -> Floats:
+def _logs_of(found: Sequence[Parameter], factors: Sequence[Factor]) -> Floats:
     """The logarithms of these factors in the order of the parameters; 0 where there is none."""
     known = {(one.constant, one.where): one.factor for one in factors}
     return np.log([known.get((one.constant, one.where), 1.0) for one in found])
