@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from hicache.core.types import BACKBONE, Key, Tier
 
 from ..base import HarnessFault
+from ..books.tags import leading, tags_of
 from .accounts import Accounts, Entry, Job
 
 Figures = dict[str, object]
@@ -36,27 +37,25 @@ class Trace(Protocol):
 
 
 def ceilings(trace: Trace, whole_prompts: bool) -> dict[int, int]:
-    """Prompt tokens of each request that an unbounded cache would hit, by the digests of pages.
+    """Prompt tokens of each request that an unbounded cache would hit, by the tags of pages.
 
     whole_prompts: whether the last prompt token may hit.
     """
-    seen: set[bytes] = set()
+    seen: set[int] = set()
     found = {}
     for job in trace.jobs:
         if trace.knows_output:
             key = trace.key(job, job.input_length + job.output_length - 1)
         else:
             key = trace.prompt_key(job)
-        pages = key.page_digests()
-        leading = 0
-        while leading < len(pages) and pages[leading] in seen:
-            leading += 1
+        pages: list[int] = tags_of(key).tolist()
+        hit_pages = leading(pages, seen)
         whole = job.input_length // trace.page_size * trace.page_size
         if not whole_prompts:
             most = (job.input_length - 1) // trace.page_size * trace.page_size
         else:
             most = whole if trace.knows_output else job.input_length
-        found[job.index] = min(leading * trace.page_size, most)
+        found[job.index] = min(hit_pages * trace.page_size, most)
         seen.update(pages)
     return found
 

@@ -50,9 +50,9 @@ from .kinds import kinds_of
 from .nodes import NodeBook, Run
 from .pages import PageBook
 from .pins import WantBook, follow, pin
-from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots, tags_of
+from .requests import RequestBook, RequestMirror, commit, note_checkpoint_slots
 from .storage import StorageBook
-from .tags import NO_TAGS, Tags, seed_of
+from .tags import NO_TAGS, Tags, seed_of, tags_of
 from .tickets import (
     ACTION_OF,
     Move,

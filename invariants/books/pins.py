@@ -24,8 +24,8 @@ from hicache.core.view import CoreView
 from .mirror import NodeMirror
 from .nodes import NodeBook
 from .pages import NODE, PageBook
-from .requests import RequestBook, tags_of
-from .tags import Tags
+from .requests import RequestBook
+from .tags import Tags, tags_of
 from .tickets import OF_STORAGE, Ticket, TicketBook
 
 

@@ -24,7 +24,7 @@ from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 from .kinds import Kind
 from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of, same
-from .tags import POISON, Tags, run_tags, seed_of
+from .tags import POISON, Tags, tags_of
 
 
 class RequestMirror:
@@ -92,10 +92,6 @@ def own_of(table: Pages, kind: Kind, shared: int) -> Pages:
         own = own[own >= 0]
         own.flags.writeable = False
     return own
-
-
-def tags_of(key: Key) -> Tags:
-    return run_tags(key.raw, key.stride, 0, seed_of(key.namespace))
 
 
 class RequestBook:

@@ -71,6 +71,11 @@ def run_tags(raw: Rows, stride: int, start: int, seed: np.uint64) -> Tags:
     return tags
 
 
+def tags_of(key: Key) -> Tags:
+    """The tag of each prefix of a key that ends with a page."""
+    return run_tags(key.raw, key.stride, 0, seed_of(key.namespace))
+
+
 def chain(parent: bytes, raw: bytes, stride: int) -> tuple[bytes, ...]:
     """Returns the SHA-256 chain of the pages in `raw` below `parent`, as in published KV events."""
     digests = []

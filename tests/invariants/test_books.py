@@ -36,8 +36,7 @@ from invariants.books.mirror import NodeMirror
 from invariants.books.nodes import NodeBook
 from invariants.books.pages import FLIGHT, NODE, REQUEST, PageBook, all_are, code_of, same
 from invariants.books.pins import known_path, pin
-from invariants.books.requests import tags_of
-from invariants.books.tags import digests_of
+from invariants.books.tags import digests_of, tags_of
 from invariants.books.tickets import Move
 from invariants.checks.ends import LockBalance
 from invariants.checks.requests import PeerMap

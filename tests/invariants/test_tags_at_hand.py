@@ -17,7 +17,7 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants.books import nodes as module
 from invariants.books.book import run_of
-from invariants.books.requests import tags_of
+from invariants.books.tags import tags_of
 
 from .watched import Watched, flight_of
 
