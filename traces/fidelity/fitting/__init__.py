@@ -19,7 +19,6 @@ from ...terminal.progress import progress
 from ..rows import Row
 
 _ROOM = "traces.fidelity.fitting"
-_HUNDREDTHS = 100
 GROUPS, ROWS = "groups", "rows"  # what is left out, see crossed
 
 
@@ -56,9 +55,9 @@ def _loaded(name: str, flag: str) -> Any:
 @contextmanager
 def _told(steps: int) -> Iterator[Callable[[int, float], None]]:
     """Progress over steps, each of which says how much of it is done."""
-    with progress("fitted", steps * _HUNDREDTHS, "hundredths of a part") as shown:
+    with progress("fit", 100, "%") as shown:
 
         def tell(step: int, done: float) -> None:
-            shown(_HUNDREDTHS * step + int(_HUNDREDTHS * done))
+            shown(int(100 * (step + done) / steps))
 
         yield tell

@@ -27,9 +27,14 @@ class Workers:
     jobs: int = 1
 
     def done(
-        self, work: Callable[[Given], Found], given: Sequence[Given], progress: Progress
+        self,
+        work: Callable[[Given], Found],
+        given: Sequence[Given],
+        progress: Progress,
+        sizes: Sequence[int] = (),
     ) -> list[Found]:
-        """What `work` gives for each, in their order."""
+        """What `work` gives for each, in their order. sizes: what each adds to the progress."""
+        sizes = sizes or [1] * len(given)
         found: dict[int, Found] = {}
         jobs = (_Job(number, work, one) for number, one in enumerate(given))
         count = executors.workers(self.executor, self.jobs, len(given))
@@ -37,7 +42,7 @@ class Workers:
         with closing(run(_work, jobs, count, executors.JobOptions(_lost, ahead=2))) as results:
             for number, result in results:
                 found[number] = result
-                progress(len(found) / len(given))
+                progress(sum(sizes[one] for one in found) / sum(sizes))
         return [found[number] for number in range(len(given))]
 
 
@@ -62,8 +67,9 @@ def recorded(
     """The samples of those rows that constants are fitted to, by id, from replays with these
     factors."""
     shared = sharing(sorted(filter(usable, rows), key=lambda row: row.id), given)
-    jobs = sorted(((each, given) for each in shared), key=lambda job: -size_of(job[0][0]))
-    found = [one for each in workers.done(_recorded, jobs, progress) for one in each]
+    shared = sorted(shared, key=lambda each: -size_of(each[0]))
+    jobs, sizes = [(each, given) for each in shared], [size_of(each[0]) for each in shared]
+    found = [one for each in workers.done(_recorded, jobs, progress, sizes) for one in each]
     return sorted(found, key=lambda one: one.row)
 
 
