@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from traces.fidelity import third_party
 from traces.fidelity.predicting import Compared, Outcome
 from traces.fidelity.rules import row_rule
 from traces.fidelity.setup import setup_of
-from traces.fidelity.third_party import FILE, METRICS, scored
+from traces.fidelity.third_party import FILE, METRICS, by_length, scored
 from traces.fidelity.workloads import load_of
 
 from .rig import Capsys
@@ -58,6 +59,21 @@ def test_every_other_simulator_stands_beside_this_one_on_its_own_cases() -> None
     by_name = {one.simulator: one for one in few}
     assert (by_name["vidur"].cases, by_name["vidur"].here["e2e"]) == (1, pytest.approx(0.01))
     assert by_name["hicache"].errors["e2e"] == pytest.approx(0.255)
+
+
+def test_time_per_token_is_that_of_the_configured_length() -> None:
+    """Of 251 tokens, 250 take the 5 s after the first one: 20 ms each."""
+
+    def case(itl: float) -> Outcome:
+        given = {"e2e": (5.1, 9.0), "ttft": (0.1, 8.0), "itl": (7.0, itl)}
+        figures = tuple(
+            Compared(f"{name}_mean_ms", name, "prefix hits", "mean", *both)
+            for name, both in given.items()
+        )
+        return replace(outcome("21-roleplay-whole", 0.0), figures=figures)
+
+    assert by_length([case(0.022)]) == pytest.approx(0.1)
+    assert by_length([case(0.022), case(0.02), case(0.012)]) == pytest.approx(0.1)
 
 
 def test_every_case_can_be_predicted_as_it_ran() -> None:

@@ -6,6 +6,8 @@ results_trainval/error_records.csv; requests and pools: github.com/inference-sim
 testdata/trained_physics_iter29.json. In the first the runs `general` and `roleplay` of Llama 2 7B
 have the folder, and so the figures, of `codegen`, in all simulators: nine cases are three, which
 count as they do there. No constant of this project was fitted to a case.
+
+ITL there is the time between two messages of the stream, see `by_length`.
 """
 
 from __future__ import annotations
@@ -56,6 +58,21 @@ def scored(outcomes: Sequence[Outcome]) -> list[Scored]:
             both = [_medians([each[case] for case in cases]) for each in (by_case, ours)]
             result.append(Scored(simulator, len(cases), *both))
     return sorted(result, key=lambda one: (-one.cases, one.errors[METRICS[0]]))
+
+
+def by_length(outcomes: Sequence[Outcome]) -> float:
+    """The median error of the time per token, (end to end - TTFT) / (configured length - 1).
+
+    The source counts messages, and those of Llama 2 7B are fewer than its tokens.
+    """
+    configured = {row.id: row.workload["shared_prefix"]["output"] for row in rows()}
+    found = []
+    for one in outcomes:
+        by_name = {figure.name: figure for figure in one.figures}
+        e2e, ttft = by_name["e2e_mean_ms"], by_name["ttft_mean_ms"]
+        published_s = (e2e.published - ttft.published) / (configured[one.id] - 1)
+        found.append(abs(by_name["itl_mean_ms"].predicted / published_s - 1))
+    return float(np.median(found))
 
 
 def _errors(outcome: Outcome) -> dict[str, float]:

@@ -26,7 +26,7 @@ from ..judging import (
 )
 from ..predicting import Compared, Outcome
 from ..rules import FIGURE_RULES, RULES
-from ..third_party import METRICS, scored
+from ..third_party import METRICS, by_length, scored
 
 HEADINGS = ("figures", "median", "9 of 10", "bias", "<10 %", "<25 %")
 QUANTITIES = {
@@ -205,12 +205,19 @@ def beside(
 def print_third_party(outcomes: Sequence[Outcome], stream: TextIO) -> None:
     """Other simulators and this one on the cases of a third party."""
     title = [QUANTITIES.get(name, name.upper()) for name in METRICS]
-    head = f"Median errors of means, {outcomes[0].times}" if outcomes else "No case"
+    head = f"Median errors of means in %, {outcomes[0].times}" if outcomes else "No case"
     result = table(head, "simulator", "cases", *title, *(f"{name} here" for name in title))
+    result.columns[0].no_wrap = True
     for one in scored(outcomes):
-        shown = [percent_of(errors[name]) for errors in (one.errors, one.here) for name in METRICS]
+        both = (one.errors, one.here)
+        shown = [f"{100 * errors[name]:.1f}" for errors in both for name in METRICS]
         result.add_row(one.simulator, str(one.cases), *shown)
     out = console(stream)
     out.print(result)
     out.print("Here: the errors of this project on the same cases.")
+    if whole := [one for one in outcomes if one.figures]:
+        out.print(
+            "Against the time per token by the configured lengths, (end to end - TTFT) / "
+            f"(length - 1), ITL is {percent_of(by_length(whole))} off: docs/fidelity.md"
+        )
     _rules([replace(one, figures=()) for one in outcomes], stream)
