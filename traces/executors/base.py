@@ -6,8 +6,8 @@ what a job is; see fuzzing/work and sweeping/work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -81,6 +81,16 @@ def workers(name: str, asked: int, jobs: int) -> int:
     """How many workers `run` of that executor is given for so many jobs. asked: 0 for one on each
     core; other executors than the local one decide that themselves."""
     return min(asked or cores(), jobs) or 1 if name == LOCAL else asked
+
+
+def run(
+    name: str, asked: int, work: Callable[[Job], Done], jobs: Sequence[Job], options: JobOptions
+) -> Iterator[Done]:
+    """The results of these jobs from the executor of that name, as they arrive. asked: as for
+    `workers`. Closing the iterator ends the workers at once."""
+    count = workers(name, asked, len(jobs))
+    with closing(load(name).run(work, iter(jobs), count, options)) as results:
+        yield from results
 
 
 def lost_within(job: str, open_jobs: int, how_ended: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -118,11 +118,9 @@ def predict_all(tasks: Sequence[Task], how: How) -> Table:
 def _run(missing: Sequence[_Numbered], how: How) -> Iterator[tuple[int, Outcome]]:
     """The outcome of each task, in any order. The longest replays come first, so that no core waits
     at the end."""
-    jobs = executors.workers(how.executor, how.jobs, len(missing))
-    options = executors.JobOptions(_lost, ahead=2)
     first = sorted(missing, key=lambda one: -size_of(one.task.row))
-    with closing(executors.load(how.executor).run(_work, iter(first), jobs, options)) as results:
-        yield from results
+    options = executors.JobOptions(_lost, ahead=2)
+    return executors.run(how.executor, how.jobs, _work, first, options)
 
 
 def _work(one: _Numbered) -> tuple[int, Outcome]:

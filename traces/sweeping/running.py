@@ -7,7 +7,7 @@ Does not choose points (see grid) or run one (see work).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -143,10 +143,8 @@ def _run(
         options = executors.JobOptions(
             _lost, ahead=1, watch=lambda: shown(far.total()), forked=True
         )
-        numbered = (replace(task, number=number) for number, task in enumerate(tasks))
-        played = executors.load(how.executor).run(whole, numbered, jobs, options)
-        with closing(played) as results:
-            yield from results
+        numbered = [replace(task, number=number) for number, task in enumerate(tasks)]
+        yield from executors.run(how.executor, how.jobs, whole, numbered, options)
 
 
 def _lost(task: Task, open_tasks: int, how_ended: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,13 +35,11 @@ class Workers:
         """What `work` gives for each, in their order. sizes: what each adds to the progress."""
         sizes = sizes or [1] * len(given)
         found: dict[int, Found] = {}
-        jobs = (_Job(number, work, one) for number, one in enumerate(given))
-        count = executors.workers(self.executor, self.jobs, len(given))
-        run = executors.load(self.executor).run
-        with closing(run(_work, jobs, count, executors.JobOptions(_lost, ahead=2))) as results:
-            for number, result in results:
-                found[number] = result
-                progress(sum(sizes[one] for one in found) / sum(sizes))
+        jobs = [_Job(number, work, one) for number, one in enumerate(given)]
+        options = executors.JobOptions(_lost, ahead=2)
+        for number, result in executors.run(self.executor, self.jobs, _work, jobs, options):
+            found[number] = result
+            progress(sum(sizes[one] for one in found) / sum(sizes))
         return [found[number] for number in range(len(given))]
 
 
