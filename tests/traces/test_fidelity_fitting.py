@@ -251,6 +251,13 @@ def test_rows_of_both_halves_enter_in_any_order_and_on_any_number_of_workers(
 
 
 @pytest.mark.one_in(16)
+def test_work_that_takes_longer_is_more_of_the_progress() -> None:
+    told: list[float] = []
+    assert Workers().done(str, [1, 2, 3], told.append, [2, 1, 1]) == ["1", "2", "3"]
+    assert Workers().done(str, [1, 2], told.append) == ["1", "2"]
+    assert told == [0.5, 0.75, 1.0, 0.5, 1.0]
+
+
 def test_no_prediction_of_the_fit_is_above_a_peak(made: list[rows.Row]) -> None:
     """As in the simulator, where a factor ends at the data sheet; so it has no slope there."""
     samples = samples_of(made[:4])
