@@ -51,7 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache.registry", "hicache.runtime", "hicache.storage"),
     ),
     "sim": ("hicache",),
-    "invariants.accounts": ("hicache.core", "invariants.base"),
+    "invariants.accounts": ("hicache.core", "invariants.base", "invariants.books.tags"),
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.contracts": ("hicache.core", "hicache.models", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
