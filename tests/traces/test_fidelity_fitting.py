@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from sim.hardware import profile as hardware
 from sim.physics.constants import defaults, family
 from traces.cli import main
 from traces.expected.table import parse
+from traces.fidelity import fitting as room
 from traces.fidelity import rows
 from traces.fidelity.choosing import FIT, HALF, half, half_of
 from traces.fidelity.figures import figures_of
@@ -256,6 +258,15 @@ def test_work_that_takes_longer_is_more_of_the_progress() -> None:
     assert Workers().done(str, [1, 2, 3], told.append, [2, 1, 1]) == ["1", "2", "3"]
     assert Workers().done(str, [1, 2], told.append) == ["1", "2"]
     assert told == [0.5, 0.75, 1.0, 0.5, 1.0]
+
+
+def test_the_progress_of_a_fit_is_in_percent(monkeypatch: Patch) -> None:
+    shown: list[int] = []
+    monkeypatch.setattr(room, "progress", lambda *of: nullcontext(shown.append))
+    with room._told(4) as tell:
+        tell(0, 0.5)
+        tell(3, 1.0)
+    assert shown == [12, 100]
 
 
 def test_no_prediction_of_the_fit_is_above_a_peak(made: list[rows.Row]) -> None:
