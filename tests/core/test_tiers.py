@@ -1,4 +1,4 @@
-"""What moves between device and host: eviction, backups, loads, and what fails on the way."""
+"""What moves between device, host and storage: eviction, copies, and what fails on the way."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from hicache.core.actions import (
     Refused,
     Restarted,
 )
-from hicache.core.events import Aborted, BackupDone, EvictWanted, LoadDone, PrefillDone
+from hicache.core.events import (
+    Aborted,
+    BackupDone,
+    EvictWanted,
+    FetchDone,
+    Flushed,
+    LoadDone,
+    PrefillDone,
+)
 from hicache.core.radix.lru import LEAST_SWEPT
 from hicache.core.types import PageState, Tier
 
-from .rig import PAGE, Rig
+from .rig import PAGE, Rig, key
 
 FREE, OWNED, CACHED, LENT, RETIRING = PageState
 
@@ -333,3 +341,17 @@ def test_a_request_that_recomputes_anyway_does_not_wait_for_a_load() -> None:
     assert rig.one(Load, rig.admit(1))
     admitted, _ = rig.begin(2, "abcdx")
     assert (admitted.device_pages, admitted.host_pages) == (0, 0)
+
+
+def test_a_page_that_was_not_delivered_is_looked_up_again_once_it_is_stored() -> None:
+    rig = Rig(16, 16, storage=True)
+    digests = key("abcd").page_digests()
+    fetch = rig.fetch(rig.lookup(0, "abcd"), 4)
+    rig.feed(FetchDone(fetch.flight, 2))
+    assert rig.view.distrusted == (digests[2],)
+    assert rig.residency() == {"ab": "H"}
+    rig.settle(rig.admit(0))
+    rig.settle(rig.finish(0))
+    assert rig.view.distrusted == ()
+    rig.settle(rig.feed(Flushed()))
+    assert list(rig.lookup(1, "abcd").digests) == digests

@@ -7,6 +7,7 @@ import pytest
 from hicache.core.actions import Admitted, Evicted, Pinned, PinRefused, Refused, Unpinned
 from hicache.core.errors import CallerError
 from hicache.core.events import (
+    Aborted,
     BackupDone,
     EvictWanted,
     FetchDone,
@@ -53,6 +54,20 @@ def test_a_pin_takes_hold_of_what_comes_later_and_after_a_flush() -> None:
         rig.feed(Flushed())
         assert rig.view.pins[1].held_pages == 0
         assert rig.view.pool(Tier.DEVICE).free == 16
+
+
+def test_a_pin_takes_hold_of_what_a_retracted_request_generated() -> None:
+    rig = Rig(device=16, pin_pages=(4,))
+    rig.arrive(0, "ab", match_pages=1)
+    rig.settle(rig.admit(0))
+    rig.feed(PinWanted(0, key("abcd")))
+    assert rig.view.pins[0].held_pages == 2
+    rig.decode(0, "cd")
+    rig.retract(0, spare=1)
+    assert rig.view.pins[0].held_pages == 3
+    rig.feed(Aborted(0))
+    rig.evict("full", 16)
+    assert rig.residency() == {"ab": "D", "abc": "D"}
 
 
 def test_the_bound_counts_whole_prefixes() -> None:
