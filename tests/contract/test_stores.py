@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hicache.storage.verified import Verified
 from .rigs_stores import CONTEXT, LOCAL, MIB, Rig, blank, drawn, joined, keys_of, started, value_of
 
 NAMES = schemes()
+LISTED = 1100  # values: more than a page of S3, of Redis and of the index of files
 
 
 @pytest.fixture(scope="session", params=NAMES)
@@ -129,6 +131,19 @@ def test_entries_have_the_prefix(store: Storage) -> None:
     assert all(entry.used_at_s >= 0 for entry in found)
     assert list(store.entries("nothing/of/this*")) == []
     assert isinstance(store.stats(), dict)
+
+
+@pytest.mark.one_in(8)
+def test_a_list_longer_than_a_page_is_deleted_while_it_is_read(store: Storage) -> None:
+    keys = keys_of("listed", LISTED)
+    status = store.write(keys, [value_of(bytes(8))] * LISTED)
+    assert status == [Status.DONE] * LISTED
+    listed, gone = store.entries(f"{CONTEXT}/listed/"), list[str]()
+    while batch := [entry.key for entry in islice(listed, 256)]:
+        assert store.delete(batch) == [Status.DONE] * len(batch)
+        gone += batch
+    assert sorted(gone) == keys
+    assert list(store.entries(f"{CONTEXT}/listed/")) == []
 
 
 @pytest.mark.one_in(8)
