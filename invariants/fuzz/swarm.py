@@ -49,6 +49,7 @@ BROKEN = 30  # percent of the sequences with several ranks, for each kind of bro
 LONGER = 3
 # Percent of the sequences that can have a storage. Little of what least pools hold is ever stored.
 STORED, STORED_IN_LEAST = 60, 20
+SHORT = 50  # percent of those in which a fetch often ends short
 HELD_BACK = 35  # percent of those that hold back one kind of reply from the storage
 # With a storage: the weights of operations, beside those that say their own.
 OF_STORAGE = (("warm", 80), ("limit", 4), ("attach", 6), ("mistaken", 1), ("outage", 24))
@@ -137,6 +138,8 @@ def draw_swarm(
         faults += tuple(
             (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(14)
         )
+        if stored.chance(SHORT):
+            faults = (("fetched in part", stored.one((40, 80))), *faults)
     if config.ttl_periods or config.pin_pages:
         on += tuple((name, weight) for name, weight in OF_WANTS if name in weights)
     if size > 1:

@@ -4,6 +4,7 @@ wrong with the transfer controller, which replies alone cannot show."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,12 @@ from hicache.core.config import Config
 from hicache.core.errors import About, CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Area
+from hicache.memory.arena import Arena
+from hicache.memory.layouts import copy_kernel
 from hicache.runtime.controller import COMPUTE
 from hicache.runtime.lanes import Lane
 from invariants.fuzz import simpler
+from invariants.fuzz.device import real
 from invariants.fuzz.device.hand import DeviceHand
 from invariants.fuzz.executors import PLAIN, REPLIES, settings_of, spelled
 from invariants.fuzz.generate import weights_of
@@ -140,6 +144,27 @@ def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
         assert failure is not None
         assert failure.code in (12, 13)
         assert replay(replace(tape, executor=REPLIES), OPS).failure is None
+
+
+@pytest.mark.parametrize("shape", real._POOLS[1:])
+def test_a_sidecar_that_is_copied_by_other_page_numbers_is_a_wrong_byte(
+    shape: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy(arena: Arena, component: str, source: Any, target: Any, layers: Any) -> None:
+        (here, pages), (there, others) = source, target
+        pairs = zip(arena.pools(here, component), arena.pools(there, component), strict=True)
+        for read, written in pairs:
+            ids = pages[::-1] if read.plan.pool.anchor else pages
+            own = read.plan.layers_in(*layers)
+            copy_kernel(read.view, ids, written.view, others, own)
+
+    monkeypatch.setattr(real, "_POOLS", (shape,))
+    swarm = draw_swarm(200000, WEIGHTS, executor="cpu")
+    assert generate(swarm, OPS, 200000, 40, checks=()).failure is None
+    monkeypatch.setattr(Arena, "copy", copy)
+    failure = generate(swarm, OPS, 200000, 40, checks=()).failure
+    assert failure is not None
+    assert (failure.code, failure.kind) == (12, "BYTES on cpu")
 
 
 def test_a_tape_determines_the_whole_run() -> None:

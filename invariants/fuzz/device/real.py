@@ -35,7 +35,7 @@ from hicache.devices.base import (
 )
 from hicache.memory.layouts import legal
 from hicache.memory.pools import PoolPlan, contents_of
-from hicache.models import ModelDescription, mha
+from hicache.models import ModelDescription, PoolDescription, mha
 from hicache.runtime.controller import COMPUTE, WRITE
 from sim.clock import Clock
 from sim.content import Words
@@ -43,6 +43,7 @@ from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.errors import WrongBytesError
 
+from ..draws import Draws
 from .planned import PlannedDevice
 
 _DEVICES = "hicache.devices"
@@ -94,10 +95,10 @@ class _Look:
         """Called with the bytes, on any thread."""
         first, last = self.area.layers
         for number, (plan, block) in enumerate(zip(self.plans, blocks, strict=True)):
-            for layer in range(first, last):
+            for own, found in zip(plan.layers_in(first, last), block, strict=True):
+                layer = plan.pool.layers[own]
                 tags = self.tags[layer - first]
-                expected = plan.stamped(tags, number, plan.layers_in(layer, layer + 1))[0]
-                found = block[layer - first]
+                expected = plan.stamped(tags, number, range(own, own + 1))[0]
                 if self.wrong is None and not np.array_equal(found, expected):
                     pages = range(len(tags))
                     slot = next(at for at in pages if (found[at] != expected[at]).any())
@@ -249,11 +250,11 @@ def mirrored(
     config: Config,
     seed: int,
 ) -> MirroredDevice:
-    """Makes both devices. seed: chooses the layout of host memory and the way to copy.
+    """Makes both devices. seed: chooses the layout of host memory, the way to copy, and sidecars.
 
     Raises CallerError if the real device is not there or its memory is too small.
     """
-    model = _model(config, memory.layers)
+    model = _model(config, memory.layers, seed)
     layout, backend = legal()[seed % len(legal())]
     options = DeviceOptions(layout=layout, io_backend=backend)
     pages = [
@@ -269,7 +270,7 @@ def mirrored(
 def check(name: str) -> None:
     """Raises CallerError if there is no such device here."""
     config = Config(1, (1,), (1,))
-    _make(name, _model(config, 1), 1, {"full": 1}, {"full": 1}, DeviceOptions()).close()
+    _make(name, _model(config, 1, 0), 1, {"full": 1}, {"full": 1}, DeviceOptions()).close()
 
 
 def _make(
@@ -293,11 +294,12 @@ def _make(
     return made
 
 
-def _model(config: Config, layers: int) -> ModelDescription:
-    """A made-up model with a pool of each component in every layer. A row has 16 bytes."""
+def _model(config: Config, layers: int, seed: int) -> ModelDescription:
+    """A made-up model. Every component has a pool in every layer, with rows of 16 bytes, and the
+    sidecars that the seed chooses."""
     plain = mha.describe(
         "fuzz",
-        "made up: one small pool for each component",
+        "made up: small pools for each component",
         layers=layers,
         hidden_size=8,
         vocabulary=8,
@@ -306,11 +308,34 @@ def _model(config: Config, layers: int) -> ModelDescription:
         head_elements=8,
         parameters=10_000,
     )
-    kv = plain.pools[0]
-    pools = [
-        replace(kv, name=name, component=name, kind="state", parts=("state",), page_rows=1)
-        if residency(name) == "state"
-        else replace(kv, name=name, component=name)
-        for name in config.components
-    ]
+    kv, draws = plain.pools[0], Draws(seed, "sidecars")
+    pools: list[PoolDescription] = []
+    for name in config.components:
+        own = replace(kv, name=name, component=name)
+        if residency(name) == "state":
+            own = replace(own, kind="state", parts=("state",), page_rows=1)
+        pools += draws.one(_POOLS)(own)
     return replace(plain, pools=tuple(pools))
+
+
+def _alone(own: PoolDescription) -> tuple[PoolDescription, ...]:
+    return (own,)
+
+
+def _indexed(own: PoolDescription) -> tuple[PoolDescription, ...]:
+    """With the keys of an indexer, and a draft model's rows in the last layer."""
+    key = replace(own, name=f"{own.name} key", kind="indexer", parts=("key",), anchor=own.name)
+    key = replace(key, dtype="fp8", scale_group=8, scale_bytes=4)
+    return own, key, replace(own, name=f"{own.name} draft", layers=own.layers[-1:], anchor=own.name)
+
+
+def _compressed(own: PoolDescription) -> tuple[PoolDescription, ...]:
+    """Page numbers alone, and rows that the tokens of a page share: some layers have one kind of
+    them, some the other."""
+    whole = PoolDescription(own.name, own.component, "logical", (), (), 1, 0)
+    rows = replace(own, kind="latent", parts=("latent",), page_rows=1, anchor=own.name)
+    few = replace(rows, name=f"{own.name} few", layers=own.layers[::2], tail_bytes=2)
+    return whole, few, replace(rows, name=f"{own.name} many", layers=own.layers[1::2])
+
+
+_POOLS = (_alone, _indexed, _compressed)

@@ -179,4 +179,5 @@ KINDS = {
     "abort while looking up": AbortPrefetch("Lookup"),
     "abort while fetching": AbortPrefetch("Fetch"),
     "rival for the same prefetch": RivalPrefetch(),
+    "fetched in part": Half("Fetch"),
 }
