@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .host import check_room
+from .host import room
 from .layouts import Bytes, copy_direct, copy_kernel
 from .pools import DevicePool, HostPool, Pool
 from .segments import DEFAULT_BYTES, Registrar, try_all
@@ -44,7 +44,6 @@ class Arena(PoolTable[Pool]):
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
         self._backend = backend
-        check_room(room_of(plans, Tier.DEVICE, Tier.HOST))
 
         def new_pool(tier: Tier, pool: PoolDescription, count: int) -> Pool:
             if tier is Tier.DEVICE:
@@ -61,10 +60,11 @@ class Arena(PoolTable[Pool]):
             )
 
         try:
-            for place, planned in plans.items():
-                self._pools[place] = ()
-                for plan in planned:
-                    self._pools[place] += (new_pool(place[0], plan.pool, plan.sizes.page),)
+            with room(room_of(plans, Tier.DEVICE, Tier.HOST)):
+                for place, planned in plans.items():
+                    self._pools[place] = ()
+                    for plan in planned:
+                        self._pools[place] += (new_pool(place[0], plan.pool, plan.sizes.page),)
         except BaseException as error:
             try_all(self.close, first=error)
             raise

@@ -24,7 +24,7 @@ from hicache.core.types import Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
 from .arena import Arena
-from .host import allocate, check_room
+from .host import allocate, room
 from .layouts import Bytes, Sizes
 from .pools import DEVICE_LAYOUT, Pool, PoolPlan
 from .segments import Registrar, Registration, cut, try_all
@@ -71,10 +71,9 @@ class HostBuffer:
     def __init__(
         self, name: str, pages: int, page_bytes: int, node: int | None, shared: bool
     ) -> None:
-        """Raises CallerError if there is too little memory."""
+        """Raises CallerError if there is too little memory. To be made in `room`."""
         self.name, self.pages, self.page_bytes = name, pages, page_bytes
         self.shared = shared
-        check_room({f"host pages of {name}": pages * page_bytes})
         self.bytes: Bytes = allocate(f"host pages of {name}", pages * page_bytes, node)
         self.flat = self.bytes.data
 
@@ -131,10 +130,11 @@ def lend(
             taken[slot.host] += plan.page_bytes
         pools[slot.name] = tuple(found)
     described = tuple(plan.pool for slot in slots for plan, _ in pools[slot.name])
-    buffers = {
-        name: HostBuffer(name, pages, taken[name], node, name in shared)
-        for name, pages in host_pages.items()
-    }
+    with room({f"host pages of {name}": host_pages[name] * taken[name] for name in host_pages}):
+        buffers = {
+            name: HostBuffer(name, pages, taken[name], node, name in shared)
+            for name, pages in host_pages.items()
+        }
     return Lent(_model(described, layers), tuple(slots), buffers, pools)
 
 

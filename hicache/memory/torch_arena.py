@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .host import check_room
+from .host import room
 from .layouts import Bytes, Words, axes
 from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
 from .segments import DEFAULT_BYTES, Registrar, try_all
@@ -72,17 +72,17 @@ class TorchArena(PoolTable[TorchPool]):
         """
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
-        check_room(room_of(plans, Tier.HOST))
         _check_free(room_of(plans, Tier.DEVICE), place)
         self._hosts: list[HostPool] = []
         try:
-            for (tier, component), planned in plans.items():
-                self._pools[tier, component] = tuple(
-                    _on_device(plan, place)
-                    if tier is Tier.DEVICE
-                    else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
-                    for plan in planned
-                )
+            with room(room_of(plans, Tier.HOST)):
+                for (tier, component), planned in plans.items():
+                    self._pools[tier, component] = tuple(
+                        _on_device(plan, place)
+                        if tier is Tier.DEVICE
+                        else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
+                        for plan in planned
+                    )
         except BaseException as error:
             try_all(self.close, first=error)
             raise
