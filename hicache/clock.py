@@ -7,7 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
+
+HOUR = timedelta(hours=1)
 
 
 class Clock(NamedTuple):

@@ -35,7 +35,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.models": ("hicache.core", "hicache.files", "hicache.registry"),
     "hicache.memory": ("hicache.core", "hicache.models"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory", "hicache.registry"),
-    "hicache.storage": ("hicache.core", "hicache.models", "hicache.registry"),
+    "hicache.storage": ("hicache.clock", "hicache.core", "hicache.models", "hicache.registry"),
     "hicache.runtime": (
         *("hicache.clock", "hicache.core", "hicache.devices", "hicache.files"),
         *("hicache.registry", "hicache.storage"),

@@ -21,7 +21,6 @@ from sglang.version import __version__ as release
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_store, parse
-from hicache.storage.base import StorageOptions
 
 from .describing import context_of, weights_of
 from .hits import Wanted, restorable
@@ -54,9 +53,7 @@ class HicacheStorage(HiCacheStorage):
         )
         model = config.model_name or str(getattr(args, "model_path", "") or "")
         address, clock = parse(settings.storage), Clock()
-        store = open_store(
-            address, StorageOptions(size_bytes=settings.storage_size), clock.now_s, _log.warning
-        )
+        store = open_store(address, settings.options, clock.now_s, _log.warning)
         rank = Rank(
             config.tp_rank, config.tp_size, config.pp_rank, config.pp_size, config.is_mla_model
         )

@@ -2,6 +2,7 @@
 
 storage        address of a store: "file:/data/kv" (docs/storage_backends.md)
 storage_size   the most bytes that it may use: "1TB"; no limit by default
+timeout_s      seconds without progress after which the store counts as hung
 weights        what the weights are called in the keys of a store, in place of a digest of their
                files
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.storage.address import parse
+from hicache.storage.base import TIMEOUT_S, StorageOptions
 from hicache.storage.settings import checked
 
 _WHERE = "hicache-storage-backend-extra-config"
@@ -32,6 +34,7 @@ class Settings:
 
     storage: str
     storage_size: int = 0
+    timeout_s: float = TIMEOUT_S
     weights: str = ""
 
     @classmethod
@@ -45,4 +48,11 @@ class Settings:
                 "found none"
             )
         parse(found["storage"])
-        return cls(**found)
+        made = cls(**found)
+        StorageOptions(timeout_s=made.timeout_s)  # raises
+        return made
+
+    @property
+    def options(self) -> StorageOptions:
+        """Of the store."""
+        return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)

@@ -27,6 +27,7 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@|(?<=secret_key=)[^&]*")
 _MOST = 4096  # characters
 _SIZE = re.compile(r"(\d{1,15})(?:([KMGT])(i?)B?|B)?")
+_FOLDER = ("size", "durable")  # in the query of a folder's address
 _NEARLY = 0.9  # of a time-out: clocks differ
 
 
@@ -148,7 +149,8 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
         found_port = port if parts.port is None else parts.port
     except ValueError:
         raise wrong from None
-    if parts.fragment or not (parts.netloc or parts.path):
+    bare = not parts.query and "?" in address.rest
+    if parts.fragment or bare or not (parts.netloc or parts.path):
         raise wrong
     for name, _ in pairs:
         if name not in known:
@@ -164,6 +166,31 @@ def locate(address: Address, *, port: int, known: tuple[str, ...], form: str) ->
         unquote(parts.path),
         dict(pairs),
     )
+
+
+def in_folder(address: Address, *more: str) -> Location:
+    """The parts of the address of a folder, SCHEME:DIR?size=5GB&durable=yes. more: other names of
+    its query. A ? of the folder's name is written %3F. Raises CallerError."""
+    form = f"{address.scheme}:DIR (in DIR, %3F for a ? and %25 for a %)"
+    quoted = replace(address, rest=address.rest.replace("#", "%23"))
+    where = locate(quoted, port=0, known=(*_FOLDER, *more), form=form)
+    if where.host or not where.path:
+        raise CallerError(f"storage: expected {form}, found {address.text[:80]!a}")
+    return where
+
+
+def with_query(options: StorageOptions, where: Location) -> StorageOptions:
+    """The options with what the address of a folder says. Raises CallerError."""
+    size = where.size("size", 0) if "size" in where.query else options.size_bytes
+    if options.size_bytes not in (0, size):
+        raise CallerError(
+            f"storage_size: expected one size, found {options.size_bytes:,} and "
+            f"size={where.query['size']} in the address; leave one out"
+        )
+    durable = where.query.get("durable", "no")
+    if durable not in ("yes", "no"):
+        raise CallerError(f"{where.scheme}: expected durable=yes or no, found {durable[:40]!a}")
+    return replace(options, size_bytes=size, durable=options.durable or durable == "yes")
 
 
 def probe(where: Location, timeout_s: float) -> None:

@@ -22,10 +22,12 @@ from typing import NamedTuple, TypeAlias
 from hicache.core.errors import CallerError
 
 Value: TypeAlias = tuple[memoryview, ...]
+TIMEOUT_S = 1.0
 _MOST_BYTES = 1 << 60
 _MOST_SECONDS = 86_400
 _MOST_REASON = 200  # characters
 _heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+_watching: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("watching", default=())
 
 
 class Status(StrEnum):
@@ -50,12 +52,12 @@ class Entry(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
     """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
-    that long a call that waits for a server ends with `FAILED`. durable: a write is `DONE` when it
-    survives a power failure, not only the end of the process. create: a store that is not there yet
-    is made where that is possible."""
+    that long without progress a call ends with `FAILED`, however long it took before. durable: a
+    write is `DONE` when it survives a power failure, not only the end of the process. create: a
+    store that is not there yet is made where that is possible."""
 
     size_bytes: int = 0
-    timeout_s: float = 1.0
+    timeout_s: float = TIMEOUT_S
     durable: bool = False
     create: bool = True
 
@@ -213,3 +215,21 @@ def listening() -> Iterator[list[str]]:
         yield heard
     finally:
         _heard.reset(token)
+
+
+def step() -> None:
+    """Say, on the thread that called the store or in a copy of its context, that bytes of the call
+    under way have moved. Whoever is `watching` begins to wait anew."""
+    for stepped in _watching.get():
+        stepped()
+
+
+@contextmanager
+def watching(stepped: Callable[[], None]) -> Iterator[None]:
+    """Calls `stepped`, on any thread, for each `step` of the calls in the block, and of what they
+    leave behind when they are given up."""
+    token = _watching.set((*_watching.get(), stepped))
+    try:
+        yield
+    finally:
+        _watching.reset(token)

@@ -1,11 +1,11 @@
 """A store that is dead, hangs or refuses costs little, and says so: once, and why.
 
 A wrapper over any store. It is *out* after several look-ups or reads in a row that failed, or that
-took too long together, or while a call has been under way for too long. Then nothing is asked. A
-*probe* on a thread of its own repeats the smallest part of what failed, to see whether the store is
-back; nobody waits for it. A store that only refuses writes goes on serving reads. Then the write
-that comes after a pause is the probe. Pauses double, also from one outage to the next, as long as
-the store does not stay.
+waited too long together, or while a call has made no progress (`step`) for too long. Then nothing
+is asked. A *probe* on a thread of its own repeats the smallest part of what failed, to see whether
+the store is back; nobody waits for it. A store that only refuses writes goes on serving reads. Then
+the write that comes after a pause is the probe. Pauses double, also from one outage to the next, as
+long as the store does not stay.
 
 There is one notice for each change of health, with the first reason that the store gave (`tell`)
 and however many calls fail. What was not answered, read or stored is counted (`losses`). Does not
@@ -21,7 +21,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from .base import Entry, Losses, Status, Storage, Value, listening
+from .base import Entry, Losses, Status, Storage, Value, listening, watching
 
 A = TypeVar("A", bool | None, Status)
 _LOST = (Status.FAILED, Status.FULL)
@@ -31,7 +31,8 @@ _HUNG_PROBES = 4  # threads that may be lost in them
 @dataclass(frozen=True, slots=True)
 class BreakerOptions:
     """failures: calls in a row that must fail. patience_s: seconds that failed calls in a row may
-    take together; one that takes as long is enough. slow_s: a call that takes longer has failed.
+    wait together without progress; one that waits as long is enough. slow_s: a call that makes no
+    progress for longer has failed.
     first_pause_s, longest_pause_s: between probes."""
 
     failures: int = 5
@@ -47,15 +48,20 @@ class _Kind(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call of the store. probe: of what its answer decides. late: it was judged already."""
+    """One call of the store. moved_s: when it began, or last made progress. probe: of what its
+    answer decides. late: it was judged already."""
 
     kind: _Kind
     keys: Sequence[str]
     value_bytes: int  # of the first value
     began_s: float
+    moved_s: float = field(init=False)
     probe: bool = False
     late: bool = False
     heard: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.moved_s = self.began_s
 
 
 class _Health:
@@ -245,7 +251,7 @@ class Breaker(Storage):
             self._begun.append(call)
         answers = [failed] * len(keys)  # if it raises
         try:
-            with listening() as call.heard:
+            with listening() as call.heard, watching(partial(self._moved, call)):
                 answers = ask()
         finally:
             self._ended(call, answers)
@@ -265,19 +271,16 @@ class Breaker(Storage):
                 self._losses.late += 1
                 return
             self._begun.remove(call)
-            seconds = self._now() - call.began_s
-            slow = seconds > self._options.slow_s
-            self._judge(call, answers, seconds, self._too_long() if slow else "")
+            self._judge(call, answers, self._too_long() if self._hangs(call) else "")
         self._probe_if_due()
 
-    def _judge(
-        self, call: _Call, answers: Sequence[bool | Status | None], seconds: float, slow: str
-    ) -> None:
+    def _judge(self, call: _Call, answers: Sequence[bool | Status | None], slow: str) -> None:
         """What a call says about the store. slow: the reason if it took too long."""
+        now = self._now()
         self._count(call.kind, answers)
         wrong = [one for one in answers if one is None or one in _LOST]
         if wrong or slow:
-            self._losses.waited_s += seconds
+            self._losses.waited_s += now - call.began_s
         if self._closed:
             return  # closing makes calls fail
         health = self._writes if call.kind is _Kind.WRITE else self._reads.get(call.kind)
@@ -289,7 +292,7 @@ class Breaker(Storage):
             if call.probe and health.is_out:  # it may have been forgotten since
                 self._writes_again()
         else:
-            waited = 0.0 if wrong and set(wrong) == {Status.FULL} else seconds
+            waited = 0.0 if wrong and set(wrong) == {Status.FULL} else now - call.moved_s
             health.failed(waited, whole=bool(slow) or len(wrong) == len(answers))
             if call.probe:
                 health.failed_probe(self._now())
@@ -341,8 +344,7 @@ class Breaker(Storage):
 
     def _judge_hanging(self) -> None:
         """Give up on calls that have been under way for too long."""
-        now = self._now()
-        for call in [one for one in self._begun if now - one.began_s > self._options.slow_s]:
+        for call in [one for one in self._begun if self._hangs(one)]:
             self._begun.remove(call)
             call.late = True
             failed: Status | None = None if call.kind is _Kind.LOOKUP else Status.FAILED
@@ -350,10 +352,16 @@ class Breaker(Storage):
                 self._hung_probes += 1
                 self._probed(call, self._too_long())
             else:
-                self._judge(call, [failed] * len(call.keys), now - call.began_s, self._too_long())
+                self._judge(call, [failed] * len(call.keys), self._too_long())
+
+    def _moved(self, call: _Call) -> None:
+        call.moved_s = self._now()
+
+    def _hangs(self, call: _Call) -> bool:
+        return self._now() - call.moved_s > self._options.slow_s
 
     def _too_long(self) -> str:
-        return f"a call has taken more than {self._options.slow_s:g} s"
+        return f"a call has taken more than {self._options.slow_s:g} s without progress"
 
     def _count(self, kind: _Kind, answers: Sequence[bool | Status | None]) -> None:
         losses = self._losses
@@ -388,7 +396,7 @@ class Breaker(Storage):
                 return
             call = _Call(_Kind.PROBE, what.keys[:1], what.value_bytes, self._now())
             self._begun.append(call)
-        with listening() as heard:
+        with listening() as heard, watching(partial(self._moved, call)):
             try:
                 if what.kind is _Kind.READ:
                     buffer = memoryview(bytearray(call.value_bytes))
@@ -403,8 +411,7 @@ class Breaker(Storage):
                 self._hung_probes -= 1
                 return
             self._begun.remove(call)
-            slow = self._now() - call.began_s > self._options.slow_s
-            self._probed(call, why or (self._too_long() if slow else ""))
+            self._probed(call, why or (self._too_long() if self._hangs(call) else ""))
 
     def _probed(self, call: _Call, why: str) -> None:
         """why: the reason if it failed."""

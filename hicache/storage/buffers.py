@@ -40,13 +40,18 @@ def batches(values: Sequence[Value], most_bytes: int) -> Iterator[range]:
         yield range(start, len(values))
 
 
-def scatter(source: memoryview, value: Value) -> None:
-    """Copy bytes into the buffers of a value, one after the other."""
-    start = 0
-    for buffer in value:
-        end = start + buffer.nbytes
-        buffer.cast("B")[:] = source[start:end]
-        start = end
+def scatter(source: memoryview, value: Value) -> Value:
+    """Copy bytes into the buffers of a value, one after the other. Returns what they leave.
+    Raises ValueError if they do not fit."""
+    for number, buffer in enumerate(value):
+        target = buffer.cast("B")
+        some = min(target.nbytes, source.nbytes)
+        target[:some], source = source[:some], source[some:]
+        if some < target.nbytes:
+            return (target[some:], *value[number + 1 :])
+    if source.nbytes:
+        raise ValueError("the value is longer than its buffers")
+    return ()
 
 
 def gather(value: Value, target: memoryview, start: int) -> int:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Generic, TypeVar
 
+from .base import step
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -36,7 +38,8 @@ class Call:
         self._given_up = False
 
     def step(self) -> None:
-        """The job made progress: its deadline begins anew."""
+        """The job made progress: its deadline begins anew, and that of whoever waits for it."""
+        step()
         with self._changed:
             self._stepped = True
             self._changed.notify()

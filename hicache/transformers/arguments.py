@@ -13,6 +13,7 @@ import torch
 from transformers.utils import TransformersKwargs
 
 from hicache.core.errors import CallerError
+from hicache.storage.base import StorageOptions
 
 from .building import Sizes, Store
 from .errors import UnsupportedArgumentError
@@ -135,6 +136,7 @@ def check_options(sizes: Sizes, store: Store, wait_s: Any, check_weights: Any) -
     _check_count("host_tokens", sizes.host_tokens, 0)
     _check_count("interval_tokens", sizes.interval_tokens, 1)
     _check_count("storage_bytes", store.size_bytes, 0, most=_MOST_BYTES)
+    StorageOptions(timeout_s=store.timeout_s)
     if store.address is not None and not isinstance(store.address, str):
         raise CallerError(
             f"storage: expected an address such as file:DIR, found {_shown(store.address)}"

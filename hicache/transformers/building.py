@@ -55,11 +55,12 @@ class Parts(NamedTuple):
 
 
 class Store(NamedTuple):
-    """address: None for no store. size_bytes: that it may use, 0 for all. revision: kept apart,
-    with the weights."""
+    """address: None for no store. size_bytes: that it may use, 0 for all. timeout_s: without
+    progress. revision: kept apart, with the weights."""
 
     address: str | None
     size_bytes: int
+    timeout_s: float
     revision: str
 
 
@@ -85,7 +86,7 @@ def build(
         stored = StoredPages(context, stored_pools(device.arena))
         attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
         if store.address is not None:
-            attachment.attach(store.address, StorageOptions(size_bytes=store.size_bytes))
+            attachment.attach(store.address, StorageOptions(store.size_bytes, store.timeout_s))
     except BaseException:
         device.close()
         raise

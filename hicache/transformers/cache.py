@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from hicache.clock import Clock
+from hicache.storage.base import TIMEOUT_S
 
 from .arguments import check, check_options, check_seconds, prompt_of
 from .building import Sizes, Store, build
@@ -43,6 +44,7 @@ class PrefixCache:
     host_tokens      tokens that host memory has room for; 0 for no host memory.
     storage          address of a store that outlives the process, such as file:DIR; None for none.
     storage_bytes    the most that the store may use; 0 for as much as there is.
+    timeout_s        seconds without progress after which the store counts as hung.
     page_size        tokens of a page: what is shared is a whole number of pages.
     interval_tokens  tokens between two stored states of a model that has states.
     draft            the assistant model of assisted generation.
@@ -62,6 +64,7 @@ class PrefixCache:
         host_tokens: int = 65536,
         storage: str | None = None,
         storage_bytes: int = 0,
+        timeout_s: float = TIMEOUT_S,
         page_size: int = 16,
         interval_tokens: int = 256,
         draft: Any = None,
@@ -70,7 +73,7 @@ class PrefixCache:
         check_weights: str = "every_call",
     ) -> None:
         sizes = Sizes(device_tokens, host_tokens, page_size, interval_tokens)
-        store = Store(storage, storage_bytes, revision)
+        store = Store(storage, storage_bytes, timeout_s, revision)
         check_options(sizes, store, wait_s, check_weights)
         self.model, self.draft = base_of(model), draft if draft is None else base_of(draft)
         self._models = (self.model,) if draft is None else (self.model, self.draft)

@@ -31,7 +31,6 @@ from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.runtime.storage.pages import Rank
 from hicache.storage.address import open_store, parse
-from hicache.storage.base import StorageOptions
 from hicache.storage.keys import Context
 from hicache.storage.weights import digest_of_files
 
@@ -240,8 +239,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._mover = mover
         if self._settings.storage:
             address = parse(self._settings.storage)
-            options = StorageOptions(size_bytes=self._settings.storage_size)
-            store = open_store(address, options, self._clock.now_s, _log.warning)
+            store = open_store(address, self._settings.options, self._clock.now_s, _log.warning)
             rank = Rank(self._config.parallel_config.rank, self._ranks)
             context = self._context(kv_caches)
             mover.use_store(store, context, rank, self._clock.now_s, _log.warning)

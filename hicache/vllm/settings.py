@@ -3,6 +3,7 @@
 host           bytes of host memory, of all ranks together: "64GB"
 storage        address of a store: "file:/data/kv" (docs/storage_backends.md); none by default
 storage_size   the most bytes that it may use: "1TB"; no limit by default
+timeout_s      seconds without progress after which the store counts as hung
 eviction       name of an eviction policy (docs/policies.md)
 wait_s         the longest that a request waits for what the store has
 weights        what the weights are called in the keys of a store, in place of a digest of their
@@ -18,6 +19,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.storage.address import parse
+from hicache.storage.base import TIMEOUT_S, StorageOptions
 from hicache.storage.settings import checked
 
 
@@ -28,6 +30,7 @@ class Settings:
     host: int
     storage: str = ""
     storage_size: int = 0
+    timeout_s: float = TIMEOUT_S
     eviction: str = "lru"
     wait_s: float = 5.0
     weights: str = ""
@@ -47,4 +50,11 @@ class Settings:
             raise CallerError(f"wait_s: expected 0 or more seconds, found {wait!r:.40}")
         if found.get("storage"):
             parse(found["storage"])
-        return cls(**found)
+        made = cls(**found)
+        StorageOptions(timeout_s=made.timeout_s)  # raises
+        return made
+
+    @property
+    def options(self) -> StorageOptions:
+        """Of the store."""
+        return StorageOptions(size_bytes=self.storage_size, timeout_s=self.timeout_s)

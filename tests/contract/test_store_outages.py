@@ -16,13 +16,27 @@ from typing import Any
 import pytest
 
 from hicache import registry
-from hicache.storage.address import backend
-from hicache.storage.base import Status, Storage, Value
+from hicache.storage.address import backend, open_store, parse
+from hicache.storage.base import Status, Storage, StorageOptions, Value
+from hicache.storage.breaker import BreakerOptions
 from tests.patience import PATIENCE_S
+from tests.storage.outages.slow import slowed
 from traces.servers import mooncake
 from traces.servers.base import SERVERS, end, free_ports
 
-from .rigs_stores import HASTY_S, ROOM, Rig, blank, drawn, joined, keys_of, started, value_of
+from .rigs_stores import (
+    HASTY_S,
+    LOCAL,
+    MIB,
+    ROOM,
+    Rig,
+    blank,
+    drawn,
+    joined,
+    keys_of,
+    started,
+    value_of,
+)
 
 KINDS = registry.names(SERVERS)
 
@@ -73,6 +87,56 @@ def test_a_server_that_hangs(scheme: str, tmp_path: Path) -> None:
                 eventually(lambda: Status.FAILED not in check(patient, keys, values))
             assert set(b"".join(joined(found))) == {0xAA}
             assert patient.write(keys, values) == [Status.DONE] * 6
+
+
+@contextmanager
+def polled(store: Storage) -> Iterator[None]:
+    """Somebody asks now and then whether its calls hang, as those do who use it."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(0.05):
+            store.poll()
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["file", "hf3fs", "redis", "s3"])
+def test_a_slow_link_or_disk_on_which_bytes_flow(scheme: str, tmp_path: Path) -> None:
+    """A value that takes several time-outs in all is written and read, and one that stops half way
+    fails. A machine that stands still for longer than a time-out gets a longer one. Mooncake's
+    client does not say what it has moved."""
+    [key] = keys_of("slow", 1)
+    size = (16 if scheme in LOCAL else 2) * MIB
+    value = value_of(drawn(1, size), 64, size // 2)
+    with started(scheme, tmp_path) as rig:
+        for timeout_s in (0.5, 2.0, 8.0):
+            lasts_s, said = 4 * timeout_s, list[str]()
+            with slowed(rig, size / lasts_s) as (slow, link):
+                options = StorageOptions(size_bytes=rig.size_bytes, timeout_s=timeout_s)
+                breaker = BreakerOptions(slow_s=timeout_s)
+                store = open_store(
+                    parse(slow.address), options, time.monotonic, said.append, breaker
+                )
+                with closing(store), polled(store):
+                    began_s, found = time.monotonic(), blank(value)
+                    done = [store.write([key], [value]), store.read([key], [found])]
+                    took_s, well = time.monotonic() - began_s, not said
+                    if link is not None:
+                        link.left = size // 2
+                        assert store.write([key], [value]) == [Status.FAILED]
+            if well and done == [[Status.DONE]] * 2:
+                assert joined([found]) == joined([value])
+                assert took_s > 2 * lasts_s
+                break
+        else:
+            pytest.fail(f"{done}, {said}")
 
 
 @pytest.mark.one_in(64)

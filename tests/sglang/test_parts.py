@@ -12,6 +12,7 @@ from hicache.core.errors import CallerError
 from hicache.sglang.hits import Wanted, ends, restorable
 from hicache.sglang.pages import HostPages, runs
 from hicache.sglang.settings import Settings
+from hicache.storage.base import StorageOptions
 
 from .interface import AsymmetricPoolHost, MambaPoolHost, MHATokenToKVPoolHost
 
@@ -19,8 +20,9 @@ from .interface import AsymmetricPoolHost, MambaPoolHost, MHATokenToKVPoolHost
 def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
     given = {"module_path": "hicache.sglang", "interface_v1": 1, "storage": "file:/data/kv"}
     assert Settings.of(given) == Settings("file:/data/kv")
-    found = Settings.of(given | {"storage_size": "1GB", "weights": "w1"})
+    found = Settings.of(given | {"storage_size": "1GB", "weights": "w1", "timeout_s": 20})
     assert (found.storage_size, found.weights) == (10**9, "w1")
+    assert found.options == StorageOptions(size_bytes=10**9, timeout_s=20)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,8 @@ def test_settings_are_read_and_sglangs_own_are_left_to_it() -> None:
         ({"storage": "file:/d", "storage_size": "much"}, "expected bytes such as 4096"),
         ({"storage": "file:/d", "weights": 3}, "weights: expected a text, found 3"),
         ({"storage": ["file:/d"]}, "storage: expected a text"),
+        ({"storage": "file:/d", "timeout_s": 0}, "timeout_s: expected more than 0"),
+        ({"storage": "file:/d", "timeout_s": "20"}, "timeout_s: expected more than 0"),
     ],
 )
 def test_wrong_settings_are_one_line(given: dict[str, Any], text: str) -> None:

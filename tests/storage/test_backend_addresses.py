@@ -5,11 +5,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage.address import locate, open_storage, parse, shown
+from hicache.storage.address import (
+    in_folder,
+    locate,
+    open_storage,
+    parse,
+    shown,
+    with_query,
+)
 from hicache.storage.base import Status, StorageOptions
 from tests.contract.rigs_stores import usable
 
@@ -74,6 +83,12 @@ def test_a_server_that_does_not_answer(silent: str) -> None:
         ("mooncake://h:1?metrics=-1", "found '-1'"),
         ("hf3fs://host/folder", "expected hf3fs:DIR"),
         ("hf3fs:d?slot=0", "found '0'"),
+        ("hf3fs:d?size=0", "found '0'"),
+        ("file:d?size=much", "file: size: expected bytes such as 4096"),
+        ("file:d?sise=5GB", "with ?size, durable alone, found 'sise'"),
+        ("file:d?durable=1", "expected durable=yes or no, found '1'"),
+        ("file:what?", "%3F for a ?"),
+        ("file:what?/now", "%3F for a ?"),
     ],
 )
 def test_mistyped_addresses(address: str, found: str) -> None:
@@ -87,6 +102,22 @@ def test_options_that_a_server_cannot_follow(scheme: str) -> None:
     if scheme != "s3":
         durable = refusal(f"{scheme}://somewhere", StorageOptions(durable=True))
         assert durable.startswith(f"storage_durable: expected none with {scheme}:; ")
+
+
+@pytest.mark.parametrize("scheme", ["file", "hf3fs"])
+def test_the_address_of_a_folder_has_settings(scheme: str, tmp_path: Path) -> None:
+    folder, keys = tmp_path / "100% of #1, or?", [f"c/kv/0of1/{number:064x}" for number in range(4)]
+    text = str(folder).replace("%", "%25").replace("?", "%3F")
+    address = f"{scheme}:{text}?size=128Ki&durable=yes"
+    with closing(open_storage(parse(address), StorageOptions())) as store:
+        for key in keys:
+            assert store.write([key], [(memoryview(bytes(60_000)),)]) == [Status.DONE]
+        assert store.lookup(keys) == [False, False, True, True]
+    assert list(tmp_path.iterdir()) == [folder]
+    two = refusal(address, StorageOptions(size_bytes=1 << 20))
+    assert "expected one size, found 1,048,576 and size=128Ki in the address" in two
+    where = in_folder(parse(address), "slot")
+    assert with_query(StorageOptions(), where) == StorageOptions(128 << 10, durable=True)
 
 
 def test_a_password_is_in_no_message(nobody: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from hicache.storage.base import Status, Value, tell
+from hicache.storage.base import Status, Value, step, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 from tests.storage.memory_store import MemoryStore
@@ -233,6 +233,31 @@ def test_slow_calls_are_failures(rig: Rig) -> None:
     assert rig.store.out
     assert "a call has taken more than 2 s" in rig.notices[0]
     assert len(rig.notices) == 1
+
+
+def test_a_call_on_which_bytes_flow_is_in_time() -> None:
+    """Also one that fails then, but not one that waits for too long in between."""
+
+    class Flowing(MemoryStore):
+        pauses: tuple[float, ...] = (2.0, 2.0, 2.0, 0.5)
+        status = Status.DONE
+
+        def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+            for pause in self.pauses:
+                slow.clock.s += pause
+                slow.store.poll()
+                step()
+            return [self.status for _ in keys]
+
+    store = Flowing()
+    slow = Rig(store)
+    assert slow.write() is Status.DONE
+    store.status = Status.FAILED
+    assert slow.write() is Status.FAILED
+    assert slow.notices == []
+    store.pauses, store.status = (2.0, 2.1), Status.DONE
+    slow.write()
+    assert len(slow.notices) == 1
 
 
 def test_a_call_that_hangs_puts_the_store_out_for_the_others() -> None:

@@ -144,6 +144,8 @@ def test_a_static_cache_and_another_draft_are_refused(cache: PrefixCache) -> Non
         ({"wait_s": "5"}, ("wait_s", "'5'")),
         ({"storage_bytes": -5, "storage": "file:kv"}, ("storage_bytes", "found -5")),
         ({"storage_bytes": 1.5}, ("storage_bytes", "found 1.5")),
+        ({"timeout_s": 0}, ("timeout_s", "more than 0", "found 0")),
+        ({"timeout_s": "5"}, ("timeout_s", "'5'")),
         ({"storage": 5}, ("storage", "file:DIR", "found 5")),
         ({"storage": "file:"}, ("storage", "file:DIR")),
         (

@@ -31,7 +31,7 @@ from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import StorageReply
 from hicache.core.types import FlightId
-from hicache.storage.base import Status, Storage, Value
+from hicache.storage.base import Status, Storage, Value, watching
 from hicache.storage.keys import context_key
 
 from ..driver import REPLY_TO
@@ -46,10 +46,10 @@ _GONE = (Status.DONE, Status.MISSING)
 class WorkerOptions:
     """readers: threads for lookups and fetches. writers: threads for stores and deletes.
     batch_bytes: of the values of one call, if one page is not larger. batch_keys: of one lookup or
-    delete. call_s: after that long a call of the store counts as hung. zero_copy: the store reads
-    and writes host pages in their place. every_boundary: lookups find all boundaries and not only
-    the deepest, for ranks that agree on one. Raises CallerError for values below 1, or for no
-    time."""
+    delete. call_s: after that long without progress a call of the store counts as hung. zero_copy:
+    the store reads and writes host pages in their place. every_boundary: lookups find all
+    boundaries and not only the deepest, for ranks that agree on one. Raises CallerError for values
+    below 1, or for no time."""
 
     readers: int = 4
     writers: int = 2
@@ -77,8 +77,8 @@ class _StoreRaised(Exception):
 
 class Task:
     """One action. progress: what it has done so far, the answer whenever it ends or is given up.
-    boundaries: of a lookup, all that were found, if they are asked for.
-    called_s: when the call under way began. touching: its thread uses host pages, so it must not be
+    boundaries: of a lookup, all that were found, if they are asked for. called_s: when the call
+    under way began, or last made progress. touching: its thread uses host pages, so it must not be
     answered. stop: nobody waits for it. staging: of its thread; None: the store uses the memory of
     the host pages themselves."""
 
@@ -97,6 +97,7 @@ class Task:
         self.progress = 0
         self.boundaries = 0
         self.called_s: float | None = None
+        self._calls = 0
         self.touching = self.stop = self.answered = False
         self._changed, self._now = changed, now
 
@@ -114,13 +115,21 @@ class Task:
         with self._changed:
             self._check()
             self.called_s = self._now()
+            self._calls += 1
         try:
-            return call()
+            with watching(partial(self._moved, self._calls)):
+                return call()
         except Exception as error:
             raise _StoreRaised from error
         finally:
             with self._changed:
                 self.called_s = None
+
+    def _moved(self, number: int) -> None:
+        """The call of this number made progress. It may have been given up long ago."""
+        with self._changed:
+            if number == self._calls and self.called_s is not None:
+                self.called_s = self._now()
 
     @contextmanager
     def using_pages(self) -> Iterator[None]:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..base import step
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PAGE_BYTES = 4096  # of the index
 _MOST_LOG = 16 << 20  # bytes
@@ -25,6 +27,7 @@ _LEAST_RESERVE = 64 << 10
 _PART = 16  # of the disk: 1 in so many
 _MOST_OPEN = 64
 _MOST_BUFFERS = 1024  # IOV_MAX of Linux
+_MOST_BYTES = 1 << 20  # of one call
 
 
 class Data:
@@ -67,25 +70,22 @@ class Data:
 
     def write(self, segment: int, start: int, buffers: Sequence[memoryview]) -> None:
         with self._file(segment) as file:
-            for part in _parts(buffers):
-                size = sum(buffer.nbytes for buffer in part)
+            left: Sequence[memoryview] = buffers
+            while part := _part(left):
                 done = os.pwritev(file, part, start)
-                while done < size:
-                    done += os.pwritev(file, _behind(part, done), start + done)
-                start += size
+                step()
+                left, start = _behind(left, done), start + done
 
     def read(self, segment: int, start: int, buffers: Sequence[memoryview]) -> bool:
         """Fill the buffers. False: the file ends before them."""
         with self._file(segment) as file:
-            for part in _parts(buffers):
-                size = sum(buffer.nbytes for buffer in part)
+            left: Sequence[memoryview] = buffers
+            while part := _part(left):
                 done = os.preadv(file, part, start)
-                while done < size:
-                    more = os.preadv(file, _behind(part, done), start + done)
-                    if not more:
-                        return False
-                    done += more
-                start += size
+                if not done:
+                    return False
+                step()
+                left, start = _behind(left, done), start + done
         return True
 
     def sync(self, segment: int) -> None:
@@ -135,10 +135,15 @@ def sync_folder(path: Path) -> None:
         os.close(file)
 
 
-def _parts(buffers: Sequence[memoryview]) -> Iterator[Sequence[memoryview]]:
-    """As many buffers at a time as one call takes."""
-    for start in range(0, len(buffers), _MOST_BUFFERS):
-        yield buffers[start : start + _MOST_BUFFERS]
+def _part(buffers: Sequence[memoryview]) -> list[memoryview]:
+    """As much as one call moves: a few bytes, so that a slow disk shows progress."""
+    part: list[memoryview] = []
+    room = _MOST_BYTES
+    for buffer in buffers[:_MOST_BUFFERS]:
+        some = buffer.cast("B")[:room]
+        part += [some] if some else []
+        room -= some.nbytes
+    return part
 
 
 def _behind(buffers: Sequence[memoryview], done: int) -> list[memoryview]:

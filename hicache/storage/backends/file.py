@@ -17,18 +17,19 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
+from ..address import in_folder, with_query
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import size_of
 from ._file_changes import REFUSED, failed, status_of
 from ._file_folder import MANIFEST, Opened
 from ._file_index import Row, Slot
 
-SUMMARY = "file:DIR, a folder on a local disk"
+SUMMARY = "file:DIR?size=5GB, a folder on a local disk"
 
 
 def open_storage(address: Address, options: StorageOptions) -> FileStore:
-    path = Path(os.path.expanduser(address.rest.removeprefix("//")))
-    return FileStore(path, options)
+    where = in_folder(Address(address.scheme, address.rest.removeprefix("//")))
+    return FileStore(Path(os.path.expanduser(where.path)), with_query(options, where))
 
 
 class FileStore(Storage):

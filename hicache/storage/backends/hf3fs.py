@@ -1,6 +1,6 @@
 """3FS: values in the slots of one large file, with a journal beside it, as 3FS is best used.
 
-    hf3fs:DIR?slot=BYTES&engine=pread
+    hf3fs:DIR?size=BYTES&durable=yes&slot=BYTES&engine=pread
 
 DIR may lie on any file system; on a 3FS mount `engine=usrbio` goes past the kernel. One process
 uses a directory at a time. When the file is full, the values that were not used for longest go.
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ..address import locate
+from ..address import in_folder, with_query
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import batches, gather, scatter, size_of
 from ..calls import Call, GivenUp, Workers
@@ -30,7 +30,6 @@ from ..slots import Extents, Reserved, Slots
 
 SUMMARY = "page slots in one large file, for 3FS and other file systems: hf3fs:DIR"
 
-_FORM = "hf3fs:DIR"
 _SLOT = 64 << 10
 _LEAST_SLOT = 512
 _MOST_SLOTS = 1 << 26
@@ -42,9 +41,8 @@ T = TypeVar("T")
 
 def open_storage(address: Address, options: StorageOptions) -> Storage:
     """Open a directory, or make one. Raises CallerError."""
-    where = locate(address, port=0, known=("slot", "engine"), form=_FORM)
-    if where.host or not where.path:
-        raise CallerError(f"storage: expected {_FORM}, found {address.text[:80]!a}")
+    where = in_folder(address, "slot", "engine")
+    options = with_query(options, where)
     folder = Path(where.path)
     if not options.create and not (folder / _JOURNAL).exists():
         raise CallerError(f"storage: expected a store, found none in {folder}; check the path")
@@ -144,7 +142,7 @@ class Hf3fs(Storage):
             for group in batches(values, _LANE):
                 wanted = [values[index] for index in group]
                 with self._slots.reading([keys[index] for index in group]) as found:
-                    ended = self._read(lane, found, wanted)
+                    ended = self._read(lane, call, found, wanted)
                     with call.delivering():
                         for index, (status, content) in zip(group, ended, strict=True):
                             statuses[index] = status
@@ -168,7 +166,7 @@ class Hf3fs(Storage):
                         end = gather(values[index], lane.memory, end)
                         ends.append(end)
                 try:
-                    ended = self._write(lane, [keys[index] for index in group], ends)
+                    ended = self._write(lane, call, [keys[index] for index in group], ends)
                 except OSError as error:
                     tell(error)
                     ended = [_refused(error.errno)] * len(ends)
@@ -235,7 +233,7 @@ class Hf3fs(Storage):
             return otherwise
 
     def _read(
-        self, lane: Lane, found: Sequence[Extents | None], values: Sequence[Value]
+        self, lane: Lane, call: Call, found: Sequence[Extents | None], values: Sequence[Value]
     ) -> list[tuple[Status, memoryview]]:
         """The status of each value, and where in the lane its bytes are."""
         fits = [
@@ -250,7 +248,7 @@ class Hf3fs(Storage):
             pieces += own
             counts.append(len(own))
             start += value.size
-        good = _whole(pieces, lane.read(pieces), counts)
+        good = _whole(pieces, lane.read(pieces, call.step), counts)
         result: list[tuple[Status, memoryview]] = []
         start = number = 0
         for one, fit in zip(found, fits, strict=True):
@@ -263,7 +261,9 @@ class Hf3fs(Storage):
             start, number = start + one.size, number + 1
         return result
 
-    def _write(self, lane: Lane, keys: Sequence[str], ends: Sequence[int]) -> list[Status]:
+    def _write(
+        self, lane: Lane, call: Call, keys: Sequence[str], ends: Sequence[int]
+    ) -> list[Status]:
         """Write the values of the lane into free slots, then record them."""
         starts = [0, *ends[:-1]]
         spare: list[int] = []
@@ -285,7 +285,7 @@ class Hf3fs(Storage):
                 own = self._pieces(place.value) if place else []
                 pieces += [Piece(at, start + to, size) for at, to, size in own]
                 counts.append(len(own))
-            errors = _whole(pieces, lane.write(pieces), counts)
+            errors = _whole(pieces, lane.write(pieces, call.step), counts)
             if self._durable:
                 self._engine.sync()
         except OSError as error:

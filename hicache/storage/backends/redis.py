@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from redis import Redis
+from redis import Connection, ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import (
@@ -33,6 +33,7 @@ from hicache.core.errors import CallerError
 from ..address import Location, locate, probe, refuse_options
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
 from ..buffers import batches, scatter, size_of
+from ..sockets import Plain
 
 SUMMARY = "Redis, pipelined: redis://HOST:PORT/DB"
 
@@ -50,7 +51,8 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
     if not re.fullmatch(r"\d{1,5}", database):
         raise CallerError(f"storage: expected {_FORM}, found the database {database[:40]!a}")
     probe(where, options.timeout_s)
-    client = Redis(
+    pool = ConnectionPool(
+        connection_class=_Patient,
         host=where.host,
         port=where.port,
         db=int(database),
@@ -60,6 +62,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         socket_connect_timeout=options.timeout_s,
         retry=Retry(NoBackoff(), 0),
     )
+    client = Redis(connection_pool=pool)
     try:
         client.ping()
     except RedisError as error:
@@ -78,6 +81,13 @@ def _refusal(server: str, error: RedisError, options: StorageOptions) -> str:
     if isinstance(error, NoConnection):
         return f"storage: {server} ended the connection ({error}); is it a Redis server?"
     return f"storage: {server} refuses to answer ({error}); check the server and the database"
+
+
+class _Patient(Connection):
+    """A connection that waits as long as bytes move."""
+
+    def _connect(self) -> Plain:
+        return Plain.of(super()._connect())  # type: ignore[no-untyped-call]
 
 
 class RedisStorage(Storage):

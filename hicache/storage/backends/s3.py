@@ -4,8 +4,9 @@
 
 Without keys in the address the usual variables of the environment are used (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN); with neither, an endpoint is asked without keys. Requests
-run in an event loop on a thread of its own. Nothing is tried again, and after a request that the
-server did not answer, the rest of its batch is not sent: an outage costs one time-out for a batch.
+run in an event loop on a thread of its own, writes beside it (`_s3_uploads`). Nothing is tried
+again, and after a request that the server did not answer, the rest of its batch is not sent: an
+outage costs one time-out for a batch.
 """
 
 from __future__ import annotations
@@ -15,26 +16,33 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from http.client import HTTPException
 from typing import TypeVar
+from urllib.parse import quote
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
+from hicache.clock import HOUR
 from hicache.core.errors import CallerError
 
 from ..address import Location, locate, refuse_options
-from ..base import Address, Entry, Status, Storage, StorageOptions, Value, tell
+from ..base import Address, Entry, Status, Storage, StorageOptions, Value, step, tell
 from ..buffers import scatter, size_of
+from ._s3_uploads import Uploads
 
 SUMMARY = "S3 and compatible stores: s3://BUCKET?endpoint=URL&region=NAME"
 
 _FORM = "s3://BUCKET?endpoint=URL"
 _QUERY = ("endpoint", "region", "access_key", "secret_key", "prefix", "requests")
 _REQUESTS = 16  # at a time, for each batch
+_BATCHES = 8  # that may write at a time; further ones wait
 _MARK = "hicache-probe"  # is asked for once, and never written
-_ERRORS = (BaseError, OSError, ValueError)
+_ERRORS = (BaseError, OSError, ValueError, HTTPException)
+_LOST = re.compile("error sending request|request or response body error")
+_MOST = "86400s"  # that a request may take, with progress
 _FULL = re.compile(r"status code: 507|<Code>(?:QuotaExceeded|XMinioStorageFull)</Code>")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -60,7 +68,7 @@ def open_storage(address: Address, options: StorageOptions) -> Storage:
         raise _refusal(where, "that the access key is refused") from error
     except _ERRORS as error:
         raise _refusal(where, _reason(error)) from error
-    return S3(store, where)
+    return S3(store, where, Uploads(options.timeout_s))
 
 
 def _client(where: Location, timeout_s: float) -> S3Store:
@@ -76,23 +84,28 @@ def _client(where: Location, timeout_s: float) -> S3Store:
         raise CallerError(
             f"storage: expected endpoint=http://HOST:PORT or https://..., found {endpoint[:80]!a}"
         )
-    has_keys = "access_key" in where.query or "AWS_ACCESS_KEY_ID" in os.environ
     time_out = f"{max(1, round(timeout_s * 1000))}ms"
     try:
         return S3Store(
             where.host,
             **given,  # type: ignore[arg-type]
             virtual_hosted_style_request=False,
-            skip_signature=bool(endpoint) and not has_keys,
+            skip_signature=not _signs(where),
             client_options={
                 "allow_http": endpoint.startswith("http:"),
-                "timeout": time_out,
+                "timeout": _MOST,
+                "read_timeout": time_out,
                 "connect_timeout": time_out,
             },
             retry_config={"max_retries": 0},
         )
     except (BaseError, ValueError, TypeError) as error:
         raise _refusal(where, _reason(error)) from error
+
+
+def _signs(where: Location) -> bool:
+    given = "access_key" in where.query or "AWS_ACCESS_KEY_ID" in os.environ
+    return given or not where.query.get("endpoint")
 
 
 def _refusal(where: Location, found: str) -> CallerError:
@@ -106,19 +119,27 @@ def _refusal(where: Location, found: str) -> CallerError:
 def _reason(error: Exception) -> str:
     """What went wrong, without the layers of a client's message."""
     text = " ".join(str(error).split())
-    if "error sending request" in text:
+    if _is_lost(error):
         return "no answer"
     found = re.search(r"status code: ([\w ]+)|<Message>([^<]*)", text)
     return (found[1] or found[2]) if found else text[:120]
 
 
+def _is_lost(error: Exception) -> bool:
+    """Whether the server did not answer: asking for more would cost another time-out."""
+    return isinstance(error, ConnectionError | TimeoutError) or bool(_LOST.search(str(error)))
+
+
 class S3(Storage):
     """A bucket, used by several threads at a time."""
 
-    def __init__(self, store: S3Store, where: Location) -> None:
-        self._store, self._prefix = store, where.query.get("prefix", "")
+    def __init__(self, store: S3Store, where: Location, uploads: Uploads) -> None:
+        self._store, self._where, self._uploads = store, where, uploads
+        self._prefix = where.query.get("prefix", "")
         self._requests = max(1, where.number("requests", _REQUESTS))
+        self._threads = ThreadPoolExecutor(_BATCHES * self._requests, "s3-upload")
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(self._threads)
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3", daemon=True)
@@ -137,20 +158,18 @@ class S3(Storage):
             answer = await obstore.get_async(self._store, self._prefix + keys[index])
             if answer.meta["size"] != size_of(values[index]):
                 return Status.CORRUPT
-            content = memoryview(await answer.bytes_async())
-            if content.nbytes != size_of(values[index]):
-                return Status.CORRUPT
-            scatter(content, values[index])
-            return Status.DONE
+            left: Value = values[index]
+            async for content in answer.stream(min_chunk_size=1):
+                left = scatter(memoryview(content), left)
+                step()
+            return Status.CORRUPT if size_of(left) else Status.DONE
 
         return [_status(answer) for answer in self._batch(len(keys), get)]
 
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         async def put(index: int) -> Status:
-            content = list(values[index])
-            await obstore.put_async(
-                self._store, self._prefix + keys[index], content, use_multipart=False
-            )
+            url = await self._upload_url(self._prefix + keys[index])
+            await asyncio.to_thread(self._uploads.put, url, values[index])
             return Status.DONE
 
         return [_status(answer) for answer in self._batch(len(keys), put)]
@@ -214,14 +233,21 @@ class S3(Storage):
                 except FileNotFoundError as error:
                     return error
                 except _ERRORS as error:
-                    if "error sending request" in str(error):
+                    if _is_lost(error):
                         lost.append(error)
                     return error
 
         return await asyncio.gather(*(one(index) for index in range(count)))
 
+    async def _upload_url(self, path: str) -> str:
+        if _signs(self._where):
+            return await obstore.sign_async(self._store, "PUT", path, HOUR)
+        return f"{self._where.query['endpoint'].rstrip('/')}/{self._where.host}/{quote(path)}"
+
     async def _end(self) -> None:
         """Cancel what is under way, wait until it has ended, and stop the loop."""
+        self._uploads.close()
+        self._threads.shutdown()  # nothing touches a caller's memory any more
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -8,7 +8,7 @@ stands at the top of such a file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ENGINES = "hicache.storage.engines"
@@ -32,12 +32,13 @@ class Lane(ABC):
         """Make room for so many bytes. What was in the memory is lost."""
 
     @abstractmethod
-    def read(self, pieces: Sequence[Piece]) -> list[int]:
-        """Read the pieces into the memory. How many bytes each got, or a negative errno."""
+    def read(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        """Read the pieces into the memory. How many bytes each got, or a negative errno. moved: is
+        called for each part that was moved."""
 
     @abstractmethod
-    def write(self, pieces: Sequence[Piece]) -> list[int]:
-        """Write the pieces from the memory. How many bytes were written, or a negative errno."""
+    def write(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        """Write the pieces from the memory, as `read`."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from .base import Engine, Lane, Piece
 
 SUMMARY = "pread and pwrite, on any file system"
+
+_PART = 1 << 20  # bytes of one call
 
 
 def open_engine(path: Path, size: int) -> Engine:
@@ -50,28 +52,30 @@ class _PlainLane(Lane):
         if size > self.memory.nbytes:
             self.memory = np.empty(size, np.uint8).data
 
-    def read(self, pieces: Sequence[Piece]) -> list[int]:
-        return [self._moved(piece, reading=True) for piece in pieces]
+    def read(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        return [self._move(piece, moved, reading=True) for piece in pieces]
 
-    def write(self, pieces: Sequence[Piece]) -> list[int]:
-        return [self._moved(piece, reading=False) for piece in pieces]
+    def write(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        return [self._move(piece, moved, reading=False) for piece in pieces]
 
     def close(self) -> None:
         self.memory = memoryview(b"")
 
-    def _moved(self, piece: Piece, reading: bool) -> int:
+    def _move(self, piece: Piece, moved: Callable[[], None], reading: bool) -> int:
         """A system call may move less than was asked for."""
-        moved = 0
-        while moved < piece.size:
-            part = self.memory[piece.start + moved : piece.start + piece.size]
+        done = 0
+        while done < piece.size:
+            start = piece.start + done
+            part = self.memory[start : start + min(_PART, piece.size - done)]
             try:
                 if reading:
-                    count = os.preadv(self._file, [part], piece.offset + moved)
+                    count = os.preadv(self._file, [part], piece.offset + done)
                 else:
-                    count = os.pwrite(self._file, part, piece.offset + moved)
+                    count = os.pwrite(self._file, part, piece.offset + done)
             except OSError as error:
                 return -(error.errno or 1)
             if not count:
                 break
-            moved += count
-        return moved
+            done += count
+            moved()
+        return done

@@ -7,7 +7,7 @@ server needs RDMA. Its calls follow the published interface (`hf3fs_fuse.io`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import cast
@@ -68,17 +68,17 @@ class _UsrbioLane(Lane):
             self._shared.unlink()
             self.memory = cast(memoryview, self._shared.buf)
 
-    def read(self, pieces: Sequence[Piece]) -> list[int]:
-        return self._moved(pieces, reading=True)
+    def read(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        return self._move(pieces, moved, reading=True)
 
-    def write(self, pieces: Sequence[Piece]) -> list[int]:
-        return self._moved(pieces, reading=False)
+    def write(self, pieces: Sequence[Piece], moved: Callable[[], None]) -> list[int]:
+        return self._move(pieces, moved, reading=False)
 
     def close(self) -> None:
         self._release()
         self._rings.clear()
 
-    def _moved(self, pieces: Sequence[Piece], reading: bool) -> list[int]:
+    def _move(self, pieces: Sequence[Piece], moved: Callable[[], None], reading: bool) -> list[int]:
         results: list[int] = []
         ring = self._rings[reading]
         for first in range(0, len(pieces), _ENTRIES):
@@ -87,8 +87,9 @@ class _UsrbioLane(Lane):
                 block = self._blocks[start : start + size]
                 ring.prepare(block, reading, self._file, offset, userdata=number)
             ended = ring.submit().wait(min_results=len(some))  # the caller gives up
-            moved = {one.userdata: int(one.result) for one in ended}
-            results += [moved.get(number, -1) for number in range(len(some))]
+            moved()
+            sizes = {one.userdata: int(one.result) for one in ended}
+            results += [sizes.get(number, -1) for number in range(len(some))]
         return results
 
     def _release(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from contextvars import Context, copy_context
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from hicache.core.actions import Delete, Fetch, Lookup, Store
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.events import DeleteDone, FetchDone, LookupDone, StoreDone
+from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.core.types import Tier
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.stored import StoredPool
@@ -20,7 +22,7 @@ from hicache.runtime.storage import workers
 from hicache.runtime.storage.attachment import StorageExecutor
 from hicache.runtime.storage.pages import Rank
 from hicache.runtime.storage.workers import WorkerOptions
-from hicache.storage.base import Status
+from hicache.storage.base import Status, Value, step
 from tests.storage.memory_store import MemoryStore
 
 from .rig import DIGESTS, SMALL, Bench, Gated, bench, piece, until
@@ -203,6 +205,35 @@ def test_a_read_that_hangs_is_answered_and_can_never_reach_a_host_page() -> None
         one.idle()
         assert before == [one.page("full", page) for page in range(24)]
         assert one.workers.poll() == [], "one answer each"
+
+
+def test_a_call_on_which_bytes_flow_is_waited_for() -> None:
+    """However long it takes; once it has ended, what it left behind is no progress of others."""
+
+    class Flowing(MemoryStore):
+        def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+            for _ in range(3):
+                one.clock.now += SMALL.call_s
+                early.extend(one.workers.poll())
+                step()
+            left.append(copy_context())
+            return super().read(keys, values)
+
+        def lookup(self, keys: Sequence[str]) -> list[bool | None]:
+            if left:
+                one.clock.now += SMALL.call_s + 1
+                left[0].run(step)
+                early.extend(one.workers.poll())
+            return super().lookup(keys)
+
+    early: list[StorageReply] = []
+    left: list[Context] = []
+    with bench(Flowing(), options=replace(SMALL, readers=1)) as one:
+        one.store_path(4)
+        assert one.done(one.fetch_path(4)) == [FetchDone(2, 4)]
+        assert early == []
+        one.workers.begin([lookup(7, 4)])
+        until(lambda: early == [LookupDone(7, 0)])
 
 
 def test_a_write_that_hangs_is_answered_and_stores_no_page_of_another_owner() -> None:

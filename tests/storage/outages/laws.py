@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Entry, Losses, Status, Storage, StorageOptions, Value, tell
+from hicache.storage.base import Entry, Losses, Status, Storage, StorageOptions, Value, step, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 
@@ -26,7 +26,18 @@ OPTIONS = BreakerOptions(
     failures=3, patience_s=0.9 * TIMEOUT_S, slow_s=5.0, first_pause_s=1.0, longest_pause_s=8.0
 )
 FAULTS = (
-    *("fine", "dead", "hung", "stuck", "slow", "refusing", "full", "writes hang", "flapping"),
+    *(
+        "fine",
+        "flowing",
+        "dead",
+        "hung",
+        "stuck",
+        "slow",
+        "refusing",
+        "full",
+        "writes hang",
+        "flapping",
+    ),
     "lossy",
 )
 WRITES_ALONE = ("refusing", "full", "writes hang")
@@ -97,7 +108,7 @@ class Faulty(Storage):
     def _fails(self, kind: str) -> bool:
         self.calls[kind] += 1
         self.clock.s += self.took_s
-        if self.fault not in ("stuck", "slow"):
+        if self.fault not in ("stuck", "slow", "flowing"):
             self.meanwhile()
         if self.fault == "hung" or (self.fault == "writes hang" and kind == "write"):
             self.clock.s += TIMEOUT_S
@@ -105,6 +116,11 @@ class Faulty(Storage):
         elif self.fault == "stuck":
             self.clock.s += OPTIONS.slow_s + self.draw.choice([0.1, 3.0])
             self.others()
+        elif self.fault == "flowing":
+            for _ in range(self.draw.choice([1, 2, 5])):
+                self.clock.s += self.draw.choice([2.0, 4.9])
+                self.others()
+                step()
         elif self.fault == "slow":
             self.clock.s += self.draw.choice([0.0, 2.0, 4.9, 5.0, 5.1, 9.0])
         if self.fault == "flapping":
@@ -296,7 +312,7 @@ def phase(
         if fault in WRITES_ALONE and began_well:
             judge.need(judge.state != "out", "refused writes cost the reads")
             judge.need(well or kind == "write", f"{kind} failed, and only writes are refused")
-        if fault == "fine" and began_well and kind != "write":
+        if fault in ("fine", "flowing") and began_well and kind != "write":
             judge.need(well, f"{kind} failed, and nothing is wrong")
     if (
         fault in ("dead", "hung", "stuck")

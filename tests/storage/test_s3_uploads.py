@@ -1,0 +1,102 @@
+"""Uploads to S3 over connections of our own: kept, ended by the server, and through proxies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.contract.rigs_stores import usable, value_of
+
+VALUE = value_of(bytes(range(256)) * 1000, 64, 90_000)
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps what it is told, by request line. ends: it ends each connection after an answer, and
+    does not say so before."""
+
+    ends = False
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.connections = 0
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def setup(self) -> None:
+        self.server.connections += 1
+        super().setup()
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies[f"{self.headers['Host']} {self.path}"] = body
+        text = b"<Code>QuotaExceeded</Code>" if "full" in self.path else b""
+        self.send_response(400 if text else 200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+        self.close_connection = self.server.ends
+
+    def log_message(self, *given: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    usable("s3")
+    with closing(Server()) as one:
+        yield one
+
+
+def put(server: Server, *urls: str) -> None:
+    from hicache.storage.backends._s3_uploads import Uploads
+
+    with closing(Uploads(10.0)) as uploads:
+        for url in urls:
+            uploads.put(url, VALUE)
+
+
+def test_a_connection_is_kept(server: Server) -> None:
+    put(server, f"{server.url}/bucket/a?X=1", f"{server.url}/bucket/b")
+    assert list(server.bodies.values()) == [b"".join(VALUE)] * 2
+    host = server.url.removeprefix("http://")
+    assert set(server.bodies) == {f"{host} /bucket/a?X=1", f"{host} /bucket/b"}
+    assert server.connections == 1
+
+
+def test_a_connection_that_the_server_has_ended_is_made_again(server: Server) -> None:
+    server.ends = True
+    put(server, *(f"{server.url}/bucket/{number}" for number in range(3)))
+    assert len(server.bodies) == server.connections == 3
+
+
+def test_a_refusal_has_its_status_and_reason(server: Server) -> None:
+    with pytest.raises(OSError, match=r"status code: 400 Bad Request: <Code>QuotaExceeded"):
+        put(server, f"{server.url}/full")
+
+
+def test_the_proxy_of_the_environment_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    put(server, "http://s3.invalid/bucket/a?X=1")
+    assert set(server.bodies) == {"s3.invalid http://s3.invalid/bucket/a?X=1"}
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:1")
+    put(server, f"{server.url}/bucket/b")
