@@ -9,10 +9,20 @@ vLLM itself is imported when its connector is first asked for, so the rest also 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-__all__ = ["HicacheConnector"]
+__all__ = ["HicacheConnector", "register"]
+
+
+def register() -> None:
+    """Makes the connector's name known to vLLM, which calls this in each of its processes (a plugin
+    of the group `vllm.general_plugins`). MultiConnector looks for figures by that name."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    with suppress(ValueError):  # it is known
+        KVConnectorFactory.register_connector("HicacheConnector", __name__, "HicacheConnector")
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ from hicache.storage.address import open_store, parse
 from hicache.storage.keys import Context
 from hicache.storage.weights import digest_of_files
 
+from . import register
 from .deciding import Decider
 from .describing import context_of
 from .groups import groups_of
@@ -46,6 +47,7 @@ KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])
 _SOURCES = {"host": CacheHitSource.HOST, "storage": CacheHitSource.DISK}
 _log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
+register()  # also where vLLM's plugins are off
 
 
 class Orders(KVConnectorMetadata):
@@ -56,13 +58,14 @@ class Orders(KVConnectorMetadata):
 
 
 class Answers(KVConnectorWorkerMetadata):
-    """What workers answer; of several ranks, all answers."""
+    """What workers answer; of several ranks, all answers. failed: requests whose load has failed on
+    one of them."""
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
+    def __init__(self, answer: Answer, failed: set[str]) -> None:
+        self.answer, self.failed = answer, failed
 
     def aggregate(self, other: Any) -> Answers:
-        return Answers(self.answer.with_other(other.answer))
+        return Answers(self.answer.with_other(other.answer), self.failed | other.failed)
 
 
 def _guarded(otherwise: Any) -> Callable[[_CALL], _CALL]:
@@ -105,12 +108,11 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._before: dict[str, Any] = {}
         self._requests: dict[str, Any] = {}
         self._sources: dict[str, dict[str, int]] = {}
+        self._failed: set[str] = set()
         self._decider: Decider | None = None
         self._mover: Mover | None = None
         self._ended = Ended()
         if role == KVConnectorRole.SCHEDULER:
-            # A load that fails is computed; vLLM reads this after it has made the connector.
-            vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
             config = self._groups.config(
                 self._host_pages,
                 vllm_config.model_config.max_model_len,
@@ -191,6 +193,15 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
             # Blocks are given back also without a core that hears of it.
             self._decider.orders.answered(answers.answer.done)
             self._heard(answers.answer.outages)
+            self._failed |= answers.failed
+        for name in self._failed.intersection(connector_output.finished_recving or ()):
+            self._failed.discard(name)
+            request = self._requests.get(name)
+            if request is not None:
+                # It is computed, whatever `kv_load_failure_policy` says: inside MultiConnector
+                # that is a setting for all connectors, of which this one sees nothing.
+                request.num_computed_tokens = 0
+                self._manager.free(request)
 
     @_guarded(None)
     def _heard(self, outages: int) -> None:
@@ -282,17 +293,15 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         self._ended = self._poll()
-        return KVConnectorTransferResults(
-            finished_recving=self._ended.loaded, failed_recving=self._ended.failed
-        )
+        return KVConnectorTransferResults(finished_recving=self._ended.loaded)
 
     @_guarded(Ended)
     def _poll(self) -> Ended:
         return Ended() if self._mover is None else self._mover.poll()
 
     def build_connector_worker_meta(self) -> Answers | None:
-        answer = self._ended.answer
-        return Answers(answer) if answer.done or answer.outages else None
+        answer, failed = self._ended.answer, self._ended.failed
+        return Answers(answer, failed) if answer.done or answer.outages or failed else None
 
     def shutdown(self) -> None:
         if self._decider is not None and self._settings.report:

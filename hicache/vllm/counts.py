@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 
 @dataclass(slots=True)
 class Counts:
-    """requests: admissions by vLLM, also those after a preemption. asked_tokens: of their prompts.
-    vllm_tokens: of hits that end in this cache, what vLLM had itself. host_tokens, storage_tokens:
-    loaded, by the tier that had them. saved_pages: given to the core. unsaved_pages: for which it
-    had no room. failed_loads, failed_saves. waits: requests that waited for storage, together
-    waited_s seconds."""
+    """Tokens and pages count once they have landed, on all ranks.
+
+    requests: admissions by vLLM, also those after a preemption. asked_tokens: of their prompts.
+    host_tokens, storage_tokens: loaded, by the tier that had them. vllm_tokens: what vLLM had
+    itself of the same prompts, before the load. saved_pages: copied to host, in full attention.
+    unsaved_pages: for which the core had no room. failed_loads, failed_saves: which count nowhere
+    else. waits: requests that waited for storage, together waited_s seconds."""
 
     requests: int = 0
     asked_tokens: int = 0
@@ -24,6 +27,10 @@ class Counts:
     failed_saves: int = 0
     waits: int = 0
     waited_s: float = 0.0
+
+    def add(self, more: Mapping[str, int]) -> None:
+        for name, number in more.items():
+            setattr(self, name, getattr(self, name) + number)
 
     @property
     def as_dict(self) -> dict[str, int | float]:

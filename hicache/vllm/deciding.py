@@ -42,6 +42,7 @@ from hicache.core.events import (
     Aborted,
     AdmitWanted,
     Arrived,
+    BackupDone,
     DetachWanted,
     Event,
     EvictWanted,
@@ -78,7 +79,7 @@ class _Asked:
 
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
     reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
-    that its prefetch has brought. waits: whether another answer is to be expected soon. waited,
+    that prefetches for it have brought. waits: whether another answer is to be expected soon. waited,
     limited: that storage was waited for, and longer than allowed.
     """
 
@@ -89,7 +90,7 @@ class _Asked:
     pages: int = 0
     sources: dict[tuple[str, int], int] = field(default_factory=dict)
     changes: int = 0
-    fetched: int = 0
+    fetched: set[int] = field(default_factory=set)
     waits: bool = False
     waited: bool = False
     limited: bool = False
@@ -97,11 +98,13 @@ class _Asked:
 
 @dataclass(slots=True, eq=False)
 class _Loading:
-    """A load under way. prefill: flight of the core's pass that waits for it."""
+    """A load under way. prefill: flight of the core's pass that waits for it. tokens: that it
+    brings, by name of `Counts`."""
 
     number: int
     name: str
     prefill: FlightId
+    tokens: dict[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -139,6 +142,7 @@ class Decider:
         self._asked: dict[str, _Asked] = {}
         self._known: dict[str, _Known] = {}
         self._loading: dict[FlightId, _Loading] = {}
+        self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
         self._places: dict[str, dict[int, tuple[_Place | None, ...]]] = {
             name: {} for name in groups.components
         }
@@ -166,6 +170,7 @@ class Decider:
         length = request.num_tokens
         key = self._key(request, length // self._page)
         asked = _Asked(self._next(), self._now() if before is None else before.since_s)
+        asked.fetched |= set() if before is None else before.fetched
         most = max(0, length - 1) // self._page - self.groups.drafts
         self._feed(Arrived(asked.number, key, length, max(0, most)))
         return asked
@@ -259,7 +264,10 @@ class Decider:
         if not external:
             self._end(asked)
             return {}
-        if not self._begin(request.request_id, asked, blocks):
+        storage = self._fetched(asked, external)
+        tokens = {"host_tokens": external - storage, "storage_tokens": storage}
+        tokens["vllm_tokens"] = asked.pages * self._page - external
+        if not self._begin(request.request_id, asked, blocks, tokens):
             # vLLM waits for it, so the workers report it as failed.
             self._known_as(request).failed = True
             self.counts.failed_loads += 1
@@ -267,13 +275,18 @@ class Decider:
             self._end(asked)
             return {}
         self._known_as(request).saved = asked.pages
-        storage = min(asked.fetched * self._page, external)
-        self.counts.vllm_tokens += asked.pages * self._page - external
-        self.counts.storage_tokens += storage
-        self.counts.host_tokens += external - storage
         return {"host": external - storage, "storage": storage}
 
-    def _begin(self, name: str, asked: _Asked, blocks: Blocks) -> bool:
+    def _fetched(self, asked: _Asked, external: int) -> int:
+        """How many of the last tokens of a load were fetched from storage for it."""
+        end = asked.pages * self._page
+        return sum(
+            min(self._page, (page + 1) * self._page - (end - external))
+            for page in asked.fetched
+            if end - external < (page + 1) * self._page <= end
+        )
+
+    def _begin(self, name: str, asked: _Asked, blocks: Blocks, tokens: dict[str, int]) -> bool:
         """Send a load for the blocks of a request that lack their contents. Returns False if a
         block is not there, or nothing is loaded into it."""
         load = asked.load
@@ -303,7 +316,7 @@ class Decider:
             for slot, (sources, targets) in copies.items()
         )
         self.orders.send(Load(load.flight, load.request, found), held, name)
-        self._loading[load.flight] = _Loading(asked.number, name, asked.prefill.flight)
+        self._loading[load.flight] = _Loading(asked.number, name, asked.prefill.flight, tokens)
         return True
 
     def _end(self, asked: _Asked) -> None:
@@ -321,7 +334,9 @@ class Decider:
         loading = self._loading.pop(reply.flight, None)
         if loading is None:
             return
-        if not reply.ok:
+        if reply.ok:
+            self.counts.add(loading.tokens)
+        else:
             self.counts.failed_loads += 1
             if loading.name in self._known:  # it was not aborted meanwhile
                 self._known[loading.name].failed = True
@@ -343,18 +358,17 @@ class Decider:
         least = known.saved + (1 if all_of_it else _SAVE_PAGES)
         if pages < least:
             return
-        known.saved = pages
+        new, known.saved = pages - known.saved, pages
         number, length, key = self._next(), pages * self._page, self._key(request, pages)
         self._feed(Arrived(number, key, length, 0))
         action = first_of(Prefill, self._feed(AdmitWanted(number, length)))
         whole = action is not None and action.end_token == length
         if action is not None and whole:
             self._note(action, blocks)
-            self.counts.saved_pages += pages
             self._feed(PrefillDone(action.flight))
             self._feed(Finished(number, key, length))
         else:
-            self.counts.unsaved_pages += pages
+            self.counts.unsaved_pages += new
             self._end(_Asked(number, prefill=action))
 
     def _deepest(self, blocks: Blocks, pages: int, least: int) -> int:
@@ -413,7 +427,7 @@ class Decider:
     def _back_up(self, action: Backup) -> None:
         """Send a backup for the blocks for which its pages stand."""
         copies: dict[str, tuple[list[int], list[int]]] = {}
-        held = []
+        held, pages = [], 0
         for copy in action.copies:
             slots = [
                 group.slot(part)
@@ -421,10 +435,10 @@ class Decider:
                 for part in range(group.parts)
             ]
             places = self._places[copy.component]
+            pages += len(copy.source) if copy.component == FULL else 0
             for source, target in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
                 found = places.get(source, ())
                 if not found or any(one and one.block.block_hash != one.hash for one in found):
-                    self.counts.failed_saves += 1
                     self.orders.refuse(action)
                     return
                 for slot, one in zip(slots, found, strict=True):
@@ -434,7 +448,8 @@ class Decider:
                     sources.append(one.block.block_id)
                     targets.append(target)
                     held.append(one.block)
-        found_copies = tuple(_copy(slot, *pages) for slot, pages in copies.items())
+        found_copies = tuple(_copy(slot, *both) for slot, both in copies.items())
+        self._saving[action.flight] = pages
         self.orders.send(Backup(action.flight, found_copies), held)
 
     # -- the life of requests, and steps
@@ -499,6 +514,10 @@ class Decider:
                 self._feed(reply)
                 if isinstance(reply, LoadDone):
                     self._landed(reply)
+                elif isinstance(reply, BackupDone):
+                    pages = self._saving.pop(reply.flight, 0)
+                    self.counts.saved_pages += pages if reply.ok else 0
+                    self.counts.failed_saves += not reply.ok
 
     def _sweep(self) -> None:
         """Let the core forget the device pages whose copies have ended."""
@@ -515,7 +534,7 @@ class Decider:
             elif isinstance(one, Prefetched):
                 for asked in self._asked.values():
                     if asked.number == one.request:
-                        asked.fetched += one.fetched_pages
+                        asked.fetched |= {one.first_page + at for at in range(one.fetched_pages)}
         return outcomes
 
     def _next(self) -> int:

@@ -81,6 +81,7 @@ class Mover:
         self._failed: set[str] = set()
         self._sizes = {slot.name: slot.block_bytes for slot in self.lent.slots}
         self._moved = {"loaded_bytes": 0, "saved_bytes": 0}
+        self._moving: dict[FlightId, int] = {}  # bytes
 
     def use_store(
         self,
@@ -100,7 +101,7 @@ class Mover:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Bytes that were moved, and values that the store did not read or write."""
+        """Bytes whose copy has ended, and values that the store did not read or write."""
         lost = Losses() if self._store is None else self._store.losses
         values = lost.reads_failed + lost.reads_missing + lost.reads_corrupt + lost.writes_refused
         return self._moved | {"store_losses": values}
@@ -127,6 +128,10 @@ class Mover:
         done = []
         for reply in self._executor.poll():
             done.append((reply.flight, offered(reply)))
+            size = self._moving.pop(reply.flight, 0)
+            if size and reply[1]:
+                which = "loaded_bytes" if isinstance(reply, LoadDone) else "saved_bytes"
+                self._moved[which] += size
             name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
             if name is not None:
                 ended.loaded.add(name)
@@ -149,8 +154,7 @@ class Mover:
             return
         for action in transfers:
             self._executor.submit(action)
-            name = "loaded_bytes" if isinstance(action, Load) else "saved_bytes"
-            self._moved[name] += sum(
+            self._moving[action.flight] = sum(
                 self._sizes[one.component] * len(one.source) for one in action.copies
             )
         self._device.follow(self._compute)

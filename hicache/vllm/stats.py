@@ -16,10 +16,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 METRICS = {
     "requests": "Requests that vLLM admitted",
     "asked_tokens": "Tokens of their prompts",
-    "vllm_tokens": "Tokens that vLLM had itself, before a load",
+    "vllm_tokens": "Tokens that vLLM had itself, before a load that landed",
     "host_tokens": "Tokens loaded from host memory",
     "storage_tokens": "Tokens loaded from storage",
-    "saved_pages": "Pages given to the cache",
+    "saved_pages": "Pages copied to host memory",
     "unsaved_pages": "Pages for which there was no room",
     "failed_loads": "Loads that failed, whose requests were computed",
     "failed_saves": "Copies to host that failed",

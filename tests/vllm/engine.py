@@ -73,6 +73,7 @@ class Request:
     mm_features: tuple[Any, ...] = ()
     prompt_embeds: Any = None
     loading: bool = False
+    load_failed: bool = False
     ended: bool = False
     waited: int = 0
 
@@ -145,6 +146,11 @@ class Engine:
         self.arriving: dict[str, Request] = {}
         self.hits: dict[str, tuple[int, int]] = {}
         self.failed = 0
+        self.asked = 0  # admissions, but not after a failed load
+        self.arrived = {"host": 0, "storage": 0, "vllm": 0}  # tokens of loads that landed
+        self.saved = 0  # pages whose copies to host have ended on all ranks
+        self._sources: dict[str, dict[str, int]] = {}
+        self._copies: dict[int, list[Any]] = {}  # by flight: pages, and the ranks' answers
         self.weights = 0  # resets that emptied all caches
         self.reset_preempted: list[Request] = []
         self._ranks_left: dict[str, int] = {}
@@ -198,6 +204,10 @@ class Engine:
             )
         message = self.decider.message()
         self._loads |= dict(message.waiting)
+        first = next(one.slot(0) for one in self.groups.groups if one.component == FULL)
+        for action in message.backups:
+            pages = sum(len(one.source) for one in action.copies if one.component == first)
+            self._copies[action.flight] = [pages]
         for mover in self.movers:
             mover.load(message)
         for name, tokens in work.items():
@@ -264,7 +274,9 @@ class Engine:
             return False
         self.waiting.remove(request)
         request.num_computed_tokens = total
-        self.decider.given(request, request.blocks, external)
+        sources = self.decider.given(request, request.blocks, external)
+        self.asked += not request.load_failed
+        self._sources[request.request_id] = {"vllm": local} | sources
         self.hits[request.request_id] = (local, external)
         if external:
             request.loading = True
@@ -436,6 +448,11 @@ class Engine:
     def _landed(self, ended: Sequence[Ended]) -> None:
         for one in ended:
             self.decider.orders.answered(one.answer.done)
+            for flight, offer in one.answer.done:
+                self._copies.get(flight, []).append(offer)
+        for flight in [at for at, one in self._copies.items() if len(one) > len(self.movers)]:
+            pages, *offers = self._copies.pop(flight)
+            self.saved += pages if all(offers) else 0
         self.decider.carry_on(max(one.answer.outages for one in ended))
         for one in ended:
             for name in one.loaded:
@@ -445,10 +462,14 @@ class Engine:
             del self._ranks_left[name]
             request = self.arriving.pop(name)
             request.loading = False
+            if name not in self._failing:
+                for tier, tokens in self._sources[name].items():
+                    self.arrived[tier] += tokens
             if request.ended:
                 self._release(request)
             elif name in self._failing:
                 self.failed += 1
+                request.load_failed = True
                 self._release(request)
                 request.num_computed_tokens = 0
                 self.waiting.insert(0, request)

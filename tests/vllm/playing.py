@@ -128,6 +128,10 @@ class Playing:
         assert not view.requests
         assert not view.flights
         assert not self.decider.orders.held_blocks
+        counts = self.decider.counts
+        found = (counts.host_tokens, counts.storage_tokens, counts.vllm_tokens, counts.saved_pages)
+        assert found == (*engine.arrived.values(), engine.saved), "counters: not what arrived"
+        assert counts.requests == engine.asked
         assert not self.decider.remembered, "something is remembered of a request that has ended"
         assert len(engine.pool.free) == len(engine.pool.blocks) - 1, "a block has leaked"
         self.decider.message()

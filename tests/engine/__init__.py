@@ -1,0 +1,1 @@
+"""Tests on a real engine, that `pytest -m engine` runs."""

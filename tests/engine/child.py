@@ -1,0 +1,239 @@
+"""A process of vLLM with a small Llama. Its first line of input is a `Setting` of test_vllm.py; it
+does the operations of each further line, and answers with a line. Runs in vLLM's Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm import LLM, SamplingParams
+from vllm.config import KVTransferConfig
+from vllm.lora.request import LoRARequest
+
+from hicache.vllm import moving
+
+LAYERS, HIDDEN, KV, RANK = 2, 128, 64, 8
+
+
+def make_model(place: Path, seed: int) -> None:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": HIDDEN, "intermediate_size": 256, "num_hidden_layers": LAYERS}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    ends = {"eos_token_id": None, "bos_token_id": None}
+    LlamaForCausalLM(LlamaConfig(vocab_size=1000, **sizes, **heads, **ends)).save_pretrained(place)
+
+
+def make_adapter(place: Path, seed: int, alpha: int) -> None:
+    """Written in place: the files keep their names."""
+    place.mkdir(parents=True, exist_ok=True)
+    draw, tensors = torch.Generator().manual_seed(seed), {}
+    for layer in range(LAYERS):
+        for name, rows in (("q_proj", HIDDEN), ("k_proj", KV), ("v_proj", KV)):
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            for part, shape in (("A", (RANK, HIDDEN)), ("B", (rows, RANK))):
+                tensors[f"{at}.lora_{part}.weight"] = torch.randn(shape, generator=draw) * 0.3
+    save_file(tensors, place / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": alpha, "bias": "none"}
+    config["target_modules"] = ["q_proj", "k_proj", "v_proj"]
+    (place / "adapter_config.json").write_text(json.dumps(config))
+
+
+class Served:
+    """One engine. hits, preempted_hits: tokens that vLLM takes from the connector, as it tells it;
+    without those of loads that failed in landed."""
+
+    def __init__(self, folder: str, weights: str, connectors: Any, faults: float) -> None:
+        """connectors: settings of each that is inside a MultiConnector; a single mapping stands
+        alone; None: without a connector, and without vLLM's prefix cache."""
+        self._folder = Path(folder)
+        for seed, name in enumerate(("m", "n")):
+            if not (self._folder / name).exists():
+                make_model(self._folder / name, seed)
+        more: dict[str, Any] = {}
+        if connectors is not None:
+            more["kv_transfer_config"] = KVTransferConfig(
+                **(
+                    _one(connectors)
+                    if isinstance(connectors, dict)
+                    else _one({"connectors": [_one(one) for one in connectors]}, "MultiConnector")
+                )
+            )
+        self._llm = LLM(
+            model=str(self._folder / weights),
+            skip_tokenizer_init=True,
+            enforce_eager=True,
+            dtype="float32",
+            max_model_len=640,
+            block_size=32,
+            max_num_seqs=6,
+            max_num_batched_tokens=256,
+            num_gpu_blocks_override=36 if connectors else 200,
+            enable_prefix_caching=connectors is not None,
+            enable_lora=True,
+            max_lora_rank=RANK,
+            max_loras=2,
+            max_cpu_loras=4,
+            disable_log_stats=False,
+            **more,
+        )
+        self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
+        self._draw, self._faults = random.Random(0), faults
+        self._numbers: dict[str, int] = {}  # of adapters
+        self._fresh: set[str] = set()  # adapters to be loaded again
+        self._taken: dict[str, int] = {}
+        self.hits = self.preempted_hits = self.landed = 0
+        self._stats: dict[str, float] = {}
+        self._connectors = []
+        if connectors is not None:
+            self._connectors = getattr(self._scheduler.connector, "_connectors", None) or [
+                self._scheduler.connector
+            ]
+            self._watch()
+
+    def _watch(self) -> None:
+        connector, real = self._scheduler.connector, moving.Mover.poll
+        given, stats = connector.update_state_after_alloc, connector.get_kv_connector_stats
+
+        def update_state_after_alloc(request: Any, blocks: Any, tokens: int) -> None:
+            given(request, blocks, tokens)
+            if tokens:
+                self._taken[request.request_id] = tokens
+                self.landed += tokens
+                self.hits += 0 if request.num_preemptions else tokens
+
+        def get_kv_connector_stats() -> Any:
+            found = stats()
+            for one in [] if found is None else _flat(found):
+                for name, number in one.data.items():
+                    self._stats[name] = self._stats.get(name, 0) + number
+            return found
+
+        def poll(mover: Any) -> Any:
+            loads, ended = dict(mover._waiting), real(mover)
+            fail = {
+                flight
+                for flight, name in loads.items()
+                if name in ended.loaded and self._draw.random() < self._faults
+            }
+            ended.failed = set(ended.failed) | {loads[flight] for flight in fail}
+            done = tuple((at, 0 if at in fail else offer) for at, offer in ended.answer.done)
+            ended.answer = moving.Answer(done, ended.answer.outages)
+            self.landed -= sum(self._taken[name] for name in ended.failed)
+            return ended
+
+        connector.update_state_after_alloc = update_state_after_alloc
+        connector.get_kv_connector_stats = get_kv_connector_stats
+        moving.Mover.poll = poll
+
+    def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """All at once. Each has tokens, salt, adapter and most (tokens of its answer)."""
+        prompts: list[dict[str, Any]] = [
+            {"prompt_token_ids": one["tokens"]}
+            | ({"cache_salt": one["salt"]} if one["salt"] else {})
+            for one in requests
+        ]
+        sampling = [
+            SamplingParams(
+                detokenize=False,
+                ignore_eos=True,
+                temperature=0,
+                logprobs=2,
+                max_tokens=one["most"],
+            )
+            for one in requests
+        ]
+        adapters = [self._adapter(one["adapter"]) for one in requests]
+        found = self._llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapters)
+        return [
+            {
+                "tokens": list(one.outputs[0].token_ids),
+                "logprobs": [
+                    sorted((each.logprob for each in row.values()), reverse=True)
+                    for row in one.outputs[0].logprobs
+                ],
+            }
+            for one in found
+        ]
+
+    def _adapter(self, name: str) -> LoRARequest | None:
+        if not name:
+            return None
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        again = name in self._fresh
+        self._fresh.discard(name)
+        return LoRARequest(name, number, str(self._folder / name), load_inplace=again)
+
+    def adapter(self, name: str, seed: int, alpha: int) -> None:
+        """Put another adapter where one of this name is, or none."""
+        self.settle()
+        make_adapter(self._folder / name, seed, alpha)
+        if name in self._numbers:
+            self._fresh.add(name)
+            self.reset()
+
+    def weights(self, name: str, connector: bool) -> None:
+        """Put other weights into the running engine. connector: it is reset, too."""
+        self.settle()
+        path = str(self._folder / name)
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+        self.reset(connector)
+
+    def reset(self, connector: bool = False) -> None:
+        self.settle()
+        assert self._llm.reset_prefix_cache(reset_connector=connector)
+
+    def settle(self) -> None:
+        """Until copies and stores have ended."""
+        while self._scheduler.has_requests():
+            self._llm.llm_engine.step()
+            time.sleep(0.001)
+
+    def counts(self) -> dict[str, Any]:
+        """What the connectors have counted, and what vLLM has."""
+        self.settle()
+        stats = {one.name: one.value for one in self._llm.get_metrics() if hasattr(one, "value")}
+        counted: dict[str, float] = {}
+        for one in self._connectors:
+            assert not one.broken
+            for name, number in one._decider.counts.as_dict.items():
+                counted[name] = counted.get(name, 0) + number
+        return {
+            "counted": counted,
+            "told": {name: self._stats.get(name, 0) for name in counted},
+            "landed": self.landed,
+            "hits": self.hits,
+            "vllm_hits": stats["vllm:external_prefix_cache_hits"],
+            "preemptions": stats["vllm:num_preemptions"],
+        }
+
+
+def _one(settings: dict[str, Any], name: str = "HicacheConnector") -> dict[str, Any]:
+    place = {} if name == "MultiConnector" else {"kv_connector_module_path": "hicache.vllm"}
+    both = {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": settings}
+    return both | place
+
+
+def _flat(stats: Any) -> list[Any]:
+    nested = [one for one in stats.data.values() if hasattr(one, "data")]
+    return nested or [stats]
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")  # the engine prints on standard output
+    os.dup2(2, 1)
+    served = Served(**json.loads(sys.stdin.readline()))
+    for line in sys.stdin:
+        found = [getattr(served, one.pop("do"))(**one) for one in json.loads(line)]
+        print(json.dumps(found), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""vLLM itself with the connector: every answer is that of an engine which keeps nothing.
+
+    make engines; pytest -m engine           HICACHE_ENGINE_REQUESTS=2000, HICACHE_ENGINE_SEED=1
+
+Drawn: prompts that begin alike, salts, adapters, preemption, loads that fail, adapters and weights
+that are replaced in place, and a new process on the same store for every piece.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..needs import vllm_python
+
+pytestmark = pytest.mark.engine
+ROOT = Path(__file__).parents[2]
+PIECE = 50  # requests of a process
+PIECES = -(-int(os.environ.get("HICACHE_ENGINE_REQUESTS", "200")) // PIECE)
+SEED = int(os.environ.get("HICACHE_ENGINE_SEED", "0"))
+NEAR = 1e-3  # of log probabilities: sums of other batches round elsewhere
+FORMS = ("single", "multi", "two")
+# Without an adapter is nobody beside others that have one: there vLLM's kernels for CPUs take the
+# last adapter (their index -1), with and without a connector.
+ADAPTERS = ("a", "b", "c")
+Step = dict[str, Any]
+
+
+class Child:
+    """A process of `child.py`."""
+
+    def __init__(self, folder: Path, weights: str, connectors: Any = None, faults: float = 0.0):
+        place = ROOT / ".engines/vllm/bin/python"
+        python = str(place) if place.exists() else vllm_python()
+        variables = {key: one for key, one in os.environ.items() if not key.startswith("PYTHON")}
+        variables |= {
+            "PYTHONPATH": str(ROOT),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        self._process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=variables,
+            text=True,
+        )
+        self._say(
+            {"folder": str(folder), "weights": weights, "connectors": connectors, "faults": faults}
+        )
+
+    def do(self, steps: list[Step]) -> list[Any]:
+        """What the steps answer."""
+        self._say(steps)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"vLLM has ended, code {self._process.wait()}"
+        found: list[Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _say(self, what: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+
+class World:
+    """What outlives a process: files of adapters, the store, and the engine that keeps nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.draw = folder, random.Random(SEED)
+        self.beginnings: list[list[int]] = [[]]
+        self.adapters: dict[str, tuple[int, int]] = {}  # seed and alpha of what the files hold
+        self.seeds = count(1)
+        self.seen: Counter[str] = Counter()
+        (folder / "cold").mkdir()
+        self.cold = Child(folder / "cold", "m")
+        self._cold_holds: dict[str, Any] = {"": "m"}
+        self._cold_names: dict[str, str] = {}
+
+    def steps(self) -> list[Step]:
+        """What one process does."""
+        draw, steps, left = self.draw, [], PIECE
+        for name in ADAPTERS if not self.adapters else ():
+            steps.append(self._adapter(name))
+        while left > 0:
+            steps += self._change()
+            named = draw.choice([("",), ADAPTERS])
+            asked = [self._request(named) for _ in range(draw.randint(1, 10))]
+            steps.append({"do": "ask", "requests": asked})
+            left -= len(asked)
+        return steps
+
+    def _change(self) -> list[Step]:
+        what = self.draw.choice(["none", "reset", "reset", "reset", "adapter", "weights"])
+        if what == "adapter":
+            return [self._adapter(self.draw.choice([*self.adapters]))]
+        if what == "weights":
+            name, whole = self.draw.choice("mn"), self.draw.random() < 0.5
+            return [{"do": "weights", "name": name, "connector": whole}]
+        return [{"do": "reset"}] if what == "reset" else []
+
+    def _adapter(self, name: str) -> Step:
+        """Half of the changes are of alpha alone."""
+        seed, alpha = self.adapters.get(name, (next(self.seeds), 16))
+        if name in self.adapters:
+            old = self.draw.random() < 0.5
+            seed, alpha = (seed, 80 - alpha) if old else (next(self.seeds), alpha)
+        self.adapters[name] = (seed, alpha)
+        return {"do": "adapter", "name": name, "seed": seed, "alpha": alpha}
+
+    def _request(self, adapters: Sequence[str]) -> Step:
+        draw = self.draw
+        begun = draw.choice(self.beginnings)
+        cut = draw.choice([0, len(begun), len(begun), draw.randint(0, len(begun))])
+        more = draw.randint(1, min(200, 440 - cut)) if cut < 440 else 0
+        tokens = begun[:cut] + [draw.randrange(3, 1000) for _ in range(more)]
+        self.beginnings = [*self.beginnings[-2:], tokens]
+        return {
+            "tokens": tokens,
+            "salt": draw.choice(["", "", "", "", "salt"]),
+            "adapter": draw.choice(adapters),
+            "most": draw.choice([1, 4, 80]),
+        }
+
+    def expected(self, weights: str, steps: list[Step]) -> list[Any]:
+        """The answers to the same steps of the engine that keeps nothing. There each content of an
+        adapter has a name of its own."""
+        known, names = self._cold_holds, self._cold_names
+        asked: list[Step] = []
+        for one in [{"do": "weights", "name": weights, "connector": False}, *steps]:
+            if one["do"] == "adapter":
+                names[one["name"]] = f"{one['seed']}-{one['alpha']}"
+                if names[one["name"]] not in known:
+                    known[names[one["name"]]] = True
+                    asked.append(one | {"name": names[one["name"]]})
+            elif one["do"] == "weights":
+                if known[""] != one["name"]:
+                    known[""] = one["name"]
+                    asked.append(one)
+            elif one["do"] == "ask":
+                more = [
+                    each | {"adapter": names.get(each["adapter"], "")} for each in one["requests"]
+                ]
+                asked.append(one | {"requests": more})
+        return [one for one in self.cold.do(asked) if one is not None]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    found = World(tmp_path_factory.mktemp("engine"))
+    yield found
+    found.cold.close()
+
+
+def near(found: Step, right: Step) -> bool:
+    """Whether an answer is the right one, up to a token that was as good as another."""
+    for token, other, mine, its in zip(
+        found["tokens"], right["tokens"], found["logprobs"], right["logprobs"], strict=True
+    ):
+        if abs(mine[0] - its[0]) > NEAR:
+            return False
+        if token != other:
+            return bool(its[0] - its[1] < NEAR)
+    return True
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_answers_are_those_of_an_engine_that_keeps_nothing(world: World, piece: int) -> None:
+    store = {"host": "3MB", "storage": f"file:{world.folder / 'kv'}"}
+    form = FORMS[piece % len(FORMS)]
+    connectors = {"single": store, "multi": [store], "two": [{"host": "1MB"}, store]}[form]
+    weights = world.draw.choice("mn")
+    steps = world.steps()
+    child = Child(world.folder, weights, connectors, faults=0.1)
+    try:
+        *found, counts = child.do([*steps, {"do": "counts"}])
+    finally:
+        child.close()
+    right = iter(world.expected(weights, steps))
+    wrong, before = [], []
+    for step, answers in zip(steps, found, strict=True):
+        if step["do"] != "ask":
+            before.append(" ".join(str(one) for one in step.values()))
+            continue
+        for asked, mine, its in zip(step["requests"], answers, next(right), strict=True):
+            if not near(mine, its):
+                what = f"{len(asked['tokens'])} tokens, adapter {asked['adapter']!r}"
+                wrong.append(f"{what}, after {'; '.join(before) or 'the start'}")
+    world.seen += Counter({name: number for name, number in counts["counted"].items() if number})
+    world.seen["preemptions"] += int(counts["preemptions"])
+    assert not wrong, f"{form}: {len(wrong)} wrong of {PIECE}\n" + "\n".join(wrong[:8])
+    counted = counts["counted"]
+    assert counted["host_tokens"] + counted["storage_tokens"] == counts["landed"]
+    assert counts["vllm_hits"] == counts["hits"]
+    assert counts["told"] == pytest.approx(counted)
+
+
+def test_all_of_it_was_reached(world: World) -> None:
+    for name in ("host_tokens", "storage_tokens", "saved_pages", "failed_loads", "preemptions"):
+        assert world.seen[name] > 0, name
