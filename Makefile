@@ -25,7 +25,7 @@ help:
 	@echo "make fuzz        20 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
-	@echo "make engines     install vLLM for CPUs (3.4 GB), and judge answers, hits and times with it (docs/vllm.md)"
+	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge answers, hits and times with it (docs/vllm.md)"
 	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
@@ -72,6 +72,7 @@ gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
 
 engines: $(VENV)/.full .engines/vllm/.ready
+	$(BIN)/python -m pytest -m engine tests/engine
 	$(BIN)/hicache prove --engine vllm --requests 60
 	$(BIN)/hicache generate multiturn --clients 20 --input-tokens 64 --output-tokens 16 -o .engines/trace.jsonl
 	$(BIN)/hicache twin .engines/trace.jsonl --engine vllm --limit 200

@@ -19,10 +19,11 @@ __all__ = ["HicacheConnector", "register"]
 def register() -> None:
     """Makes the connector's name known to vLLM, which calls this in each of its processes (a plugin
     of the group `vllm.general_plugins`). MultiConnector looks for figures by that name."""
-    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-
+    factory = import_module("vllm.distributed.kv_transfer.kv_connector.factory")
     with suppress(ValueError):  # it is known
-        KVConnectorFactory.register_connector("HicacheConnector", __name__, "HicacheConnector")
+        factory.KVConnectorFactory.register_connector(
+            "HicacheConnector", __name__, "HicacheConnector"
+        )
 
 
 def __getattr__(name: str) -> Any:

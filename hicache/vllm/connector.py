@@ -26,6 +26,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.v1.request import RequestStatus
 
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
@@ -46,6 +47,7 @@ from .stats import PromMetrics, Stats, newer
 KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])
 _SOURCES = {"host": CacheHitSource.HOST, "storage": CacheHitSource.DISK}
+_WELL = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 _log = logging.getLogger("vllm.hicache")  # vLLM shows what is logged under its own name
 register()  # also where vLLM's plugins are off
 
@@ -225,7 +227,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     @_guarded(None)
     def _finish(self, request: Any) -> None:
         assert self._decider is not None
-        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks)
+        well = request.status in _WELL
+        self._decider.ended(request, self._manager.get_blocks(request.request_id).blocks, well)
 
     @_guarded(False)
     def has_pending_push_work(self) -> bool:

@@ -79,8 +79,8 @@ class _Asked:
 
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
     reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
-    that prefetches for it have brought. waits: whether another answer is to be expected soon. waited,
-    limited: that storage was waited for, and longer than allowed.
+    that prefetches for it have brought. waits: whether another answer is to be expected soon.
+    waited, limited: that storage was waited for, and longer than allowed.
     """
 
     number: int
@@ -110,10 +110,13 @@ class _Loading:
 @dataclass(slots=True, eq=False)
 class _Known:
     """A request of vLLM. saved: its leading pages that the core was given. failed: a load of it
-    has failed, so it computes."""
+    has failed, so it computes. begins: tokens before its first pass, as far as this connector
+    knows; -1 after that. foreign: it began with more, which another connector has loaded."""
 
     saved: int = 0
     failed: bool = False
+    begins: int = -1
+    foreign: bool = False
 
 
 class Decider:
@@ -153,7 +156,11 @@ class Decider:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
         name = request.request_id
-        if self._bypasses(request) or self._known_as(request).failed:
+        if self._bypasses(request):
+            return 0
+        known = self._known_as(request)
+        known.begins = computed
+        if known.failed:
             return 0
         asked = self._asked.get(name)
         if asked is None or (asked.number < 0 and asked.waits and asked.changes != self._changes):
@@ -274,7 +281,8 @@ class Decider:
             self.orders.fail(request.request_id)
             self._end(asked)
             return {}
-        self._known_as(request).saved = asked.pages
+        known = self._known_as(request)
+        known.saved, known.begins = asked.pages, asked.pages * self._page
         return {"host": external - storage, "storage": storage}
 
     def _fetched(self, asked: _Asked, external: int) -> int:
@@ -347,12 +355,19 @@ class Decider:
 
     # -- saves
 
-    def save(self, request: Any, computed: int, blocks: Blocks, *, all_of_it: bool) -> None:
+    def save(
+        self, request: Any, computed: int, blocks: Blocks, *, all_of_it: bool, ends: bool = False
+    ) -> None:
         """Save pages of a request that were not saved. computed: its tokens after this step.
-        all_of_it: also if they are few."""
+        all_of_it: also if they are few. ends: it has ended well, so what another connector has
+        loaded into its blocks is right; vLLM hears after the pass if such a load has failed."""
         if self._bypasses(request):
             return
         known = self._known_as(request)
+        known.foreign |= 0 <= known.begins < request.num_computed_tokens
+        known.begins = -1
+        if known.foreign and not ends:
+            return
         tokens = min(computed, len(request.all_token_ids))
         pages = self._deepest(blocks, tokens // self._page, known.saved)
         least = known.saved + (1 if all_of_it else _SAVE_PAGES)
@@ -454,14 +469,14 @@ class Decider:
 
     # -- the life of requests, and steps
 
-    def ended(self, request: Any, blocks: Blocks) -> None:
-        """A request has ended; its blocks are not freed yet."""
+    def ended(self, request: Any, blocks: Blocks, well: bool = True) -> None:
+        """A request has ended; its blocks are not freed yet. well: it was not aborted."""
         name = request.request_id
         asked = self._asked.pop(name, None)
         if asked is not None:
             self._end(asked)
         if not any(one.name == name for one in self._loading.values()):
-            self.save(request, request.num_computed_tokens, blocks, all_of_it=True)
+            self.save(request, request.num_computed_tokens, blocks, all_of_it=True, ends=well)
         self._known.pop(name, None)
 
     def preempted(self, name: str) -> None:

@@ -87,7 +87,6 @@ class Served:
         self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
         self._draw, self._faults = random.Random(0), faults
         self._numbers: dict[str, int] = {}  # of adapters
-        self._fresh: set[str] = set()  # adapters to be loaded again
         self._taken: dict[str, int] = {}
         self.hits = self.preempted_hits = self.landed = 0
         self._stats: dict[str, float] = {}
@@ -167,16 +166,16 @@ class Served:
         if not name:
             return None
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
-        again = name in self._fresh
-        self._fresh.discard(name)
-        return LoRARequest(name, number, str(self._folder / name), load_inplace=again)
+        return LoRARequest(name, number, str(self._folder / name))
 
     def adapter(self, name: str, seed: int, alpha: int) -> None:
-        """Put another adapter where one of this name is, or none."""
+        """Put another adapter where one of this name is, or none, and load it as a server does."""
         self.settle()
-        make_adapter(self._folder / name, seed, alpha)
+        place = self._folder / name
+        make_adapter(place, seed, alpha)
         if name in self._numbers:
-            self._fresh.add(name)
+            again = LoRARequest(name, self._numbers[name], str(place), load_inplace=True)
+            self._llm.llm_engine.add_lora(again)
             self.reset()
 
     def weights(self, name: str, connector: bool) -> None:

@@ -87,7 +87,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.draw = folder, random.Random(SEED)
-        self.beginnings: list[list[int]] = [[]]
+        self.past: list[Step] = []
         self.adapters: dict[str, tuple[int, int]] = {}  # seed and alpha of what the files hold
         self.seeds = count(1)
         self.seen: Counter[str] = Counter()
@@ -98,9 +98,8 @@ class World:
 
     def steps(self) -> list[Step]:
         """What one process does."""
-        draw, steps, left = self.draw, [], PIECE
-        for name in ADAPTERS if not self.adapters else ():
-            steps.append(self._adapter(name))
+        draw, left = self.draw, PIECE
+        steps = [self._adapter(name) for name in ADAPTERS if not self.adapters]
         while left > 0:
             steps += self._change()
             named = draw.choice([("",), ADAPTERS])
@@ -129,17 +128,21 @@ class World:
 
     def _request(self, adapters: Sequence[str]) -> Step:
         draw = self.draw
-        begun = draw.choice(self.beginnings)
-        cut = draw.choice([0, len(begun), len(begun), draw.randint(0, len(begun))])
-        more = draw.randint(1, min(200, 440 - cut)) if cut < 440 else 0
-        tokens = begun[:cut] + [draw.randrange(3, 1000) for _ in range(more)]
-        self.beginnings = [*self.beginnings[-2:], tokens]
-        return {
-            "tokens": tokens,
+        alike = [one for one in self.past[-16:] if one["adapter"] in adapters]
+        begun = draw.choice(alike) if alike else {"tokens": []}
+        size = len(begun["tokens"])
+        cut = draw.choice([0, size, size, draw.randint(0, size)])
+        more = draw.randint(1, max(1, min(200, 440 - cut)))
+        new = {
+            "tokens": begun["tokens"][:cut] + [draw.randrange(3, 1000) for _ in range(more)],
             "salt": draw.choice(["", "", "", "", "salt"]),
             "adapter": draw.choice(adapters),
             "most": draw.choice([1, 4, 80]),
         }
+        if alike and draw.random() < 0.7:
+            new |= {"salt": begun["salt"], "adapter": begun["adapter"]}
+        self.past.append(new)
+        return new
 
     def expected(self, weights: str, steps: list[Step]) -> list[Any]:
         """The answers to the same steps of the engine that keeps nothing. There each content of an

@@ -12,7 +12,7 @@ from hicache.core.types import Key, Tier
 from hicache.storage.base import Status
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
-from .engine import cache_config
+from .engine import Request, cache_config
 from .playing import KINDS, Playing, Setting, drawn
 
 
@@ -110,6 +110,27 @@ def test_a_load_that_was_promised_is_not_in_the_way_of_a_reset(opened: Opened) -
     engine.end(runs)
     playing.settle()
     assert engine.hits[waits.request_id] == (0, 0)
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_what_another_connector_has_loaded_is_saved_when_the_request_ends(
+    opened: Opened, well: bool
+) -> None:
+    """Before that its load may turn out to have failed."""
+    playing = opened(Setting())
+    decider, pool = playing.decider, playing.engine.pool
+    request = Request("1", PROMPT, len(PROMPT), 1)
+    blocks = [[pool.take() for _ in range(15)]]
+    for at, one in enumerate(blocks[0]):
+        one.block_hash, one.block_hash_num_tokens = at, 4 * at + 4
+    assert decider.found(request, 0) == 0
+    decider.given(request, blocks, 0)
+    request.num_computed_tokens = 16
+    decider.save(request, 60, blocks, all_of_it=True)
+    request.num_computed_tokens = 60
+    assert not decider.message().backups
+    decider.ended(request, blocks, well)
+    assert bool(decider.message().backups) == well
 
 
 def test_a_salt_shares_nothing(opened: Opened) -> None:
