@@ -128,8 +128,8 @@ class Lockstep:
             )
         if not isinstance(item, tuple):
             return item
-        names = getattr(item, "_fields", ())
-        if not names:
+        names = getattr(item, "_fields", None)
+        if names is None:
             return tuple(self.in_numbers_of_core(one) for one in item)
         flights = {mine: other for other, mine in self._flights.items()}
         values: list[Any] = []
