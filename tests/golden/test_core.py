@@ -1,0 +1,57 @@
+"""The core decides what it decided: event by event, replay by replay, under every hash seed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hicache.runtime.recording import replay
+
+from .playing import (
+    GOLDEN,
+    RECORDINGS,
+    conversations,
+    decisions,
+    figures,
+    python,
+    recorded,
+    replayed,
+)
+
+__all__ = ["conversations"]
+README = "84d6f60cd903e46db52d41c36f5a764b"
+_ALL = """
+import json
+from tests.golden.playing import RECORDINGS, decisions
+print(json.dumps({name: decisions(name) for name in RECORDINGS}))
+"""
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_each_outcome_is_as_recorded(name: str) -> None:
+    assert decisions(name) == GOLDEN["decisions"][name]
+    recording = recorded(name)
+    assert replay(recording) == recording.digest
+
+
+@pytest.mark.parametrize("seed", [0, 4242])
+def test_no_hash_seed_changes_an_outcome(seed: int) -> None:
+    assert json.loads(python(seed, "-c", _ALL)) == GOLDEN["decisions"]
+
+
+def test_the_first_command_has_the_digest_of_the_readme(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    python(77, "-m", "hicache", "replay", "--check", "off", "--json", str(out))
+    found = figures(json.loads(out.read_text()))
+    assert found["digest"] == README
+    assert found == GOLDEN["first command"]
+
+
+@pytest.mark.parametrize("case", GOLDEN["replays"])
+def test_a_replay_has_the_digest_and_the_hits_that_it_had(
+    case: str, conversations: str, tmp_path: Path
+) -> None:
+    words = [conversations if word == "TURNS" else word for word in case.split()]
+    assert replayed(tmp_path, *words) == GOLDEN["replays"][case]

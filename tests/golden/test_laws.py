@@ -1,0 +1,173 @@
+"""Every law finds its fault, the books equal a recount at every event, and the specification beside
+the core notices a decision that is not the recorded one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from hicache.core.actions import Outcome
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError, CoreBug
+from invariants.against import Against
+from invariants.base import HARNESS, SpecMismatch, Violation, check_names, load_check
+from invariants.watch import Watch
+from tests.invariants.faults import FAULTS
+
+from .playing import GOLDEN, RECORDINGS, events_of, play, recorded
+
+
+class Bent:
+    """A core whose outcomes are changed behind it, once, as soon as `fault` can: it gets the state,
+    the event and the outcomes, and says whether it has done so. at: number of that event."""
+
+    def __init__(self, config: Config, fault: Any, after: int = 0) -> None:
+        self.core, self.fault, self.after = Core(config), fault, after
+        self.view, self.events, self.at = self.core.view, 0, 0
+
+    def handle(self, event: Any) -> list[Any]:
+        outcomes = self.core.handle(event)
+        self.events += 1
+        if not self.at and self.events > self.after:
+            state = self.core._state
+            self.at = self.events if self.fault(state, event, outcomes) else 0
+        return outcomes
+
+
+def found_in(name: str, core: Any, observers: list[Any]) -> tuple[str, int]:
+    """What the observers find in a recording, and at which event; "" if they find nothing."""
+    events = 0
+    try:
+        for _ in play(recorded(name), core, observers):
+            events += 1
+    except (Violation, SpecMismatch) as found:
+        return getattr(found, "check", "") or found.kind, events + 1
+    except (CallerError, CoreBug, KeyError, AttributeError, IndexError, TypeError):
+        assert core.at, "a sound core"
+    return "", 0
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_sound_core_keeps_every_law_and_the_books_equal_a_recount(name: str) -> None:
+    recording = recorded(name)
+    core, watch, against = Core(recording.config), Watch("every"), Against(recording.config)
+    for _ in play(recording, core, [watch, against]):
+        watch.audit(core.view)
+    watch.finish(core.view)
+    events = len(events_of(recording))
+    assert watch.incremental == against.compared == events
+    assert watch.full > events
+    assert watch.violations == 0
+
+
+@pytest.mark.parametrize("law", check_names())
+def test_each_law_finds_its_fault(law: str) -> None:
+    check = load_check(law)
+    for name in RECORDINGS:
+        for after in (0, 20, 60):
+            core = Bent(recorded(name).config, FAULTS[law], after)
+            watch = Watch("every", checks=[check])
+            kind, at = found_in(name, core, [watch])
+            if not kind and core.at:
+                try:
+                    watch.finish(core.view)
+                except Violation as found:
+                    kind, at = found.check, core.events
+            if kind:
+                assert (kind, at >= core.at) == (check.name, True)
+                return
+    pytest.fail("planted, not found")
+
+
+def test_a_change_that_the_core_does_not_tell_differs_from_the_recount() -> None:
+    def forget(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        fresh = [one for one in state.touched if one == state.next_node - 1]
+        for one in fresh:
+            del state.touched[one]
+        return bool(fresh)
+
+    core, watch = Bent(recorded("wide").config, forget, after=50), Watch("every", checks=[])
+
+    def audited() -> None:
+        for _ in play(recorded("wide"), core, [watch]):
+            watch.audit(core.view)
+
+    with pytest.raises(Violation) as found:
+        audited()
+    assert (found.value.exit_code, core.events) == (HARNESS, core.at)
+
+
+NAMES = {"flight", "request", "pin", "after"}  # numbers that the specification chooses itself
+KINDS = sorted(one.__name__ for one in get_args(Outcome))
+
+
+def wrong(kind: str, field: str) -> Any:
+    """A fault: the first outcome of this kind is lost, or has one more in this field."""
+
+    def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        for at, one in enumerate(outcomes):
+            if type(one).__name__ == kind:
+                if not field:
+                    del outcomes[at]
+                    return True
+                outcomes[at] = one._replace(
+                    **{field: type(value := getattr(one, field))(value + 1)}
+                )
+                return True
+        return False
+
+    return fault
+
+
+@cache
+def said_in(name: str) -> set[str]:
+    """The kinds of outcomes in a recording."""
+    recording = recorded(name)
+    answers = play(recording, Core(recording.config))
+    return {type(one).__name__ for _, outcomes in answers for one in outcomes}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_specification_notices_at_once_what_is_lost_or_one_too_many(kind: str) -> None:
+    record = next(one for one in get_args(Outcome) if one.__name__ == kind)
+    hints = get_type_hints(record)
+    fields = [name for name, hint in hints.items() if hint is int and name not in NAMES]
+    for field in ("", *fields):
+        having = [name for name in RECORDINGS if kind in said_in(name)]
+        assert having
+        for name in having[:3]:
+            config = recorded(name).config
+            core = Bent(config, wrong(kind, field))
+            found, at = found_in(name, core, [Against(config)])
+            assert 0 < at == core.at, (name, field, found)
+
+
+OTHERS = [
+    {"eviction_policy": "lru"},
+    {"eviction_policy": "fifo"},
+    {"write_policy": "write_back"},
+    {"write_policy": "write_through"},
+    {"prefetch_policy": "best_effort"},
+    {"load_threshold_pages": 2},
+    {"max_backups": 1},
+    {"page_size": 3},
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=str)
+def test_the_specification_of_other_settings_notices_these_decisions(other: Any) -> None:
+    found = {}
+    for name in RECORDINGS:
+        config = recorded(name).config
+        try:
+            against = Against(replace(config, **other))
+        except CallerError:
+            continue
+        kind, at = found_in(name, Core(config), [against])
+        if kind:
+            found[name] = at
+    assert found == GOLDEN["noticed"][str(other)]

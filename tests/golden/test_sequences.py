@@ -1,0 +1,85 @@
+"""Stored sequences replay exactly: one that fails tells the very failure again, and is shrunk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core.actions import Evicted
+from hicache.core.core import Core
+from hicache.core.events import BackupDone
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import replay
+from invariants.fuzz.shrink import shrink
+from invariants.fuzz.tapes.tape import read
+from traces.cli import main
+
+from .playing import GOLDEN, HERE
+
+CORPUS = HERE.parent / "corpus"
+
+
+def believes(handle: Any, core: Core, event: Any) -> list[Any]:
+    """A backup that failed counts as done."""
+    return handle(core, event._replace(ok=True) if isinstance(event, BackupDone) else event)
+
+
+def silent(handle: Any, core: Core, event: Any) -> list[Any]:
+    """The first eviction of an event is not told."""
+    found = handle(core, event)
+    at = next((at for at, one in enumerate(found) if isinstance(one, Evicted)), -1)
+    return found if at < 0 else found[:at] + found[at + 1 :]
+
+
+BUGS = {"a-failed-backup-is-believed": believes, "an-eviction-is-not-told": silent}
+
+
+@contextmanager
+def buggy(name: str) -> Iterator[None]:
+    """Every core has the bug that this sequence found."""
+    handle, wrong = Core.handle, BUGS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Core, "handle", lambda core, event: wrong(handle, core, event))
+        yield
+
+
+def path_of(name: str) -> str:
+    return str(HERE / "sequences" / f"{name}.jsonl")
+
+
+def played(path: str, out: Path) -> list[Any]:
+    """The exit code, and the failure: its code, its kind and the operation at which it showed."""
+    code = main(["fuzz", "--replay", path, "--json", str(out)])
+    document = json.loads(out.read_text())
+    failure = document["failure"]
+    told = [failure[key] for key in ("code", "kind", "at")] if failure else []
+    return [code, *told, document["events"]]
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_failing_sequence_fails_the_same_way_each_time(name: str, tmp_path: Path) -> None:
+    with buggy(name):
+        found = [played(path_of(name), tmp_path / "out.json") for _ in range(2)]
+    assert found == [GOLDEN["failures"][name]] * 2
+    assert played(path_of(name), tmp_path / "out.json")[0] == 0, "without the bug"
+
+
+def test_a_failing_sequence_is_shrunk_to_one_operation() -> None:
+    tape, ops = read(path_of("an-eviction-is-not-told")), load()
+    with buggy("an-eviction-is-not-told"):
+        failure = replay(tape, ops).failure
+        small = shrink(tape, failure, lambda each: replay(each, ops))
+    assert len(tape.entries) == 21
+    assert [entry.op for entry in small.tape.entries] == GOLDEN["shrunk"]
+    assert (small.failure.code, small.failure.kind) == (11, "SPEC Evicted")
+    assert replay(small.tape, ops).failure is None, "without the bug"
+
+
+@pytest.mark.parametrize("stem", GOLDEN["corpus"])
+def test_a_stored_sequence_is_clean_and_has_as_many_events(stem: str, tmp_path: Path) -> None:
+    assert played(str(CORPUS / f"{stem}.jsonl"), tmp_path / "out.json") == GOLDEN["corpus"][stem]
