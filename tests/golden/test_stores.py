@@ -122,7 +122,7 @@ def test_a_replay_on_a_store_is_warm_after_one_that_was_killed(
     one, of another precision, is refused: its pages are not these."""
     bound = []
     if address.startswith("hf3fs:"):  # one size for each folder; values stand for pages
-        address, bound = f"{address}-warm", ["--storage-size", "8GB"]
+        address, bound = f"{address}-warm", ["--storage-size", "64GB"]
     words = [*REPLAY, "--storage", address, *bound]
     with subprocess.Popen(
         [sys.executable, "-m", "hicache", "replay", conversations, *words, "--json", "-"],
