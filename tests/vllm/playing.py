@@ -49,6 +49,7 @@ class Setting:
     store: Path | None = None
     form: str = "plain"
     faults: float = 0.0
+    weights: str = "1"
 
 
 def formed(form: str, blocks: int, component: str, block: int) -> tuple[Any, torch.Tensor]:
@@ -94,7 +95,7 @@ class Playing:
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
-                context = Context("stand-in", "1", groups.page, "tokens", ())
+                context = Context("stand-in", setting.weights, groups.page, "tokens", ())
                 mine = Rank(rank, setting.ranks)
                 mover.use_store(store, context, mine, time.perf_counter, print)
             self.movers.append(mover)

@@ -1,0 +1,100 @@
+"""The harness for other people's caches: literal sequences on this project's own core as the engine
+under test, engines that lie, and what was found in SGLang and vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants.peers.engines.hicache import PEER
+from invariants.peers.play import Outcome, Player
+from invariants.peers.recorded import recorded
+from invariants.peers.tape import loads, read
+from tests.patience import PATIENCE_S
+from tests.traces.peers.opening import Opened
+
+from .golden import HERE, ROOT, same
+
+CORPUS = ROOT / "tests/corpus/peers"
+ENGINES = ("sglang", "vllm", "vllm_scheduler")
+FOUND = {
+    f"{path.parent.name}/{path.stem}": path
+    for one in ENGINES
+    for path in CORPUS.glob(f"{one}/*.tape")
+}
+SEQUENCES = (HERE / "engines.tapes").read_text().split("\n\n")
+
+
+def played(kind: Any, text: str) -> Outcome:
+    """A sequence on an engine. Its laws are asked after every operation."""
+    tape = loads(text)
+    return Player(kind, tape.peer, tape.release, lambda file: "").replay(tape)
+
+
+@pytest.mark.parametrize("number", range(len(SEQUENCES)))
+def test_a_sequence_on_our_own_core(number: int) -> None:
+    """No law is broken, and every answer is the recorded one."""
+    outcome = played(PEER, SEQUENCES[number])
+    assert outcome.failure is None
+    assert outcome.hand is not None
+    answers = sha256(repr(outcome.hand.answers).encode()).hexdigest()
+    same("engines", f"sequence {number}", [answers, dict(sorted((+outcome.hand.counts).items()))])
+
+
+class Overstates(PEER):  # type: ignore[valid-type,misc]
+    def evict(self, pool: str, slots: int) -> int:
+        return int(super().evict(pool, slots)) + 1
+
+
+class Loses(PEER):  # type: ignore[valid-type,misc]
+    def pools(self) -> Any:
+        return [one._replace(free=one.free - 1) for one in super().pools()]
+
+
+class Starves(PEER):  # type: ignore[valid-type,misc]
+    def admit(self, job: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [Overstates, Loses, Starves])
+def test_an_engine_that_lies_is_found_out(kind: Any) -> None:
+    failures = [played(kind, text).failure for text in SEQUENCES]
+    found = [one and [one.code, one.kind, one.at] for one in failures]
+    assert all(found)
+    same("engines", kind.__name__, found)
+
+
+def test_what_an_engine_answered_is_judged_without_it() -> None:
+    """A recording of vLLM's scheduler breaks the law that the engine broke."""
+    text = (CORPUS / "recorded/window-tail-of-finished.jsonl").read_text()
+    failure = played(
+        recorded(text), FOUND["vllm_scheduler/window-tail-of-finished"].read_text()
+    ).failure
+    assert failure is not None
+    same("engines", "recorded", [failure.code, failure.kind, failure.text, failure.at])
+
+
+def test_no_finding_is_lost() -> None:
+    same(
+        "engines", "found", {name: read(path).notes["kind"] for name, path in sorted(FOUND.items())}
+    )
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Opened]:
+    with ExitStack() as stack:
+        yield Opened(stack)
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_fails_again(name: str, opened: Opened) -> None:
+    """Where the release is installed."""
+    tape = read(FOUND[name])
+    session = opened(f"{tape.peer}=={tape.release}")
+    said = session.ask({"do": "play", "tape": Path(FOUND[name]).read_text()}, PATIENCE_S)
+    assert (said["failure"] or {"kind": ""})["kind"] == tape.notes["kind"]

@@ -1,0 +1,38 @@
+"""How large the project may be: lines of Python of each package, files, words of the pages. The
+numbers only ever get smaller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ("hicache", "sim", "invariants", "traces")
+MOST = {
+    "lines of hicache": 29_301,
+    "lines of sim": 10_890,
+    "lines of invariants": 41_148,
+    "lines of traces": 57_384,
+    "lines of tests": 68_952,
+    "files of source": 929,
+    "files of tests": 410,
+    "words of pages": 85_218,
+}
+
+
+def test_the_project_is_no_larger_than_allowed() -> None:
+    files = {name: sorted((ROOT / name).rglob("*.py")) for name in (*SOURCE, "tests")}
+    found = {
+        f"lines of {name}": sum(path.read_bytes().count(b"\n") for path in paths)
+        for name, paths in files.items()
+    }
+    found["files of source"] = sum(len(files[name]) for name in SOURCE)
+    found["files of tests"] = len(files["tests"])
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")]
+    found["words of pages"] = sum(len(page.read_text().split()) for page in pages)
+    over = [
+        f"{key}: {found[key]:,}, at most {most:,}"
+        for key, most in MOST.items()
+        if found[key] > most
+    ]
+    assert not over, "; ".join(over)
+    assert found.keys() == MOST.keys()
