@@ -128,8 +128,9 @@ def test_a_field_of_a_trace_out_of_range_is_named_with_its_line(
     "words", ["generate multiturn -o out", "replay trace.jsonl --check off --requests out"]
 )
 def test_a_disk_that_fills_leaves_no_half_of_a_file(words: str) -> None:
-    """Files of 4 KiB at most; then a device that is full."""
+    """Files of 4 KiB at most; then a device that is full. What was there stays."""
     conversations(Path("trace.jsonl"), 60)
+    Path("out").write_text("before")
 
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -138,7 +139,7 @@ def test_a_disk_that_fills_leaves_no_half_of_a_file(words: str) -> None:
         found = ran(*words.split()[:-1], output, **how)
         assert (found.returncode, found.stderr.count("\n")) == (2, 1), found.stderr
         assert output in found.stderr
-        assert os.listdir() == ["trace.jsonl"]
+        assert (sorted(os.listdir()), Path("out").read_text()) == (["out", "trace.jsonl"], "before")
 
 
 def test_a_pipe_that_closes_is_no_error() -> None:
