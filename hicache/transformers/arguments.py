@@ -16,6 +16,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import StorageOptions
 
 from .building import Sizes, Store
+from .describing import CACHES
 from .errors import UnsupportedArgumentError
 
 _MOST_TEXT = 200  # characters of a revision, which is a part of longer text
@@ -24,7 +25,6 @@ _MOST_BYTES = 1 << 60
 _MOST_SECONDS = 1_000_000
 _SHOWN = 40  # characters of a value that is wrong
 WEIGHTS = ("every_call", "versions")
-_CACHES = ("past_key_values", "cache_params")
 # What a pass may be told without other rows, beside output_*. More is checked elsewhere.
 _HARMLESS = ("attention_mask", "use_cache", "return_dict", "logits_to_keep", "input_ids")
 _ELSEWHERE = "; call model.generate for it"
@@ -86,7 +86,7 @@ def _check_config(model: Any, kwargs: dict[str, Any]) -> None:
             raise UnsupportedArgumentError(
                 f"{name}: expected {expected[-1]}, found {value!r}{_ELSEWHERE}"
             )
-    for name in _CACHES:
+    for name in CACHES:
         if kwargs.get(name) is not None:
             raise UnsupportedArgumentError(
                 f"{name}: expected none, since the cache makes its own, found "

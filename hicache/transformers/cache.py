@@ -181,6 +181,8 @@ class PrefixCache:
         """Give what was computed to the tree, if the models are still those that
         computed it."""
         live = admission.live[0]
+        if not live.reused:  # none, or a pass that was too long for them
+            self._stats.take_back(admission.hits)
         self._stats.note_pass(live.prefill_tokens, live.prefill_s)
         self._stats.waited_s += admission.waited_s if live.reused else 0.0
         if self._identity.is_still(admission.asked.computation):

@@ -28,6 +28,8 @@ from .layers.base import FULL, STATE, WINDOW, LayerKind, Rows
 LAYERS = "hicache.transformers.layers"
 # Types of elements by the names of pools.
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# The argument of a model that is its cache: releases from 5.24 on have the first.
+CACHES = ("cache", "past_key_values", "cache_params")
 _PROBE_TOKENS = 4
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ORDER = (FULL, WINDOW, STATE)
@@ -184,7 +186,7 @@ def _cache(
 def argument_of(model: Any) -> str:
     """The name of the argument under which the model takes its cache."""
     names = inspect.signature(type(model).forward).parameters
-    return "past_key_values" if "past_key_values" in names else "cache_params"
+    return next((name for name in CACHES if name in names), CACHES[-1])
 
 
 def _named(

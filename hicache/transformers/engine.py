@@ -185,6 +185,7 @@ class Engine:
             described,
             asked.tokens[:first],
             len(asked.tokens),
+            asked.longest,
             filled if first else None,
             self._interval,
             self._clock,
@@ -210,8 +211,7 @@ class Engine:
         generated after it."""
         action, live = admission.action, admission.live
         prompt = action.end_token
-        longest = admission.asked.longest
-        end = min(self._most_tokens, longest, *(one.count for one in live))
+        end = min(self._most_tokens, *(min(one.count, one.fitting) for one in live))
         if end < prompt:
             return
         for one in live:

@@ -15,28 +15,33 @@ import torch
 from hicache.clock import Clock
 
 from .describing import DescribedCache
+from .layers.base import Seen
 from .moving import States, states_of
 from .paged import PagedCache
 
 
 class LiveCache(PagedCache):
     """The cache of one model. count: tokens that it has, in all layers. reused: of them, those that
-    came from pages. prefill_s, prefill_tokens: seconds and tokens of passes over the prompt."""
+    came from pages. fitting: tokens before the first pass that did not fit, whose rows may be kept.
+    prefill_s, prefill_tokens: seconds and tokens of passes over the prompt."""
 
     def __init__(
         self,
         described: DescribedCache,
         reused: Sequence[int],
         prompt_tokens: int,
+        longest: int,
         fill: Callable[[int, Any], None] | None,
         interval: int,
         clock: Clock,
     ) -> None:
-        """reused: the tokens that come from pages. prompt_tokens: of the whole prompt. interval:
+        """reused: the tokens that come from pages. prompt_tokens: of the whole prompt. longest:
+        a pass that ends later does not fit: it turns all of its tokens by other angles. interval:
         tokens between states that are kept; 0 for none."""
         super().__init__(described, fill)
         self.described = described
         self.reused = self.count = len(reused)
+        self.fitting = self._longest = longest
         self.prefill_s, self.prefill_tokens = 0.0, 0
         self.states: dict[int, States] = {}
         self.wanted: set[int] = set()
@@ -59,6 +64,8 @@ class LiveCache(PagedCache):
         ids = kwargs["input_ids"]
         if self.first_of_generate:
             self.first_of_generate = False
+            if ids.shape[1] > self._longest:
+                self._forget()
             if self.count and ids.shape[1] >= self._prompt:
                 kwargs = {**kwargs, "input_ids": ids[:, self.count :]}
                 positions = kwargs.get("position_ids")
@@ -72,11 +79,23 @@ class LiveCache(PagedCache):
         if self.count < self._prompt:
             self.prefill_s += self._clock.now_s() - self._began_s
             self.prefill_tokens += ids.shape[1]
+        if self.count + ids.shape[1] > self._longest:
+            self.fitting = min(self.fitting, self.count)
         self.count += ids.shape[1]
         self._parts.append(ids)
         if self._interval and (self.count in self.wanted or self.count % self._interval == 0):
             self.states = {depth: self.states[depth] for depth in self.wanted & self.states.keys()}
             self.states[self.count] = states_of(self.described, self)
+
+    def _forget(self) -> None:
+        """Have no tokens: without a cache this pass, with candidates behind the prompt, would
+        compute them all, by its own angles."""
+        self.layers = self.described.fresh()
+        self.activate_past_recording()
+        self.seen, self.states = [Seen() for _ in self.layers], {}
+        self._waiting.clear()
+        self.reused = self.count = 0
+        self._ids, self._parts = self._ids[:, :0], []
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens, which assisted generation did not accept. Called with a negative

@@ -27,14 +27,19 @@ ROPES = {
 }
 
 
+def rope(kind: str) -> Any:
+    """A configuration of a llama whose rotary embeddings change with the length."""
+    (config,) = base.configurations("llama")
+    config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
+    config.rope_parameters = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
+    return config
+
+
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize("kind", ROPES)
 def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: str) -> None:
     """Also after a text that was longer, which leaves other angles in the model."""
-    (config,) = base.configurations("llama")
-    config.max_position_embeddings = LIMIT if kind == "dynamic" else 4 * LIMIT
-    config.rope_parameters = {"rope_theta": 1e4, "rope_type": kind, **ROPES[kind]}
-    model, draws, whole = base.built(config), Random(1), prompt(2 * LIMIT)
+    model, draws, whole = base.built(rope(kind)), Random(1), prompt(2 * LIMIT)
     lengths = (*range(LIMIT - 3, LIMIT + 4), LIMIT // 2, 2 * LIMIT)
     given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
     with PrefixCache(model, **SIZES) as cache:
@@ -52,6 +57,33 @@ def test_prompts_around_a_limit_of_the_model_are_served_as_it_serves_them(kind: 
         cache.generate(whole[:, : LIMIT - 1], max_new_tokens=1)
         assert cache.match(whole[:, : LIMIT - 1]) == LIMIT - 8
         assert cache.match(whole) == cache.match(whole[:, :LIMIT]) == 0
+
+
+@pytest.mark.parametrize("kind", ROPES)
+@pytest.mark.parametrize("way", ["assistant", "draft", "lookup"])
+def test_rows_of_a_pass_with_candidates_beyond_the_limit_are_not_kept(kind: str, way: str) -> None:
+    """Nor is a hit used in such a pass, as the library has none of its own."""
+    model, draft = base.built(rope(kind)), base.built(rope(kind))
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    draft.generation_config.assistant_confidence_threshold = 0.0  # or it gives up at once
+    given = {"return_dict_in_generate": True, "output_logits": True, "do_sample": False}
+    repeated = prompt(20).tile(4)  # so that a lookup finds something
+    for count in (5, 25):
+        draft.generation_config.num_assistant_tokens = count
+        helped: dict[str, Any] = {"assistant_model": draft}
+        if way == "lookup":
+            helped = {"prompt_lookup_num_tokens": count, "max_matching_ngram_size": 1}
+        kept = {"draft": draft} if way == "draft" else {}
+        with PrefixCache(model, **SIZES, **kept) as cache:
+            for length, more in ((LIMIT - 14, helped), (LIMIT - 4, {}), (LIMIT - 4, helped)):
+                ids = repeated[:, :length]
+                asked = {"max_new_tokens": 12 if more else 2, **given}
+                with_draft = helped if way == "draft" else more
+                wanted = copy.deepcopy(model).generate(ids, **asked, **with_draft)
+                found = cache.generate(ids, **asked, **more)
+                for one, other in zip(found.logits, wanted.logits, strict=True):
+                    assert torch.allclose(one, other, atol=1e-4), (count, length, bool(more))
+            assert cache.stats.saved_tokens
 
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
