@@ -21,8 +21,9 @@ from sglang.version import __version__ as release
 from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.storage.address import open_store, parse
+from hicache.storage.changes import after, caller
 
-from .describing import context_of, weights_of
+from .describing import form_of, weights_of
 from .hits import Wanted, restorable
 from .settings import Settings
 from .storing import Moved, Rank, Shelves
@@ -30,6 +31,12 @@ from .storing import Moved, Rank, Shelves
 NAMELESS = ("0.5.19",)  # its digests of pages have tokens alone, no adapter and no salt
 KNOWN = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
 _KV = "kv"
+_MARK = "_hicache_server"
+_WRITES = (
+    "load_weights",
+    "update_weights",
+    "begin_weight_update",
+)  # what such functions begin with
 _METRICS = "sglang.srt.observability.metrics_collector"
 _log = logging.getLogger("sglang.hicache")  # SGLang shows what is logged under its own name
 
@@ -43,9 +50,11 @@ class HicacheStorage(HiCacheStorage):
         _check(storage_config)
         config = storage_config
         self._version = _weight_version()
+        self._server = _watched(settings.weights)
         args = _server_arguments()
         _check_adapters(args)
-        weights = weights_of(args, settings.weights, _downloaded)
+        weights = weights_of(args, settings.weights, _downloaded, self._server.adapters)
+        self._updates = self._server.updates
         weights["weight_version"] = self._version
         self._stopped = False
         self._metrics = (
@@ -57,7 +66,7 @@ class HicacheStorage(HiCacheStorage):
         rank = Rank(
             config.tp_rank, config.tp_size, config.pp_rank, config.pp_size, config.is_mla_model
         )
-        context = partial(context_of, model, weights, ranks=config.tp_size)
+        context = partial(form_of, model, weights, ranks=config.tp_size)
         self.shelves = Shelves(store, rank, context, clock.now_s)
 
     # -- host pools
@@ -159,11 +168,12 @@ class HicacheStorage(HiCacheStorage):
 
     def _goes_on(self) -> bool:
         """Whether pages may be asked for: the weights are those of the keys."""
-        if not self._stopped and _weight_version() != self._version:
+        now = _weight_version(), self._server.updates
+        if not self._stopped and now != (self._version, self._updates):
             self._stopped = True
             _log.warning(
-                "hicache: the weights have another version now, so storage is not used until it "
-                "is attached again"
+                "hicache: the weights were updated, so storage is not used until it is attached "
+                'again with a name for them ("weights")'
             )
         return not self._stopped
 
@@ -194,6 +204,45 @@ class HicacheStorage(HiCacheStorage):
             self.shelves.close()
             told = ", ".join(f"{name} {number:,}" for name, number in self.figures.items())
             _log.info("hicache: storage is closed: %s", told)
+
+
+class _Server:
+    """What is known of the server of this process. updates: of its weights. adapters: those that it
+    was started with, by path."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.adapters: dict[str, str] = {}
+
+    def updated(self, *_: Any, **__: Any) -> None:
+        self.updates += 1
+
+
+def _watched(named: str) -> _Server:
+    """The server that makes this backend; each of its updates is counted from then on. Without one,
+    as in tests, the version of the weights alone says that they are others.
+
+    Raises CallerError if nothing says what its weights are now."""
+    scheduler = caller(lambda one: hasattr(one, "tp_worker"))
+    if scheduler is None:
+        return _Server()
+    runner = scheduler.tp_worker.model_runner
+    found: _Server | None = getattr(runner, _MARK, None)
+    begins = caller(lambda one: one is scheduler, "__init__") is not None
+    if not named and (not begins if found is None else found.updates):
+        raise CallerError(
+            "weights: expected a name for them where storage is attached to a running server, "
+            'since they may have been updated; set "weights", another for each update'
+        )
+    if found is None:
+        found = _Server()
+        setattr(runner, _MARK, found)
+        owners = [type(runner), type(getattr(runner, "weight_updater", runner)), runner.model]
+        for owner in dict.fromkeys(owners):
+            for name in dir(owner):
+                if name.startswith(_WRITES):
+                    after(owner, name, found.updated)
+    return found
 
 
 def _check(config: Any) -> None:

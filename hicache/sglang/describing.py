@@ -8,86 +8,65 @@ with the namespace of the request (LoRA name, salt). Imports nothing of SGLang.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.models.base import PoolDescription
+from hicache.storage.identity import context_of, digest_of_adapter, digest_of_weights
 from hicache.storage.keys import Context
-from hicache.storage.weights import digest_of_files
 
 _ARGUMENTS = (
     *("dtype", "quantization", "quantization_param_path", "kv_cache_dtype"),
-    *("json_model_override_args", "weight_version"),
+    *("json_model_override_args", "weight_version", "context_length", "speculative_algorithm"),
 )
 _DUMMY = "dummy"  # SGLang's load format of random weights
 
 
 def weights_of(
-    args: Any, named: str, folder_of: Callable[[str, str | None], str | None]
+    args: Any,
+    named: str,
+    folder_of: Callable[[str, str | None], str | None],
+    loaded: dict[str, str],
 ) -> dict[str, Any]:
     """What the weights of a server are called in keys. args: SGLang's `ServerArgs`, or None. named:
-    by the person. folder_of: where the files of a model that was downloaded are.
+    by the person. folder_of: where the files of a model that was downloaded are. loaded: digests of
+    adapters by path, as they were when the server was started; those of new ones are added.
 
     Raises CallerError where nothing says it."""
     found: dict[str, Any] = {name: str(getattr(args, name, None)) for name in _ARGUMENTS}
-    if named:
-        return found | {"weights": named}
     model = getattr(args, "model_path", None)
-    if not model:
+    if not model and not named:
         raise CallerError(
             'weights: expected the path of the model among SGLang\'s arguments, or "weights", '
             "found neither; name them"
         )
-    if getattr(args, "load_format", None) == _DUMMY:
-        seed = getattr(args, "random_seed", None)
-        return found | {"weights": f"{_DUMMY} weights of seed {seed}", "config": _config(model)}
-    place = _folder(model, getattr(args, "revision", None), folder_of)
-    whole = found | {"weights": digest_of_files(place, "weights"), "config": _config(place)}
+    revision = getattr(args, "revision", None)
+    place = None if not model or Path(model).exists() else folder_of(model, revision)
+    found["config"] = _config(place or model) if model else ""
     draft = getattr(args, "speculative_draft_model_path", None)
-    if draft:
-        revision = getattr(args, "speculative_draft_model_revision", None)
-        place = _folder(draft, revision, folder_of)
-        whole["draft"] = digest_of_files(place, "weights of the draft model")
-    whole["adapters"] = [
-        [name, digest_of_files(_folder(path, None, folder_of), "adapter")]
-        for name, path in _adapters(getattr(args, "lora_paths", None))
-    ]
-    return whole
+    if named:
+        found["weights"] = named
+    elif getattr(args, "load_format", None) == _DUMMY:
+        found["weights"] = f"{_DUMMY} weights of seed {getattr(args, 'random_seed', None)}"
+    else:
+        found["weights"] = digest_of_weights(str(model), revision, folder_of, "weights")
+        if draft:
+            revision = getattr(args, "speculative_draft_model_revision", None)
+            what = "weights of the draft model"
+            found["draft"] = digest_of_weights(draft, revision, folder_of, what)
+    for name, path in _adapters(getattr(args, "lora_paths", None)):
+        if path not in loaded:
+            place = path if Path(path).exists() else folder_of(path, None)
+            loaded[path] = digest_of_adapter(place or path)
+        found.setdefault("adapters", []).append([name, loaded[path]])
+    return found
 
 
-def context_of(
-    model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ranks: int
-) -> Context:
+def form_of(model: str, weights: Mapping[str, Any], form: Mapping[str, Any], ranks: int) -> Context:
     """The context of one pool. model: its name. form: of `HostPages`."""
     document = {"weights": weights, "form": form, "ranks": ranks, "engine": "sglang"}
-    text = json.dumps(document, sort_keys=True, default=str)
-    pool = PoolDescription(
-        name=form["pool"],
-        component=form["pool"],
-        kind="state",
-        layers=(0,),
-        parts=("page",),
-        heads=1,
-        head_elements=form["page_bytes"],
-        dtype="fp8",  # of one byte
-        page_rows=1,
-    )
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    name = "".join(one for one in model if one.isprintable())[-200:] or "model"
-    return Context(name, digest, form["page_size"], "tokens", (pool,))
-
-
-def _folder(model: str, revision: str | None, folder_of: Callable[..., str | None]) -> str:
-    place = model if Path(model).exists() else folder_of(model, revision)
-    if place is None:
-        raise CallerError(
-            f"weights: expected the files of {model!a} on this machine, found none; give them a "
-            'name with "weights"'
-        )
-    return place
+    return context_of(model, document, form["page_size"], {form["pool"]: form["page_bytes"]})
 
 
 def _config(place: str) -> str:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
+from os import scandir
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -32,17 +33,17 @@ from hicache.clock import Clock
 from hicache.core.errors import CallerError
 from hicache.runtime.storage.pages import Rank
 from hicache.storage.address import open_store, parse
-from hicache.storage.keys import Context
-from hicache.storage.weights import digest_of_files
+from hicache.storage.changes import after, caller
 
 from . import register
 from .deciding import Decider
-from .describing import context_of
+from .describing import belonging, context_of
 from .groups import groups_of
 from .moving import Ended, Mover
 from .orders import Answer, Message
 from .settings import Settings
 from .stats import PromMetrics, Stats, newer
+from .watching import Watching, called
 
 KNOWN = ("0.32",)
 _CALL = TypeVar("_CALL", bound=Callable[..., Any])
@@ -127,7 +128,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                 self._ranks,
                 self._clock.now_s,
                 self._settings.wait_s,
-                _Adapters().name,
+                _Adapters().digest,
+                notice=_log.warning,
             )
 
     @property
@@ -141,6 +143,15 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         self._manager = kv_cache_manager
         assert self._decider is not None
         self._decider.orders.use(kv_cache_manager.block_pool)
+        after(kv_cache_manager.block_pool, "reset_prefix_cache", self._emptied)
+
+    @_guarded(None)
+    def _emptied(self) -> None:
+        """vLLM has emptied its own cache, if no block is used but the null block."""
+        assert self._decider is not None
+        pool = self._manager.block_pool
+        if pool.get_num_free_blocks() == pool.num_gpu_blocks - 1:
+            self._decider.emptied()
 
     def on_new_request(self, request: Any) -> None:
         self._requests[request.request_id] = request
@@ -194,7 +205,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
         if answers is not None:
             # Blocks are given back also without a core that hears of it.
             self._decider.orders.answered(answers.answer.done)
-            self._heard(answers.answer.outages)
+            self._heard(answers.answer)
             self._failed |= answers.failed
         for name in self._failed.intersection(connector_output.finished_recving or ()):
             self._failed.discard(name)
@@ -206,9 +217,9 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
                 self._manager.free(request)
 
     @_guarded(None)
-    def _heard(self, outages: int) -> None:
+    def _heard(self, answer: Answer) -> None:
         assert self._decider is not None
-        self._decider.carry_on(outages)
+        self._decider.carry_on(answer.outages, answer.changes)
 
     def request_finished(
         self, request: Any, block_ids: list[int]
@@ -239,7 +250,7 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     @_guarded(False)
     def reset_cache(self) -> bool | None:
         assert self._decider is not None
-        if self._settings.storage:
+        if self._decider.stores:
             _log.warning(
                 "hicache: the cache was reset, so the weights may be others now; storage is not "
                 "used until vLLM is started again"
@@ -249,32 +260,16 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
     # -- a worker's half
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages)
+        rank = self._config.parallel_config.rank
+        mover = Mover(self._groups, kv_caches, self._blocks, self._host_pages, watching(rank))
         self._mover = mover
         if self._settings.storage:
             address = parse(self._settings.storage)
             store = open_store(address, self._settings.options, self._clock.now_s, _log.warning)
-            rank = Rank(self._config.parallel_config.rank, self._ranks)
-            context = self._context(kv_caches)
-            mover.use_store(store, context, rank, self._clock.now_s, _log.warning)
-
-    def _context(self, tensors: dict[str, Any]) -> Context:
-        model = self._config.model_config
-        weights = self._settings.weights
-        if not weights and self._config.load_config.load_format == "dummy":
-            weights = f"dummy weights of seed {model.seed}"
-        if not weights:
-            place = model.model
-            if not Path(place).exists():
-                try:
-                    place = snapshot_download(place, revision=model.revision, local_files_only=True)
-                except (LocalEntryNotFoundError, HfHubHTTPError, ValueError):
-                    raise CallerError(
-                        f"weights: expected the files of {place!a} on this machine, found none; "
-                        'give them a name with "weights"'
-                    ) from None
-            weights = digest_of_files(place, "weights")
-        return context_of(self._config, self._groups, tensors, self._blocks, weights)
+            belongs = belonging(self._config, self._settings.weights, _downloaded)
+            context = context_of(self._config, self._groups, kv_caches, self._blocks, belongs)
+            mine = Rank(rank, self._ranks)
+            mover.use_store(store, context, mine, self._clock.now_s, _log.warning)
 
     @_guarded(None)
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
@@ -304,7 +299,8 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
     def build_connector_worker_meta(self) -> Answers | None:
         answer, failed = self._ended.answer, self._ended.failed
-        return Answers(answer, failed) if answer.done or answer.outages or failed else None
+        said = answer.done or answer.outages or answer.changes or failed
+        return Answers(answer, failed) if said else None
 
     def shutdown(self) -> None:
         if self._decider is not None and self._settings.report:
@@ -342,22 +338,43 @@ class HicacheConnector(KVConnectorBase_V1, SupportsHMA):
 
 
 class _Adapters:
-    """What adapters are called in keys: their names, and digests of their files."""
+    """What the files of adapters are, read again when they have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str | None] = {}
+        self._known: dict[str, tuple[Any, str]] = {}
 
-    def name(self, adapter: Any) -> str | None:
-        """None if the files are not there: then nothing is kept of requests with it."""
-        known = (adapter.lora_name, adapter.lora_path)
-        if known not in self._known:
-            try:
-                digest = digest_of_files(adapter.lora_path, "adapter")
-                self._known[known] = f"{adapter.lora_name}:{digest}"
-            except CallerError as error:
-                _log.warning("hicache: %s; its requests are not cached", error)
-                self._known[known] = None
-        return self._known[known]
+    def digest(self, adapter: Any) -> str:
+        """Empty if the files are not there: then nothing is kept of requests with it."""
+        stamp, known = _stamp(adapter.lora_path), self._known.get(adapter.lora_path)
+        if known is None or known[0] != stamp:
+            known = stamp, called(adapter.lora_path, _log.warning)
+            self._known[adapter.lora_path] = known
+        return known[1]
+
+
+def _stamp(place: str) -> list[tuple[Any, ...]]:
+    """Another one when a file in a folder was written."""
+    try:
+        found = [(one.name, one.stat()) for one in scandir(place)]
+    except OSError:
+        return []
+    return sorted((name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found)
+
+
+def watching(rank: int) -> Watching:
+    """Of the worker that makes this connector. Raises CallerError if there is none."""
+    worker = caller(lambda one: any(base.__name__ == "WorkerBase" for base in type(one).__mro__))
+    if worker is None:
+        raise CallerError("vllm: expected to be made by a worker, whose weights are known")
+    return Watching(worker, rank)
+
+
+def _downloaded(model: str, revision: str | None) -> str | None:
+    """The folder of a model of Hugging Face on this machine, if it is there."""
+    try:
+        return snapshot_download(model, revision=revision, local_files_only=True)
+    except (LocalEntryNotFoundError, HfHubHTTPError, ValueError):
+        return None
 
 
 def _check(config: Any) -> None:

@@ -21,7 +21,7 @@ attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +59,7 @@ from hicache.runtime.driver import Driver, Observer, first_of
 
 from .counts import Counts
 from .groups import FULL, STATE, Group, Groups
-from .orders import Message, Orders
+from .orders import Adapter, Change, Message, Orders
 
 Blocks = Sequence[Sequence[Any]]  # of a request: vLLM's `KVCacheBlock`s, by group
 _SAVE_PAGES = 8  # new pages of a decoding request that are worth a save
@@ -67,10 +67,19 @@ _SOON = ("arriving", "writing_back", "fetching")  # refusals that another answer
 
 
 class _Place(NamedTuple):
-    """A block, and the hash that says what it has."""
+    """A block, the hash that says what it has, and the adapter that it belongs to."""
 
     block: Any
     hash: Any
+    adapter: Adapter | None
+
+
+class _Use(NamedTuple):
+    """An adapter as vLLM's blocks of its name and path know it. since: the message from which on
+    vLLM computes nothing of them with another one."""
+
+    adapter: Adapter
+    since: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +87,10 @@ class _Asked:
     """A request of vLLM that waits, and the core's request for its load.
 
     number: of the latter; -1 if it has ended. prefill, load: once it was admitted. pages: that it
-    reuses. sources: see `_sources`. changes: `Decider._changes` when it was put off. fetched: pages
-    that prefetches for it have brought. waits: whether another answer is to be expected soon.
-    waited, limited: that storage was waited for, and longer than allowed.
+    reuses. adapter: that it was asked for. sources: see `_sources`. changes: `Decider._changes`
+    when it was put off. fetched: pages that prefetches for it have brought. waits: whether another
+    answer is to be expected soon. waited, limited: that storage was waited for, and longer than
+    allowed.
     """
 
     number: int
@@ -88,6 +98,7 @@ class _Asked:
     prefill: Prefill | None = None
     load: Load | None = None
     pages: int = 0
+    adapter: Adapter | None = None
     sources: dict[tuple[str, int], int] = field(default_factory=dict)
     changes: int = 0
     fetched: set[int] = field(default_factory=set)
@@ -129,12 +140,13 @@ class Decider:
         ranks: int,
         now: Callable[[], float],
         wait_s: float,
-        adapter: Callable[[Any], str | None],
+        adapter: Callable[[Any], str],
         observers: Sequence[Observer] = (),
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         """now: seconds of a clock that never goes back. wait_s: the longest that a request waits
-        for storage. adapter: what the adapter of a request (`lora_request`) is called in keys; None
-        if that is not known."""
+        for storage. adapter: a digest of what the adapter of a request (`lora_request`) is on disk;
+        empty if that is not known. notice: told of changes, in a line."""
         self.groups, self.counts = groups, Counts()
         self._page, self._now, self._wait_s, self._adapter = groups.page, now, wait_s, adapter
         self.orders = Orders(ranks)
@@ -144,6 +156,16 @@ class Decider:
         self._number = self._outages = self._changes = 0
         self._asked: dict[str, _Asked] = {}
         self._known: dict[str, _Known] = {}
+        self._notice = notice
+        self._messages = 0  # that were made
+        self._emptied = 0  # of these, when vLLM last emptied its own cache
+        self._fresh = False  # that it did so since the last message
+        self._updates: dict[int, int] = {}  # of the weights, by rank
+        self._renewed = self._renewed_at = 0  # how often they were, and at which message
+        self._said = False  # that they were
+        self._loaded: dict[int, tuple[str, int]] = {}  # adapters: digest, and since which message
+        self._uses: dict[tuple[str, str], _Use] = {}  # by name and path
+        self._belongs: set[Adapter] = set()  # of what the next message copies
         self._loading: dict[FlightId, _Loading] = {}
         self._saving: dict[FlightId, int] = {}  # pages of full attention of a backup under way
         self._places: dict[str, dict[int, tuple[_Place | None, ...]]] = {
@@ -163,6 +185,9 @@ class Decider:
         if known.failed:
             return 0
         asked = self._asked.get(name)
+        if asked is not None and asked.adapter != self._adapter_of(request):
+            self._end(self._asked.pop(name))
+            asked = None
         if asked is None or (asked.number < 0 and asked.waits and asked.changes != self._changes):
             asked = self._asked[name] = self._ask(request, asked)
         if asked.load is not None and self._lacks(asked, computed // self._page):
@@ -178,6 +203,7 @@ class Decider:
         key = self._key(request, length // self._page)
         asked = _Asked(self._next(), self._now() if before is None else before.since_s)
         asked.fetched |= set() if before is None else before.fetched
+        asked.adapter = self._adapter_of(request)
         most = max(0, length - 1) // self._page - self.groups.drafts
         self._feed(Arrived(asked.number, key, length, max(0, most)))
         return asked
@@ -323,6 +349,8 @@ class Decider:
             _copy(slot, sources, [block.block_id for block in targets])
             for slot, (sources, targets) in copies.items()
         )
+        if asked.adapter is not None:
+            self._belongs.add(asked.adapter)
         self.orders.send(Load(load.flight, load.request, found), held, name)
         self._loading[load.flight] = _Loading(asked.number, name, asked.prefill.flight, tokens)
         return True
@@ -379,7 +407,7 @@ class Decider:
         action = first_of(Prefill, self._feed(AdmitWanted(number, length)))
         whole = action is not None and action.end_token == length
         if action is not None and whole:
-            self._note(action, blocks)
+            self._note(action, blocks, self._adapter_of(request))
             self._feed(PrefillDone(action.flight))
             self._feed(Finished(number, key, length))
         else:
@@ -415,16 +443,18 @@ class Decider:
             if self.groups.reads(group, at, (page + 1) * self._page):
                 yield at
 
-    def _note(self, action: Prefill, blocks: Blocks) -> None:
+    def _note(self, action: Prefill, blocks: Blocks, adapter: Adapter | None) -> None:
         """Which blocks the device pages of a save stand for."""
         for name, table in zip(self.groups.positional, action.tables, strict=True):
             for page, number in enumerate(table.tolist()):
-                self._place(name, number, page, blocks)
+                self._place(name, number, page, blocks, adapter)
         for states in action.states:
             for depth, number in states.checkpoints:
-                self._place(STATE, number, depth // self._page - 1, blocks)
+                self._place(STATE, number, depth // self._page - 1, blocks, adapter)
 
-    def _place(self, component: str, number: int, page: int, blocks: Blocks) -> None:
+    def _place(
+        self, component: str, number: int, page: int, blocks: Blocks, adapter: Adapter | None
+    ) -> None:
         found: list[_Place | None] = []
         for group in self.groups.of(component):
             mine = blocks[group.number]
@@ -433,7 +463,7 @@ class Decider:
                 if at not in needed:
                     found.append(None)
                 elif at < len(mine) and _is_whole(mine[at], (at + 1) * group.block):
-                    found.append(_Place(mine[at], mine[at].block_hash))
+                    found.append(_Place(mine[at], mine[at].block_hash, adapter))
                 else:
                     self._places[component].pop(number, None)
                     return
@@ -463,6 +493,8 @@ class Decider:
                     sources.append(one.block.block_id)
                     targets.append(target)
                     held.append(one.block)
+                    if one.adapter is not None:
+                        self._belongs.add(one.adapter)
         found_copies = tuple(_copy(slot, *both) for slot, both in copies.items())
         self._saving[action.flight] = pages
         self.orders.send(Backup(action.flight, found_copies), held)
@@ -488,11 +520,35 @@ class Decider:
         """What the workers are to do with the next step."""
         self._poll()
         self._sweep()
-        return self.orders.message()
+        found = replace(
+            self.orders.message(),
+            number=self._messages,
+            updates=tuple(self._updates.items()),
+            adapters=tuple(sorted(self._belongs)),
+            emptied=self._fresh,
+        )
+        self._messages += 1
+        self._fresh = False
+        self._belongs.clear()
+        return found
 
-    def carry_on(self, outages: int = 0) -> None:
+    def emptied(self) -> None:
+        """vLLM has emptied its own cache, and no request has blocks: what it has from now on is
+        computed from the next message on."""
+        self._emptied, self._fresh = self._messages, True
+
+    def carry_on(self, outages: int = 0, changes: Sequence[Change] = ()) -> None:
         """Feed the core the replies of the workers. outages: how often the store has come back; it
-        may have lost everything while it was out."""
+        may have lost everything while it was out. changes: of what they compute with."""
+        renewed = self._renewed
+        for one in changes:
+            self._loaded |= {key: (digest, one.message) for key, digest in one.adapters}
+            if self._updates.get(one.rank, 0) != one.updates:
+                self._updates[one.rank] = one.updates
+                self._renewed_at = max(self._renewed_at, one.message)
+                self._renewed += 1
+        if self._renewed != renewed:
+            self._renew()
         self._poll()
         if outages > self._outages and self._view.attached:
             self._outages = outages
@@ -502,6 +558,11 @@ class Decider:
     def remembered(self) -> int:
         """Requests of vLLM of which something is noted; 0 when all have ended."""
         return len(self._known) + len(self._asked) + len(self._loading)
+
+    @property
+    def stores(self) -> bool:
+        """Whether storage is used."""
+        return self._view.attached
 
     @property
     def busy(self) -> bool:
@@ -521,6 +582,24 @@ class Decider:
         self._poll()
         self._sweep()
         return first_of(Refused, self._feed(Flushed())) is None
+
+    def _renew(self) -> None:
+        """The weights are others now: pages get keys of their own, which no store ever has."""
+        if not self._said:
+            self._said = True
+            self._notice(
+                "hicache: the weights were changed: storage is not used until vLLM is started "
+                "again, and host memory from the reset_prefix_cache after it on"
+            )
+        if self._view.attached:
+            self._feed(DetachWanted())
+        for asked in self._asked.values():
+            self._end(asked)
+        self._asked.clear()
+        for places in self._places.values():
+            places.clear()
+        for known in self._known.values():
+            known.saved = 0
 
     def _poll(self) -> None:
         """Feed the core every reply, also those that follow from others."""
@@ -562,18 +641,46 @@ class Decider:
     def _key(self, request: Any, pages: int) -> Key:
         """The key of a request's first pages. Its namespace has what else the KV depends on."""
         tokens = request.all_token_ids[: pages * self._page]
-        salt = request.cache_salt or ""
-        adapter = self._adapter(request.lora_request) if request.lora_request else ""
-        name = f"{len(salt)}:{salt}:{adapter}" if salt or adapter else ""
+        salt, adapter = request.cache_salt or "", self._adapter_of(request)
+        name = f"{len(salt)}:{salt}:{adapter.digest if adapter else ''}" if salt or adapter else ""
+        if self._renewed:
+            name = f"{self._renewed}/{name}"
         return Key.from_tokens(np.asarray(tokens, dtype=np.int64), self._page, name)
 
     def _bypasses(self, request: Any) -> bool:
-        """Whether a request's KV depends on more than its tokens, its salt and its adapter."""
+        """Whether a request's KV depends on more than its tokens, its salt, its adapter and the
+        weights, or vLLM may still have some of another adapter or of other weights."""
+        use = self._use(request.lora_request) if request.lora_request else None
         return bool(
             request.mm_features
             or request.prompt_embeds is not None
-            or (request.lora_request and self._adapter(request.lora_request) is None)
+            or self._emptied < self._renewed_at
+            or (use and (not use.adapter.digest or self._emptied < use.since))
         )
+
+    def _adapter_of(self, request: Any) -> Adapter | None:
+        return self._use(request.lora_request).adapter if request.lora_request else None
+
+    def _use(self, lora: Any) -> _Use:
+        """What a worker computes a request with: the adapter that it has loaded under this number,
+        or else what is on disk."""
+        number, place = lora.lora_int_id, (lora.lora_name, lora.lora_path)
+        told = None if lora.load_inplace else self._loaded.get(number)
+        adapter = Adapter(number, self._adapter(lora) if told is None else told[0], lora.lora_path)
+        before = self._uses.get(place)
+        use = _Use(adapter) if before is None else before._replace(adapter=adapter)
+        if before is not None and before.adapter.digest != adapter.digest:
+            since = self._messages
+            if told is not None and number == before.adapter.number and told[1] > before.since:
+                since = told[1]
+            use = _Use(adapter, since)
+            if self._emptied < since:
+                self._notice(
+                    f"hicache: adapter {lora.lora_name!a:.80} was replaced; nothing of it is kept "
+                    "until reset_prefix_cache"
+                )
+        self._uses[place] = use
+        return use
 
 
 def _is_whole(block: Any, tokens: int) -> bool:

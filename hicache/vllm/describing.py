@@ -1,41 +1,58 @@
-"""What two engines must have in common to share pages in a store: the context of keys.
+"""What two engines must have in common to share pages in a store, as vLLM has it.
 
-Its revision is a digest of all that decides what the bytes of a page mean: the weights, the model's
-configuration, types, block sizes, and the form of vLLM's tensors. Imports nothing of vLLM.
+The weights with all that says how they are read (`belonging`), and the form of the pages
+(`context_of`). Imports nothing of vLLM.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hicache.models.base import PoolDescription
+from hicache.storage import identity
 from hicache.storage.keys import Context
 
 from .groups import Groups
 from .moving import block_axis
 
 _LEFT_OUT = ("_name_or_path", "transformers_version", "_attn_implementation", "torch_dtype")
+_MODEL = ("dtype", "quantization", "quantization_config", "disable_sliding_window", "model_impl")
+_CACHE = ("cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
+
+
+def belonging(
+    config: Any, named: str, folder_of: Callable[[str, str | None], str | None]
+) -> dict[str, Any]:
+    """What rows follow from, beside tokens, salt and adapter. config: vLLM's `VllmConfig`. named:
+    what the person calls the weights. folder_of: where files that were downloaded are.
+
+    Raises CallerError where nothing says what the weights are."""
+    found = {
+        "model": _model(config.model_config, config, named, folder_of, "weights"),
+        "cache": {name: str(getattr(config.cache_config, name, "")) for name in _CACHE},
+        "adapters": str(getattr(getattr(config, "lora_config", None), "lora_dtype", "")),
+    }
+    speculative = getattr(config, "speculative_config", None)
+    draft = getattr(speculative, "draft_model_config", None)
+    if draft is not None:
+        what = "weights of the draft model"
+        found["draft"] = _model(draft, config, named, folder_of, what)
+        found["method"] = str(getattr(speculative, "method", ""))
+    return found
 
 
 def context_of(
-    config: Any, groups: Groups, tensors: Mapping[str, Any], blocks: int, weights: str
+    config: Any,
+    groups: Groups,
+    tensors: Mapping[str, Any],
+    blocks: int,
+    belongs: Mapping[str, Any],
 ) -> Context:
-    """The context of one engine. config: vLLM's `VllmConfig`. tensors: those of its cache, by
-    layer. blocks: of its pool, which do not matter. weights: what they are called."""
-    model, cache = config.model_config, config.cache_config
-    described = {
-        name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
-    }
+    """The context of one engine. tensors: those of its cache, by layer. blocks: of its pool, which
+    do not matter. belongs: see `belonging`."""
     document = {
-        "weights": weights,
-        "config": described,
-        "dtype": str(model.dtype),
-        "kv_dtype": str(cache.cache_dtype),
-        "quantization": str(model.quantization),
-        "mamba": [str(getattr(cache, name, "")) for name in _STATES],
+        **belongs,
         "groups": [tuple(one) for one in groups.groups],
         "tensors": {
             layer: [
@@ -45,27 +62,25 @@ def context_of(
             for layer, given in tensors.items()
         },
     }
-    text = json.dumps(document, sort_keys=True, default=str)
-    name = "+".join(getattr(model.hf_config, "architectures", None) or ["model"])
-    pools = tuple(
-        PoolDescription(
-            name=component,
-            component=component,
-            kind="state",
-            layers=(0,),
-            parts=("page",),
-            heads=1,
-            head_elements=size,
-            dtype="fp8",  # of one byte
-            page_rows=1,
-        )
-        for component, size in groups.page_bytes.items()
-    )
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Context(name[:200], digest, groups.page, "tokens", pools)
+    name = "+".join(getattr(config.model_config.hf_config, "architectures", None) or ["model"])
+    return identity.context_of(name, document, groups.page, groups.page_bytes)
 
 
-_STATES = ("mamba_cache_dtype", "mamba_ssm_cache_dtype")
+def _model(
+    model: Any, config: Any, named: str, folder_of: Callable[..., str | None], what: str
+) -> dict[str, Any]:
+    weights = named
+    if not weights and config.load_config.load_format == "dummy":
+        weights = f"dummy weights of seed {model.seed}"
+    if not weights:
+        weights = identity.digest_of_weights(model.model, model.revision, folder_of, what)
+    described = {
+        name: value for name, value in model.hf_config.to_dict().items() if name not in _LEFT_OUT
+    }
+    found = {"weights": weights, "config": described}
+    if "longrope" in json.dumps(described, default=str):  # vLLM then chooses the angles by it
+        found["max_model_len"] = model.max_model_len
+    return found | {name: str(getattr(model, name, None)) for name in _MODEL}
 
 
 def _form(tensor: Any, blocks: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import torch
 from hicache import registry
 from hicache.core.actions import Backup, Load
 from hicache.core.errors import CallerError
-from hicache.core.events import LoadDone
+from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import FlightId
 from hicache.devices.base import DeviceOptions
 from hicache.memory.lent import (
@@ -38,7 +38,8 @@ from hicache.storage.base import Losses, Storage
 from hicache.storage.keys import Context
 
 from .groups import Groups
-from .orders import Answer, Message
+from .orders import Answer, Change, Message
+from .watching import Watching
 
 DEVICES = "hicache.devices"
 _DIRECT = DeviceOptions(layout="page_first_direct", io_backend="direct")
@@ -59,9 +60,15 @@ class Mover:
     """One rank's memory and threads. Close it to end the threads."""
 
     def __init__(
-        self, groups: Groups, tensors: Mapping[str, Any], blocks: int, host_pages: Mapping[str, int]
+        self,
+        groups: Groups,
+        tensors: Mapping[str, Any],
+        blocks: int,
+        host_pages: Mapping[str, int],
+        watching: Watching | None = None,
     ) -> None:
-        """tensors: vLLM's, by layer; for a state, several. blocks: of vLLM's pool.
+        """tensors: vLLM's, by layer; for a state, several. blocks: of vLLM's pool. watching: of the
+        weights with which vLLM fills them; None: they never change.
 
         Raises CallerError for tensors of another form, and for too little memory."""
         self.lent = lend(
@@ -79,6 +86,10 @@ class Mover:
         self._store: Storage | None = None
         self._waiting: dict[FlightId, str] = {}
         self._failed: set[str] = set()
+        self._watching = watching
+        self._stamps: dict[FlightId, int] = {}  # of copies: `Watching.stamp` when they began
+        self._refused: list[FlightId] = []
+        self._changes: tuple[Change, ...] = ()
         self._sizes = {slot.name: slot.block_bytes for slot in self.lent.slots}
         self._moved = {"loaded_bytes": 0, "saved_bytes": 0}
         self._moving: dict[FlightId, int] = {}  # bytes
@@ -110,7 +121,9 @@ class Mover:
         """Begin the loads of a step."""
         self._waiting |= dict(message.waiting)
         self._failed |= set(message.failed)
-        self._begin(message.loads)
+        if self._watching is not None and (message.loads or message.emptied):
+            self._watching.look()
+        self._begin(message.loads, message)
 
     def save(self, message: Message) -> None:
         """Begin everything else of a step, after its forward pass."""
@@ -118,27 +131,38 @@ class Mover:
             self._executor.submit(action)
         for flight in message.abandoned:
             self._executor.abandon(flight)
-        self._begin(message.backups)
+        self._begin(message.backups, message)
+        if self._watching is not None:
+            self._changes += self._watching.news(message.number)
 
     def poll(self) -> Ended:
         """What has ended since the last call."""
         self._executor.start()
         ended = Ended(loaded=set(self._failed), failed=self._failed)
         self._failed = set()
-        done = []
-        for reply in self._executor.poll():
-            done.append((reply.flight, offered(reply)))
+        done = [(flight, 0) for flight in self._refused]
+        self._refused.clear()
+        replies = self._executor.poll()
+        stamp = 0
+        if self._watching is not None and any(
+            isinstance(one, LoadDone | BackupDone) for one in replies
+        ):
+            stamp = self._watching.look()
+        for reply in replies:
+            right = self._stamps.pop(reply.flight, stamp) == stamp
+            done.append((reply.flight, offered(reply) if right else 0))
             size = self._moving.pop(reply.flight, 0)
-            if size and reply[1]:
+            if size and right and reply[1]:
                 which = "loaded_bytes" if isinstance(reply, LoadDone) else "saved_bytes"
                 self._moved[which] += size
             name = self._waiting.pop(reply.flight, None) if isinstance(reply, LoadDone) else None
             if name is not None:
                 ended.loaded.add(name)
-                if not reply[1]:
+                if not reply[1] or not right:
                     ended.failed.add(name)
         outages = 0 if self._store is None else self._store.poll()
-        ended.answer = Answer(tuple(done), outages)
+        changes, self._changes = self._changes, ()
+        ended.answer = Answer(tuple(done), outages, changes)
         return ended
 
     def close(self) -> None:
@@ -148,11 +172,21 @@ class Mover:
             self._workers.close()
             self._store.close()
 
-    def _begin(self, transfers: Sequence[Load | Backup]) -> None:
+    def _begin(self, transfers: Sequence[Load | Backup], message: Message) -> None:
+        """Begin copies, or refuse them all: they are for other weights than vLLM has now."""
         if not transfers:
             self._executor.start()
             return
+        watching = self._watching
+        if watching is not None and not watching.agrees(message):
+            for action in transfers:
+                self._refused.append(action.flight)
+                if action.flight in self._waiting:
+                    self._failed.add(self._waiting.pop(action.flight))
+            return
         for action in transfers:
+            if watching is not None:
+                self._stamps[action.flight] = watching.stamp
             self._executor.submit(action)
             self._moving[action.flight] = sum(
                 self._sizes[one.component] * len(one.source) for one in action.copies

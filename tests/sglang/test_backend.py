@@ -249,7 +249,7 @@ def test_weights_of_another_version_stop_it(
         assert one.batch_get_v1(KEYS[:2], slots(1, 2)) == [False, False]
         assert one.batch_set_v1(KEYS[:1], slots(1)) == [False]
         assert not one.batch_set(KEYS[:1], [one.mem_pool_host.get_data_page(0)])
-    assert sum("another version" in record.message for record in caplog.records) == 1
+    assert sum("weights were updated" in record.message for record in caplog.records) == 1
     assert opened().batch_exists(KEYS) == 0  # attached again: keys of the new weights
 
 
@@ -337,6 +337,7 @@ def test_without_a_name_the_files_of_the_weights_are_looked_at(
     third = key()
     adapter = tmp_path / "adapter"
     adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(b"1" * 100)
     arguments.lora_paths = [SimpleNamespace(lora_name="a", lora_path=str(adapter))]
     fourth = key()
@@ -348,6 +349,66 @@ def test_without_a_name_the_files_of_the_weights_are_looked_at(
     arguments.model_path = None
     with pytest.raises(CallerError, match="weights: expected the path of the model"):
         key()
+
+
+class Runner:
+    """SGLang's model runner, and what it updates weights with."""
+
+    def __init__(self) -> None:
+        self.weight_updater = self.model = self
+
+    def load_weights(self) -> None: ...
+
+    def update_weights_from_disk(self, path: str) -> None: ...
+
+
+class Scheduler:
+    """SGLang's scheduler, which makes the backend when it starts, or later."""
+
+    def __init__(self, make: Callable[[], Any], *, attached: bool) -> None:
+        self.tp_worker = SimpleNamespace(model_runner=type("Own", (Runner,), {})())
+        self.make = make
+        self.storage = make() if attached else None
+
+    def attach(self) -> Any:
+        return self.make()
+
+
+@pytest.mark.parametrize("update", ["update_weights_from_disk", "load_weights"])
+def test_an_update_stops_it_until_the_weights_have_a_name(
+    update: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"w")
+    arguments = SimpleNamespace(model_path=str(model), load_format="auto")
+    module = interface.backend(monkeypatch, arguments)
+    extra = {"storage": f"file:{tmp_path / 'kv'}"}
+
+    def make() -> Any:
+        one = module.HicacheStorage(Config(extra_config=extra))
+        one.register_mem_pool_host(MHATokenToKVPoolHost("page_first"))
+        return one
+
+    scheduler = Scheduler(make, attached=True)
+    assert scheduler.storage.batch_set_v1(KEYS[:1], torch.arange(4)) == [True]
+    scheduler.attach().close()
+    runner = scheduler.tp_worker.model_runner
+    getattr(runner, update)(*["path"] * (update != "load_weights"))
+    for _ in range(2):
+        assert scheduler.storage.batch_exists(KEYS[:1]) == 0
+    assert scheduler.storage.batch_set_v1(KEYS[1:2], torch.arange(4)) == [False]
+    [line] = [one for one in caplog.messages if "weights" in one]
+    assert line.endswith('attached again with a name for them ("weights")')
+    scheduler.storage.close()
+    for late in (scheduler, Scheduler(make, attached=False)):
+        with pytest.raises(CallerError, match="weights: expected a name for them where storage is"):
+            late.attach()
+    extra["weights"] = "step 12"
+    again = scheduler.attach()
+    assert again.batch_exists(KEYS[:1]) == 0
+    assert again.batch_set_v1(KEYS[:1], torch.arange(4)) == [True]
+    again.close()
 
 
 def test_the_package_does_not_need_sglang_before_its_class_is_asked_for() -> None:

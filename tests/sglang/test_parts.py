@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from hicache.core.errors import CallerError
+from hicache.sglang.describing import form_of, weights_of
 from hicache.sglang.hits import Wanted, ends, restorable
 from hicache.sglang.pages import HostPages, runs
 from hicache.sglang.settings import Settings
@@ -103,6 +106,64 @@ def test_slots_of_another_number_are_no_pages() -> None:
     assert pages.starts(2, torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])) == [4, 0]
     assert pages.starts(2, torch.arange(4)) is None
     assert pages.starts(1, None) is None
+
+
+def digest(place: Path, named: str = "", **changed: Any) -> str:
+    """The context of a pool of a server with a draft model and an adapter."""
+    files = {
+        "model/model.safetensors": "w",
+        "model/config.json": "{}",
+        "draft/model.safetensors": "d",
+        "adapter/adapter_model.safetensors": "a",
+        "adapter/adapter_config.json": '{"lora_alpha": 16}',
+    }
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(changed.get(name, content))
+    given = {
+        "model_path": str(place / "model"),
+        "speculative_draft_model_path": str(place / "draft"),
+        "lora_paths": [f"a={place / 'adapter'}"],
+        "load_format": "auto",
+    }
+    weights = weights_of(SimpleNamespace(**given | changed), named, lambda *_: None, {})
+    form = HostPages("kv", MHATokenToKVPoolHost("page_first")).form
+    return form_of("model", weights, form | changed.get("form", {}), changed.get("ranks", 1)).digest
+
+
+@pytest.mark.parametrize("named", ["", "a name"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model/model.safetensors": "x"},
+        {"model/config.json": '{"rope_theta": 1}'},
+        {"draft/model.safetensors": "e"},
+        {"adapter/adapter_model.safetensors": "b"},
+        {"adapter/adapter_config.json": '{"lora_alpha": 64}'},
+        {"lora_paths": []},
+        {"named": "another"},
+        {"load_format": "dummy"},
+        {"dtype": "half"},
+        {"quantization": "awq"},
+        {"quantization_param_path": "scales"},
+        {"kv_cache_dtype": "fp8_e4m3"},
+        {"json_model_override_args": '{"rope_theta": 1}'},
+        {"weight_version": "2"},
+        {"context_length": 9},
+        {"speculative_algorithm": "EAGLE"},
+        {"form": {"layout": "layer_first"}},
+        {"form": {"page_size": 8}},
+        {"form": {"page_bytes": 8}},
+        {"ranks": 2},
+    ],
+    ids=str,
+)
+def test_each_part_of_the_identity_changes_it(
+    tmp_path: Path, named: str, changed: dict[str, Any]
+) -> None:
+    files_of_weights = {"model/model.safetensors", "draft/model.safetensors", "load_format"}
+    same = digest(tmp_path, named) == digest(tmp_path, **{"named": named} | changed)
+    assert same == bool(named and files_of_weights & set(changed))
 
 
 def test_what_a_prefix_needs_of_each_pool() -> None:

@@ -4,7 +4,8 @@ them (interface of 0.32).
 What a pass writes at a position is a digest of the weights and of all tokens up to there, and every
 pass first checks all that it would read. So a block that was loaded into the wrong place, saved too
 late, reused under a copy, or kept over a reset gives a failed assertion at the next pass that reads
-it.
+it. What is computed over rows of other weights, as vLLM does it where nobody has emptied its cache,
+is marked: nobody may find it in another cache.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +24,6 @@ import torch
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, Groups, groups_of
 from hicache.vllm.moving import Ended, Mover
-from hicache.vllm.orders import Answer
 
 ROW = 8  # bytes of a position, or of a state
 CLASSES = {FULL: "FullAttentionSpec", WINDOW: "SlidingWindowSpec", STATE: "MambaSpec"}
@@ -58,6 +59,66 @@ class Block:
     block_hash: Any = None
     block_hash_num_tokens: int | None = None
     is_null: bool = False
+    mixed: bool = False  # has rows of several weights
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A `LoRARequest`."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+    load_inplace: bool = False
+
+
+class LoraManager:
+    """vLLM's `LRUCacheWorkerLoRAManager`: by number, what the files of an adapter were when it was
+    loaded."""
+
+    def __init__(self, most: int = 2) -> None:
+        self.most = most
+        self.loaded: dict[int, str] = {}
+
+    def list_adapters(self) -> set[int]:
+        return set(self.loaded)
+
+    def _load_adapter(self, lora: Lora) -> str:
+        return "".join(one.read_text() for one in sorted(Path(lora.lora_path).iterdir()))
+
+    def add_adapter(self, lora: Lora) -> None:
+        mine = self.loaded.pop(lora.lora_int_id, None)
+        fresh = mine is None or lora.load_inplace
+        self.loaded[lora.lora_int_id] = self._load_adapter(lora) if fresh else str(mine)
+        while len(self.loaded) > self.most:
+            del self.loaded[next(iter(self.loaded))]
+
+
+class Worker:
+    """vLLM's worker and its model runner, one for all ranks."""
+
+    def __init__(self) -> None:
+        self.model_runner = self
+        self.lora_manager = LoraManager()
+        self.model = torch.nn.Linear(4, 4, bias=False)
+        torch.nn.init.zeros_(self.model.weight)  # as a server that is started again
+
+    def get_model(self) -> torch.nn.Module:
+        return self.model
+
+    def reload_weights(self) -> None:
+        self.write()
+
+    def write(self) -> None:
+        """As a function of somebody's own does, which nobody sees."""
+        self.model.weight.data += 1.0
+
+    def computes_with(self, lora: Lora | None) -> str:
+        adapter = ""
+        if lora is not None:
+            self.lora_manager.add_adapter(lora)
+            adapter = self.lora_manager.loaded[lora.lora_int_id]
+        return f"{self.model.weight.tolist()}{adapter}"
 
 
 @dataclass(eq=False)
@@ -69,7 +130,7 @@ class Request:
     cache_salt: str | None = None
     num_computed_tokens: int = 0
     blocks: list[list[Block]] = field(default_factory=list)
-    lora_request: Any = None
+    lora_request: Lora | None = None
     mm_features: tuple[Any, ...] = ()
     prompt_embeds: Any = None
     loading: bool = False
@@ -80,6 +141,12 @@ class Request:
     @property
     def num_tokens(self) -> int:
         return len(self.all_token_ids)
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """What vLLM knows an adapter by in its hashes."""
+        lora = self.lora_request
+        return None if lora is None else (lora.lora_name, lora.lora_path)
 
 
 class Pool:
@@ -111,6 +178,7 @@ class Pool:
             if self.cached.get(one.block_hash) is one:
                 del self.cached[one.block_hash]
             one.block_hash = one.block_hash_num_tokens = None
+        one.mixed = False
         one.ref_cnt = 1
         return one
 
@@ -132,9 +200,12 @@ class Engine:
         *,
         chunk: int,
         window: int,
+        worker: Worker,
         faults: float = 0.0,
     ) -> None:
         """faults: the share of copies that fail on one rank."""
+        self.worker = worker
+        self._computed: dict[Any, str] = {}  # by adapter, with what its blocks were computed
         self.faults, self.draw = faults, random.Random(0)
         self.config, self.decider, self.movers, self.tensors = config, decider, movers, tensors
         self.groups: Groups = groups_of(config)
@@ -160,12 +231,13 @@ class Engine:
     # -- what a position holds
 
     def digest(self, request: Request, end: int, layer: str = "") -> bytes:
-        text = f"{self.weights}|{layer}|{request.cache_salt}|{request.all_token_ids[:end]}"
+        what = f"{self.weights}|{self._computed.get(request.place)}|{layer}|{request.cache_salt}"
+        text = f"{what}|{request.all_token_ids[:end]}"
         return hashlib.blake2b(text.encode(), digest_size=ROW).digest()
 
     def hash_of(self, group: Any, request: Request, index: int) -> Any:
         tokens = request.all_token_ids[: (index + 1) * group.block]
-        return group.number, request.cache_salt, tuple(tokens)
+        return group.number, request.place, request.cache_salt, tuple(tokens)
 
     # -- scheduling
 
@@ -246,15 +318,23 @@ class Engine:
 
     def reset(self) -> bool:
         """`reset_prefix_cache` with `reset_running_requests` and `reset_connector`, and new weights
-        if all caches are empty. vLLM raises an error where a copy has blocks, or a request that
-        waits for one."""
+        if all caches are empty."""
+        if not self.empty():
+            return False
+        assert self.decider.reset()
+        self.weights += 1
+        return True
+
+    def empty(self) -> bool:
+        """`reset_prefix_cache` with `reset_running_requests`. vLLM raises an error where a copy has
+        blocks, or a request that waits for one."""
         while self.running:
             self.reset_preempted.append(self._preempt())
         if len(self.pool.free) < len(self.pool.blocks) - 1:
             return False
         self.pool.forget()
-        assert self.decider.reset()
-        self.weights += 1
+        self._computed.clear()
+        self.decider.emptied()
         return True
 
     def _admit(self, request: Request, work: dict[str, int]) -> bool:
@@ -371,10 +451,27 @@ class Engine:
 
     def _forward(self, request: Request, tokens: int) -> None:
         start, end = request.num_computed_tokens, request.num_computed_tokens + tokens
+        self._compute_with(request)
+        mixed = any(one.mixed for mine in request.blocks for one in mine if not one.is_null)
         for tensors in self.tensors:
             for group, mine in zip(self.groups.groups, request.blocks, strict=True):
-                self._read(tensors, group, request, mine, start)
-                self._write(tensors, group, request, mine, start, end)
+                if not mixed:
+                    self._read(tensors, group, request, mine, start)
+                self._write(tensors, group, request, mine, start, end, mixed)
+
+    def _compute_with(self, request: Request) -> None:
+        """If vLLM has blocks of other weights, or of what the adapter was, they are mixed."""
+        now, place = self.worker.computes_with(request.lora_request), request.place
+        if self._computed.get(place, now) != now:
+            mixed = [
+                one for one in self.pool.blocks if one.block_hash and one.block_hash[1] == place
+            ]
+            for other in self.running:
+                if other.place == place and other.num_computed_tokens:
+                    mixed += [one for mine in other.blocks for one in mine if not one.is_null]
+            for one in mixed:
+                one.mixed = True
+        self._computed[place] = now
 
     def _read(
         self, tensors: Any, group: Any, request: Request, mine: list[Block], start: int
@@ -403,15 +500,18 @@ class Engine:
         mine: list[Block],
         start: int,
         end: int,
+        mixed: bool,
     ) -> None:
         for place in range(start + 1, end + 1):
             index = (place - 1) // group.block
+            mine[index].mixed |= mixed
             for layer in group.layers:
-                digest = np.frombuffer(self.digest(request, place, layer), dtype=np.uint8)
-                row = torch.from_numpy(digest.copy())
+                row = b"mixed..." if mixed else self.digest(request, place, layer)
+                digest = np.frombuffer(row, dtype=np.uint8)
+                made = torch.from_numpy(digest.copy())
                 block = tensors[layer][mine[index].block_id]
                 mine_row = block if group.component == STATE else block[(place - 1) % group.block]
-                mine_row.copy_(row.view(mine_row.shape))
+                mine_row.copy_(made.view(mine_row.shape))
 
     def _advance(self, request: Request, tokens: int) -> None:
         request.num_computed_tokens += tokens
@@ -443,7 +543,7 @@ class Engine:
             name = self._loads.get(flight)
             if fails and name:
                 one.failed.add(name)
-        one.answer = Answer(tuple(done), one.answer.outages)
+        one.answer = replace(one.answer, done=tuple(done))
 
     def _landed(self, ended: Sequence[Ended]) -> None:
         for one in ended:
@@ -453,7 +553,8 @@ class Engine:
         for flight in [at for at, one in self._copies.items() if len(one) > len(self.movers)]:
             pages, *offers = self._copies.pop(flight)
             self.saved += pages if all(offers) else 0
-        self.decider.carry_on(max(one.answer.outages for one in ended))
+        changes = [change for one in ended for change in one.answer.changes]
+        self.decider.carry_on(max(one.answer.outages for one in ended), changes)
         for one in ended:
             for name in one.loaded:
                 self._ranks_left[name] = self._ranks_left.get(name, len(self.movers)) - 1

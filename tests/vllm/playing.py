@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from hicache.storage.keys import Context
 from hicache.vllm.deciding import Decider
 from hicache.vllm.groups import FULL, STATE, WINDOW, groups_of
 from hicache.vllm.moving import Mover
+from hicache.vllm.watching import Watching, called
 from invariants.watch import Watch
 
-from .engine import ROW, Engine, Request, cache_config
+from .engine import ROW, Engine, Lora, Request, Worker, cache_config
 
 KINDS = {
     "full": [(FULL, 4)],
@@ -38,7 +39,7 @@ WORDS = 3  # different tokens of which shared beginnings are made
 @dataclass
 class Setting:
     """One engine with its connector. store: a folder, or none. form: of vLLM's tensors (`formed`).
-    faults: the share of copies that fail on one rank."""
+    faults: the share of copies that fail on one rank. adapters: a folder for them, or none."""
 
     kinds: str = "full"
     blocks: int = 60
@@ -50,6 +51,17 @@ class Setting:
     form: str = "plain"
     faults: float = 0.0
     weights: str = "1"
+    adapters: Path | None = None
+
+
+def written(folder: Path, number: int, draw: random.Random) -> Lora:
+    """An adapter, one of few that there are: two of a name, and what changes may be the rank and
+    alpha alone."""
+    place = folder / str(number)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "adapter_model.safetensors").write_text(draw.choice("ab"))
+    (place / "adapter_config.json").write_text(f'{{"lora_alpha": {draw.choice([16, 64])}}}')
+    return Lora(f"tenant{number // 2}", number, str(place))
 
 
 def formed(form: str, blocks: int, component: str, block: int) -> tuple[Any, torch.Tensor]:
@@ -79,9 +91,18 @@ class Playing:
         host = dict.fromkeys(groups.components, setting.host_pages)
         core = groups.config(host, 200, setting.store is not None)
         self.watch = Watch(most_pages=64)
+        self.notices: list[str] = []
         self.decider = Decider(
-            groups, core, setting.ranks, time.perf_counter, 5.0, lambda one: one, [self.watch]
+            groups,
+            core,
+            setting.ranks,
+            time.perf_counter,
+            5.0,
+            lambda one: called(one.lora_path, self.notices.append),
+            [self.watch],
+            self.notices.append,
         )
+        self.setting, self.worker = setting, Worker()
         self.movers, tensors = [], []
         for rank in range(setting.ranks):
             both = {
@@ -91,7 +112,7 @@ class Playing:
             }
             tensors.append({layer: seen for layer, (_, seen) in both.items()})
             given = {layer: one for layer, (one, _) in both.items()}
-            mover = Mover(groups, given, setting.blocks, host)
+            mover = Mover(groups, given, setting.blocks, host, Watching(self.worker, rank))
             if setting.store is not None:
                 address = parse(f"file:{setting.store}")
                 store = open_store(address, StorageOptions(), time.perf_counter, print)
@@ -106,13 +127,21 @@ class Playing:
             tensors,
             chunk=setting.chunk,
             window=setting.window,
+            worker=self.worker,
             faults=setting.faults,
         )
         self.number = 0
 
-    def request(self, tokens: Sequence[int], wanted: int = 1, salt: str | None = None) -> Request:
+    def request(
+        self,
+        tokens: Sequence[int],
+        wanted: int = 1,
+        salt: str | None = None,
+        lora: Lora | None = None,
+    ) -> Request:
         self.number += 1
         found = Request(str(self.number), list(tokens), len(tokens), wanted, salt)
+        found.lora_request = lora
         self.engine.send(found)
         return found
 
@@ -143,22 +172,46 @@ class Playing:
             mover.close()
 
 
-def drawn(seed: int, playing: Playing, requests: int, resets: float = 0.0) -> None:
+def change(draw: random.Random, playing: Playing, loras: list[Lora]) -> None:
+    """The weights, or the files of an adapter, change in one of the ways that there are. Mostly
+    vLLM's own cache is emptied then."""
+    worker = playing.worker
+    if not loras or draw.random() < 0.3:
+        draw.choice([worker.reload_weights, worker.write])()
+    else:
+        lora = written(Path(loras[0].lora_path).parent, draw.randrange(len(loras)), draw)
+        if draw.random() < 0.6:
+            worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
+    if draw.random() < 0.8:
+        playing.engine.empty()
+
+
+def drawn(
+    seed: int, playing: Playing, requests: int, resets: float = 0.0, changes: float = 0.0
+) -> None:
     """Send, step, abort and drop at random until so many requests have been sent. resets: the share
-    of requests before which all caches are to be emptied."""
+    of requests before which all caches are to be emptied. changes: before which weights, or an
+    adapter, change."""
     draw = random.Random(seed)
+    folder = playing.setting.adapters
+    loras = [] if folder is None else [written(folder, number, draw) for number in range(3)]
     alive: list[Request] = []
     beginnings: list[list[int]] = [[]]
     for _ in range(requests):
         if resets and draw.random() < resets:
             playing.engine.reset()
+        if changes and draw.random() < changes:
+            change(draw, playing, loras)
         begun = draw.choice(beginnings)
         cut = draw.randint(0, min(len(begun), LONGEST - 1))
         more = [draw.randrange(WORDS) for _ in range(draw.randint(1, LONGEST - cut))]
         prompt = begun[:cut] + more
         beginnings = [*beginnings[-6:], prompt]
         salt = draw.choice([None, None, None, "salt"])
-        alive.append(playing.request(prompt, draw.randint(1, 12), salt))
+        lora = draw.choice([None, *loras])
+        if lora and draw.random() < 0.1:
+            lora = replace(lora, load_inplace=True)
+        alive.append(playing.request(prompt, draw.randint(1, 12), salt, lora))
         for _ in range(draw.choice([0, 0, 1, 3, 10])):
             playing.engine.step()
         alive = [one for one in alive if not one.ended]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ from hicache.storage.base import Status
 from hicache.vllm.groups import STATE, WINDOW, groups_of
 
 from .engine import Request, cache_config
-from .playing import KINDS, Playing, Setting, drawn
+from .playing import KINDS, Playing, Setting, drawn, written
 
 
 @pytest.fixture
@@ -141,6 +143,56 @@ def test_a_salt_shares_nothing(opened: Opened) -> None:
     assert playing.engine.hits[request.request_id] == (0, 0)
 
 
+def test_an_adapter_shares_nothing_but_with_itself(opened: Opened, tmp_path: Path) -> None:
+    """Neither with one of the same name, nor what its files were, nor with another salt."""
+    playing = opened(Setting(adapters=tmp_path, blocks=200, host_pages=200))
+    loras = [written(tmp_path, number, random.Random(number)) for number in (2, 3)]
+    loras[1] = replace(loras[1], lora_name=loras[0].lora_name)
+
+    def hits(*, loaded: int) -> None:
+        for lora in loras:
+            for salt in (None, "salt"):
+                request = playing.request(PROMPT, salt=salt, lora=lora)
+                playing.settle()
+                assert playing.engine.hits[request.request_id] == (0, loaded)
+
+    for place, alpha in zip(loras, (16, 64), strict=True):
+        (Path(place.lora_path) / "adapter_model.safetensors").write_text("a")
+        (Path(place.lora_path) / "adapter_config.json").write_text(f'{{"lora_alpha": {alpha}}}')
+    hits(loaded=0)
+    playing.engine.pool.forget()
+    hits(loaded=56)
+    assert playing.engine.empty()
+    for lora in loras:
+        (Path(lora.lora_path) / "adapter_config.json").write_text('{"r": 8}')
+        playing.worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
+    loras.pop()  # both are the same now
+    hits(loaded=0)
+    assert not playing.notices
+
+
+def test_after_an_update_nothing_is_loaded_or_saved_until_vllm_has_emptied_its_cache(
+    opened: Opened,
+) -> None:
+    playing = opened(Setting())
+    hit(playing, PROMPT)
+    playing.worker.reload_weights()
+    assert hit(playing, PROMPT)[1] == 0
+    [line] = playing.notices
+    assert line.startswith("hicache: the weights were changed: storage is not used until")
+    playing.engine.pool.forget()
+    assert hit(playing, PROMPT) == (0, 0)
+    assert playing.engine.empty()
+    assert hit(playing, PROMPT) == (0, 0)
+    playing.engine.pool.forget()
+    assert hit(playing, PROMPT) == (0, 56)
+    playing.worker.reload_weights()
+    assert playing.engine.empty()
+    assert hit(playing, PROMPT) == (0, 0)  # it was promised, and refused by the worker
+    assert playing.engine.failed == 1
+    assert playing.notices == [line]
+
+
 def test_a_window_smaller_than_a_page_needs_the_last_blocks_of_it_alone(opened: Opened) -> None:
     """vLLM keeps no others, and gives none to a load."""
     playing = opened(Setting("small_window", window=4))
@@ -160,13 +212,17 @@ def test_a_draft_model_of_which_no_group_tells_is_known() -> None:
 
 
 def reached(
-    opened: Opened, setting: Setting, what: Callable[[Playing], bool], resets: float = 0.0
+    opened: Opened,
+    setting: Setting,
+    what: Callable[[Playing], bool],
+    resets: float = 0.0,
+    changes: float = 0.0,
 ) -> None:
     """Play drawn sequences until one reaches what is asked. How copies and passes interleave is not
     drawn but happens, so no single sequence has to reach it."""
     for seed in range(8):
         playing = opened(setting)
-        drawn(seed, playing, 40, resets)
+        drawn(seed, playing, 40, resets, changes)
         if what(playing):
             return
     pytest.fail("not reached in 8 sequences")
@@ -219,3 +275,17 @@ def test_short_of_blocks_requests_are_preempted(opened: Opened, kinds: str) -> N
     blocks = 100 if kinds == "window" else 45
     setting = Setting(kinds, blocks=blocks, chunk=40)
     reached(opened, setting, lambda one: one.decider.counts.host_tokens > 0)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("kinds", KINDS)
+def test_drawn_sequences_with_adapters_and_updates(
+    opened: Opened, kinds: str, tmp_path: Path
+) -> None:
+    """Each begins with the store that the one before has left."""
+
+    def changed(playing: Playing) -> bool:
+        return playing.decider.counts.host_tokens > 0 and bool(playing.notices)
+
+    setting = Setting(kinds, store=tmp_path / "kv", adapters=tmp_path / "adapters", ranks=2)
+    reached(opened, setting, changed, changes=0.15)

@@ -2,48 +2,93 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from hicache.vllm.describing import context_of
+from hicache.core.errors import CallerError
+from hicache.vllm.describing import belonging, context_of
 from hicache.vllm.groups import FULL, groups_of
 
 from .engine import cache_config
 
 
-def digest(blocks: int = 16, weights: str = "w", **changed: Any) -> str:
-    """The context of an engine with keys and values apart."""
-    config = SimpleNamespace(to_dict=lambda: {"hidden": 8}, architectures=["A"])
-    fields = {"dtype": "bf16", "cache_dtype": "fp8_e4m3", "quantization": None} | changed
+def model(place: Path, described: dict[str, Any], content: bytes, fields: dict[str, Any]) -> Any:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "model.safetensors").write_bytes(content)
+    config = SimpleNamespace(to_dict=lambda: described, architectures=["A"])
+    own = {"model": str(place), "revision": None, "seed": 0, "hf_config": config}
+    return SimpleNamespace(**fields | own)
+
+
+def digest(place: Path, blocks: int = 16, named: str = "", **changed: Any) -> str:
+    """The context of an engine with keys and values apart, and a draft model."""
+    fields = {"dtype": "bf16", "quantization": None, "max_model_len": 8} | changed
+    config = {"hidden": 8, "rope": "default"} | changed.get("config", {})
+    weights = changed.get("weights", b"w")
+    draft = model(place / "draft", {"hidden": 4}, changed.get("draft", b"d"), fields)
     vllm_config = SimpleNamespace(
-        model_config=SimpleNamespace(hf_config=config, **fields),
-        cache_config=SimpleNamespace(cache_dtype=fields["cache_dtype"]),
+        model_config=model(place / "model", config, weights, fields),
+        cache_config=SimpleNamespace(**{"cache_dtype": "fp8_e4m3"} | changed),
+        load_config=SimpleNamespace(load_format=changed.get("load_format", "auto")),
+        lora_config=SimpleNamespace(lora_dtype=changed.get("lora_dtype", "bf16")),
+        speculative_config=SimpleNamespace(
+            draft_model_config=draft, method=changed.get("method", "eagle")
+        ),
     )
     groups = groups_of(cache_config([(FULL, changed.get("block", 4))], blocks, 0))
     shape = (2, blocks, *changed.get("inner", (4, 8)))
     tensors = {"0.0": torch.zeros(shape, dtype=changed.get("kind", torch.uint8))}
-    return context_of(vllm_config, groups, tensors, blocks, weights).digest
+    belongs = belonging(vllm_config, named, lambda model, revision: None)
+    return context_of(vllm_config, groups, tensors, blocks, belongs).digest
 
 
-def test_the_size_of_the_pool_does_not_matter() -> None:
-    assert digest() == digest(blocks=32)
+def test_the_size_of_the_pool_does_not_matter(tmp_path: Path) -> None:
+    assert digest(tmp_path) == digest(tmp_path, blocks=32)
+
+
+def test_the_longest_request_matters_where_angles_follow_from_it(tmp_path: Path) -> None:
+    assert digest(tmp_path) == digest(tmp_path, max_model_len=9)
+    rope = {"rope": "longrope"}
+    assert digest(tmp_path, config=rope) != digest(tmp_path, config=rope, max_model_len=9)
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"weights": "others"},
+        {"named": "others"},
+        {"weights": b"x"},
+        {"draft": b"e"},
+        {"method": "draft_model"},
+        {"load_format": "dummy"},
+        {"config": {"hidden": 9}},
         {"dtype": "fp16"},
         {"cache_dtype": "fp8_e5m2"},
+        {"mamba_cache_dtype": "fp32"},
+        {"mamba_ssm_cache_dtype": "fp32"},
+        {"lora_dtype": "fp16"},
         {"quantization": "awq"},
+        {"quantization_config": {"bits": 4}},
+        {"disable_sliding_window": True},
+        {"model_impl": "transformers"},
         {"block": 8},
         {"inner": (8, 4)},
         {"kind": torch.int8},
     ],
     ids=lambda one: next(iter(one)),
 )
-def test_what_the_bytes_depend_on_does(changed: dict[str, Any]) -> None:
-    assert digest() != digest(**changed)
+def test_what_the_bytes_depend_on_does(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert digest(tmp_path) != digest(tmp_path, **changed)
+
+
+def test_weights_that_are_not_there_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(model="owner/name", revision=None),
+        load_config=SimpleNamespace(load_format="auto"),
+    )
+    with pytest.raises(CallerError, match=r"files of 'owner/name' .* name with \"weights\"$"):
+        belonging(config, "", lambda model, revision: None)

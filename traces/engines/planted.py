@@ -13,7 +13,7 @@ from hicache.core.actions import Backup, Copy, Load
 from hicache.storage import verified
 from hicache.vllm import moving
 from hicache.vllm.moving import Mover
-from hicache.vllm.orders import Orders
+from hicache.vllm.orders import Message, Orders
 
 
 def plant(name: str) -> None:
@@ -25,7 +25,7 @@ def _loads(change: Callable[[Mover, Copy], Copy]) -> None:
     """Change every copy of a load."""
     begin = Mover._begin
 
-    def changed(self: Mover, transfers: Sequence[Load | Backup]) -> None:
+    def changed(self: Mover, transfers: Sequence[Load | Backup], message: Message) -> None:
         begin(
             self,
             [
@@ -34,6 +34,7 @@ def _loads(change: Callable[[Mover, Copy], Copy]) -> None:
                 else one
                 for one in transfers
             ],
+            message,
         )
 
     Mover._begin = changed  # type: ignore[method-assign]

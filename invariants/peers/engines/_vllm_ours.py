@@ -72,7 +72,7 @@ def ours(cache: Any, pages: int, ranks: int, store: bool, wait: int) -> dict[str
     each rank. wait: looks at the clock for which a request waits for the store."""
     module = import_module(CONNECTOR)
     KVConnectorFactory._registry["HicacheConnector"] = lambda: module.HicacheConnector
-    vars(module).update(Clock=Ticks, _log=Raising())
+    vars(module).update(Clock=Ticks, _log=Raising(), watching=lambda rank: None)
     vars(import_module("hicache.devices.cpu"))["_Line"] = Inline
     host = pages * ranks * sum(groups_of(cache).page_bytes.values())
     settings = {"host": host, "wait_s": wait, "weights": "none"}

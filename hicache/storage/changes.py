@@ -1,0 +1,103 @@
+"""Notices that what an engine computes with has changed since it was started: calls that write
+weights, and samples of the parameters for those that nobody calls by a known name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+import torch
+
+_SAMPLES = 16  # numbers of a parameter
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def after(target: Any, name: str, call: Callable[..., None]) -> None:
+    """Call `call` with the arguments of each call of the target's function, after it. Nothing if
+    the target, an object or a class, has none of this name."""
+    given = getattr(target, name, None)
+    if given is None:
+        return
+
+    @wraps(given)
+    def followed(*args: Any, **named: Any) -> Any:
+        try:
+            return given(*args, **named)
+        finally:
+            call(*args, **named)
+
+    setattr(target, name, followed)
+
+
+def caller(fits: Callable[[Any], bool], method: str = "") -> Any:
+    """The nearest object one of whose methods is running, and that fits; None if there is none.
+    method: its name; any by default."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if found is not None and fits(found) and method in ("", frame.f_code.co_name):
+            return found
+        frame = frame.f_back
+    return None
+
+
+class Samples:
+    """Numbers out of every parameter of models, as they were when it was made."""
+
+    def __init__(self, models: Iterable[Any]) -> None:
+        self._models = list(models)
+        self._stream: Any = None
+        self.take()
+
+    def take(self) -> None:
+        """Those that they have now are the right ones."""
+        self._places = [
+            (module._parameters, name)
+            for model in self._models
+            for module in model.modules()
+            for name, one in module._parameters.items()
+            if one is not None
+        ]
+        self._views: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+        for parameters, name in self._places:
+            view = _spread(parameters[name])
+            if view is not None:
+                self._views.setdefault((view.device, view.dtype), []).append(view)
+        self._found = self._now()
+
+    def same(self) -> bool:
+        """Whether the parameters are what they were. Takes those that they are now."""
+        found = self._now()
+        alike = found[0] == self._found[0] and all(
+            torch.equal(*both) for both in zip(found[1], self._found[1], strict=True)
+        )
+        if not alike:
+            self.take()
+        return alike
+
+    def _now(self) -> tuple[list[int], list[torch.Tensor]]:
+        """Where they are, and samples. Beside the passes of an accelerator, not behind them."""
+        at = [
+            -1 if (one := parameters.get(name)) is None else one.data_ptr()
+            for parameters, name in self._places
+        ]
+        if self._stream is None and any(one.type == "cuda" for one, _ in self._views):
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        with beside, torch.no_grad():
+            return at, [torch.cat(views).cpu() for views in self._views.values()]
+
+
+def _spread(parameter: torch.Tensor) -> torch.Tensor | None:
+    """int[at most _SAMPLES] of a parameter's memory; None without any."""
+    size = parameter.element_size()
+    count = parameter.untyped_storage().nbytes() // size
+    if parameter.is_meta or not count or size not in _INTEGERS or parameter.is_complex():
+        return None
+    taken = min(count, _SAMPLES)
+    numbers = parameter.detach().view(_INTEGERS[size])
+    return numbers.as_strided((taken,), (count // taken,), 0)

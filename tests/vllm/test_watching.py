@@ -1,0 +1,100 @@
+"""Whatever a worker computes with: each way in which it changes is noticed, and what is on disk
+counts only once vLLM has loaded it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hicache.vllm.orders import Adapter, Message
+from hicache.vllm.watching import Watching, called
+
+from .engine import Worker
+from .playing import written
+
+
+def replaced(worker: Worker) -> None:
+    worker.model.weight = torch.nn.Parameter(torch.ones(4, 4))
+
+
+def pointed_elsewhere(worker: Worker) -> None:
+    worker.model.weight.data = torch.zeros(4, 4)
+
+
+def one_number(worker: Worker) -> None:
+    with torch.inference_mode():
+        worker.model.weight[2, 1] = 1e-30
+
+
+@pytest.mark.parametrize(
+    "change", [Worker.reload_weights, Worker.write, replaced, pointed_elsewhere, one_number]
+)
+def test_an_update_is_noticed_once(change: Callable[[Worker], None]) -> None:
+    worker = Worker()
+    watching = Watching(worker, 3)
+    assert watching.agrees(Message())
+    assert not watching.news(0)
+    change(worker)
+    stamp = watching.look()
+    assert stamp
+    assert not watching.agrees(Message())
+    [news] = watching.news(7)
+    assert (news.rank, news.message) == (3, 7)
+    assert watching.agrees(Message(updates=((3, news.updates),)))
+    assert watching.look() == stamp
+    assert not watching.news(8)
+
+
+def test_names_by_which_vllm_and_trainers_write_weights() -> None:
+    for name in ("update_weights", "finish_weight_update", "load_weights", "sleep"):
+        worker = Worker()
+        setattr(worker, name, lambda *_: None)
+        watching = Watching(worker, 0)
+        getattr(worker, name)(2)
+        assert not watching.agrees(Message()), name
+    worker = Worker()
+    worker.sleep = lambda level: None  # type: ignore[attr-defined]
+    watching = Watching(worker, 0)
+    worker.sleep(1)  # type: ignore[attr-defined]
+    assert watching.agrees(Message())
+
+
+def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
+    worker, draw = Worker(), random.Random(0)
+    watching = Watching(worker, 0)
+    lora = written(tmp_path, 1, draw)
+    notices: list[str] = []
+
+    def now() -> Adapter:
+        return Adapter(1, called(lora.lora_path, notices.append), lora.lora_path)
+
+    def agrees(adapter: Adapter) -> bool:
+        return watching.agrees(Message(adapters=(adapter,)))
+
+    first = now()
+    assert agrees(first)  # it would be loaded from disk
+    worker.lora_manager.add_adapter(lora)
+    (Path(lora.lora_path) / "adapter_config.json").write_text('{"lora_alpha": 8}')
+    second = now()
+    assert first != second
+    assert agrees(first)
+    assert not agrees(second)
+    worker.lora_manager.add_adapter(replace(lora, load_inplace=True))
+    assert agrees(second)
+    assert watching.look() == 1
+    [news] = watching.news(5)
+    assert news.adapters == ((1, second.digest),)
+    worker.lora_manager.loaded.clear()
+    (Path(lora.lora_path) / "adapter_model.safetensors").write_text("c")
+    assert agrees(now())
+    assert not agrees(second)
+    assert not notices
+    (Path(lora.lora_path) / "adapter_config.json").unlink()
+    assert not now().digest
+    [line] = notices
+    assert line.startswith("hicache: adapter: expected adapter_config.json in ")
