@@ -86,7 +86,8 @@ def build(
         stored = StoredPages(context, stored_pools(device.arena))
         attachment = Attachment(driver, executor, stored, clock.now_s, _log.warning)
         if store.address is not None:
-            attachment.attach(store.address, StorageOptions(store.size_bytes, store.timeout_s))
+            options = StorageOptions(size_bytes=store.size_bytes, timeout_s=store.timeout_s)
+            attachment.attach(store.address, options)
     except BaseException:
         device.close()
         raise

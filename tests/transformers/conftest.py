@@ -3,7 +3,6 @@ small, so one thread is fastest."""
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 
 import pytest
@@ -14,7 +13,9 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture(autouse=True)
 def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = partial(StorageOptions, timeout_s=PATIENCE_S)
+    def patient(size_bytes: int, timeout_s: float) -> StorageOptions:
+        return StorageOptions(size_bytes=size_bytes, timeout_s=max(timeout_s, PATIENCE_S))
+
     building = import_module("hicache.transformers.building")
     monkeypatch.setattr(building, "StorageOptions", patient)
 
