@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 29_834,
+    "lines of hicache": 30_349,
     "lines of sim": 10_890,
-    "lines of invariants": 41_177,
-    "lines of traces": 57_384,
-    "lines of tests": 70_984,
-    "files of source": 931,
-    "files of tests": 423,
-    "words of pages": 85_924,
+    "lines of invariants": 39_694,
+    "lines of traces": 57_385,
+    "lines of tests": 71_328,
+    "files of source": 928,
+    "files of tests": 421,
+    "words of pages": 85_354,
 }
 
 

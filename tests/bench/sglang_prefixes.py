@@ -22,21 +22,34 @@ from pathlib import Path
 from typing import Any
 
 from hicache import models
+from invariants.fuzz.tapes.tape import Entry
+from invariants.peers.tape import PeerTape, dumps
 from traces.peers._folders import environment_of
 from traces.peers._session import Session
 
 from .followed import SCALE, Follower, Row, capped, followed, generated, replayed
-from .sglang_rounds import CONFIG, TIMES, answered
 
 WORKLOAD = (
     "serving-shared-prefix --gsp-num-groups 128 --gsp-prompts-per-group 16 "
     "--gsp-system-prompt-tokens 4096 --gsp-output-tokens 128"
 )
+TIMES = "--times pure-roofline --engine plain"
 RUNS = 3
 ROWS = 512  # more requests than a replay has in progress
 INTERVAL = 256  # tokens between the states that decoding leaves, SGLang's default
 PARTS = {"full": ("pages", "host"), "mamba": ("mamba", "host_mamba")}
 Config = dict[str, Any]
+CONFIG: Config = {
+    "core": "python",
+    "extra": True,
+    "order": "lru",
+    "policy": "write_through",
+    "states": -1,
+    "load_from": 1,
+    "storage": "none",
+    **dict.fromkeys(("events", "bigram", "prefix_keys"), False),
+    **dict.fromkeys(("pages", "mamba", "host", "host_swa", "host_mamba", "swa_pages", "window"), 0),
+}
 Hits = dict[int, tuple[int, int]]  # by request: tokens on device, and on host
 
 
@@ -44,7 +57,6 @@ def config_of(follower: Follower) -> Config:
     """The configuration of a peer whose pools are as large."""
     core = follower.config
     found = CONFIG | {
-        "cache": "unified",
         "components": "+".join(core.components),
         "page": core.page_size // SCALE,
         "rows": ROWS,
@@ -54,6 +66,16 @@ def config_of(follower: Follower) -> Config:
         device, host = PARTS[part]
         found |= {device: core.device_pages[place], host: core.host_pages[place]}
     return found
+
+
+def answered(session: Session, config: Config, found: Sequence[Entry]) -> list[dict[str, Any]]:
+    """What a peer answers to each of these operations. No law is judged."""
+    tape = PeerTape("prefixes", "0", config, tuple(found))
+    adopted = session.ask({"do": "adopt", "tape": dumps(tape)}, 60)["tape"]
+    said = session.ask({"do": "play", "tape": adopted, "judges": False}, 3600)
+    assert said["failure"] is None, said["failure"]
+    answers: list[dict[str, Any]] = said["answers"]
+    return answers
 
 
 def hits_of(follower: Follower, answers: Sequence[Mapping[str, Any]]) -> Hits:
@@ -136,7 +158,7 @@ def main() -> None:
         config = config_of(follower)
         print({key: config[key] for part in PARTS.values() for key in part})
         for left in range(given.times, -1, -1):
-            answers = answered(session, config, follower.entries, judges=False)
+            answers = answered(session, config, follower.entries)
             theirs = hits_of(follower, answers)
             refused = sum("refused" in one for one in answers)
             print(f"{len(answers)} operations, {refused} refused")

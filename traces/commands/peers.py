@@ -12,7 +12,7 @@ from hicache import registry
 from ..terminal.options import OptionRecord
 from ..terminal.rows import Formatter, add_rows, rows
 
-SUMMARY = "run the caches of SGLang, vLLM and LMCache under this harness"
+SUMMARY = "run the caches of SGLang and vLLM under this harness"
 GROUP = "trust"
 _ACTIONS = "traces.peers"  # each is a module as a command is
 

@@ -4,7 +4,6 @@
 0.5.20, 0.5.21     a lock is a node and a receipt; maybe_cache_unfinished_req,
                    release_kv_cache(is_insert=)
 0.5.19             the request carries the window's id of its lock instead of a receipt
-up to 0.5.15       the request carries what later is in its `kv`
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.mem_cache import common
 from sglang.srt.mem_cache.base_prefix_cache import DecLockRefParams, InitLoadBackParams
 
 from ..script import Recorder, raw
 from ._sglang_doubles import ComponentType
-from ._sglang_names import is_there
 
 
 class Calls:
@@ -182,56 +179,8 @@ class Windows(Receipts):
             request.swa_prefix_lock_released = True
 
 
-class Batch(ScheduleBatch):  # type: ignore[misc]
-    """What a batch frees of windows, before that was a function of its own (0.5.14)."""
-
-    def __init__(self, cache: Any, rows: Any, allocator: Any) -> None:
-        self.tree_cache, self.req_to_token_pool = cache, rows
-        self.token_to_kv_pool_allocator = allocator
-
-
-class Fields(Windows):
-    """Up to 0.5.15: a request's places are fields of its own (see new_request)."""
-
-    def __init__(self, recorder: Recorder, cache: Any, rows: Any, allocator: Any) -> None:
-        super().__init__(recorder, cache, rows, allocator)
-        self.batch = recorder.make("batch", Batch, cache, rows, allocator)
-
-    def hits_host(self, request: Any) -> bool:
-        return bool(raw(request).host_hit_length)
-
-    def wanted(self, request: Any) -> Any:
-        if hasattr(raw(request), "best_match_node"):
-            return super().wanted(request)
-        return InitLoadBackParams(
-            last_host_node=request.last_host_node,
-            host_hit_length=raw(request).host_hit_length,
-            req=request,
-        )
-
-    def lock(self, node: Any, host: bool = False) -> Any:
-        found = self.cache.inc_lock_ref(node)
-        if hasattr(raw(found), "to_dec_params"):
-            return node, found.to_dec_params()
-        return node, DecLockRefParams(swa_uuid_for_lock=found.swa_uuid_for_lock)  # 0.5.11
-
-    def extend(self, request: Any, start: int, until: int) -> None:
-        plain = raw(request)
-        if hasattr(plain, "set_extend_range"):
-            request.set_extend_range(start, until)
-        elif hasattr(plain, "fill_len"):
-            request.fill_len = until
-        else:
-            request.fill_ids = plain.fill_ids[:until]
-
-    def slide(self, request: Any) -> None:
-        self.batch._evict_swa(request, raw(request).seqlen - 1)
-
-
 def calls_of_release() -> type[Calls]:
     """How this release's scheduler calls the cache."""
-    if not is_there("mem_cache.unified_cache"):
-        return Fields
     if hasattr(common, "checkpoint_kv_cache"):
         return Calls
     return Receipts if hasattr(common, "coalesce_ranges") else Windows

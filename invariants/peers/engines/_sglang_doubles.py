@@ -28,7 +28,7 @@ from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPoo
 
 from ..base import FREED, MOVING, UNWRITTEN, need
 from ._sglang_copies import Copies, Event
-from ._sglang_names import anywhere, is_there
+from ._sglang_names import anywhere
 from ._sglang_storage import Storage
 from ._sglang_threads import stand_still
 
@@ -40,10 +40,7 @@ ALLOCATOR, GROUP = (
 COMPONENTS = ("mem_cache.unified_cache.component_type", "mem_cache.unified_cache_components")
 CONTEXT = anywhere("_CONTEXT", "runtime_context")
 BaseTokenToKVPoolAllocator: Any = anywhere("BaseTokenToKVPoolAllocator", ALLOCATOR)
-OF_WINDOWS = "mem_cache.base_swa_memory_pool"
-BaseSWAKVPool: Any = anywhere("BaseSWAKVPool", OF_WINDOWS)
-if not is_there(OF_WINDOWS):  # 0.5.11
-    BaseSWAKVPool = anywhere("SWAKVPool", "mem_cache.swa_memory_pool")
+BaseSWAKVPool: Any = anywhere("BaseSWAKVPool", "mem_cache.base_swa_memory_pool")
 SWATokenToKVPoolAllocator = anywhere(
     "SWATokenToKVPoolAllocator", f"{ALLOCATOR}.swa", "mem_cache.swa_memory_pool"
 )
@@ -54,7 +51,6 @@ ComponentType = anywhere("ComponentType", *COMPONENTS)
 UnifiedRadixCache = anywhere("UnifiedRadixCache", "mem_cache.unified_radix_cache")
 OF_TREES = ("mem_cache.unified_cache.unified_tree_core", "mem_cache.unified_radix_cache")
 UnifiedTreeNode: Any = anywhere("UnifiedTreeNode", *OF_TREES)
-WindowNode: Any = anywhere("TreeNode", "mem_cache.swa_radix_cache")
 next_component_uuid = anywhere(
     "next_component_uuid",
     *(f"mem_cache.unified_cache.components.{one}" for one in ("base", "tree_component")),
@@ -213,16 +209,15 @@ class Buffers(BaseSWAKVPool):  # type: ignore[misc]
     def set_swa_loc(self, loc: Any) -> None: ...
 
 
-class Queues:
-    """What a controller queues has its content, or its promise of it, from then on."""
+class Controller(HybridCacheController):  # type: ignore[misc]
+    """SGLang's controller of several pools. What it queues has its content, or its promise of it,
+    from then on."""
 
     pools: dict[Any, Any]
-    write_queue: list[Any]
-    load_queue: list[Any]
 
     def write(self, *args: Any, **named: Any) -> Any:
         before = len(self.write_queue)
-        found = super().write(*args, **named)  # type: ignore[misc]
+        found = super().write(*args, **named)
         for queued in self.write_queue[before:]:
             for host, device, at, to in self._sides(queued):
                 host.promise[at] = device.content[to]
@@ -231,7 +226,7 @@ class Queues:
         return found
 
     def load(self, *args: Any, **named: Any) -> Any:
-        found = super().load(*args, **named)  # type: ignore[misc]
+        found = super().load(*args, **named)
         if found is not None:
             for host, device, at, to in self._sides(self.load_queue[-1]):
                 text = f"{host.name}: a load reads what no backup has brought yet"
@@ -245,10 +240,6 @@ class Queues:
         more = getattr(queued, "pool_transfers", None) or ()
         every += [(x.name, x.host_indices, x.device_indices) for x in more]
         return [(*self.pools[name], at.numpy(), to.numpy()) for name, at, to in every if at.numel()]
-
-
-class Controller(Queues, HybridCacheController):  # type: ignore[misc]
-    """SGLang's controller of several pools."""
 
 
 class Rows(ReqToTokenPool):  # type: ignore[misc]
@@ -299,7 +290,6 @@ def count_anew() -> None:
     """What SGLang numbers by process begins anew with each cache: scripts name nodes and locks of
     windows by their numbers, and run in a process of their own."""
     UnifiedTreeNode.counter = 0
-    WindowNode.swa_uuid_counter = 1
     getattr(next_component_uuid, "__globals__", {})["_COMPONENT_UUID_COUNTER"] = 1  # up to 0.5.21
 
 
@@ -350,8 +340,6 @@ def storage_of(config: dict[str, Any]) -> Any:
 class World:
     """An opened cache. pools: by name. cache: SGLang's. core: what says what is cached."""
 
-    EVICTS = Evicts
-    hits_tokens = True  # whether a look-up says of the host how many tokens it has
     copies: Copies
     rows: Any
     mapping: Any  # by slot, the window slot that it is paired with, or 0
@@ -363,12 +351,13 @@ class World:
         self.config, page = config, config["page"]
         parts = config["components"].split("+")
         count_anew()
-        self.publish()
-        self.pools = {"full": self._pool("full", config["pages"], page)}
+        publish(config)
+        self.copies = Copies()
+        self.pools = {"full": Pool("full", config["pages"], page)}
         if "swa" in parts:
-            self.pools["swa"] = self._pool("swa", config["swa_pages"], page)
+            self.pools["swa"] = Pool("swa", config["swa_pages"], page)
         if "mamba" in parts:
-            self.pools["mamba"] = self._pool("mamba", config["mamba"], 1)
+            self.pools["mamba"] = Pool("mamba", config["mamba"], 1)
         rows = config.get("rows", ROWS)
         if "mamba" in parts:
             self.rows = StateRows(rows, self.pools["mamba"], config["extra"])
@@ -386,20 +375,10 @@ class World:
             enable_kv_cache_events=config["events"],
             is_eagle=config["bigram"],
             enable_mamba_extra_buffer="mamba" in parts and config["extra"],
-            **self._more(parts),
+            tree_components=tuple(NAMES[part] for part in parts),
         )
         self._open(params, parts)
         self.cache.take_events()
-
-    def publish(self) -> None:
-        publish(self.config)
-        self.copies = Copies()
-
-    def _pool(self, name: str, pages: int, page: int) -> Pool:
-        return Pool(name, pages, page)
-
-    def _more(self, parts: Sequence[str]) -> dict[str, Any]:
-        return {"tree_components": tuple(NAMES[part] for part in parts)}
 
     def _open(self, params: Any, parts: Sequence[str]) -> None:
         self.cache = UnifiedRadixCache(params)
@@ -416,7 +395,7 @@ class World:
 
     def _allocator(self, page: int) -> Any:
         full, swa = self.pools["full"], self.pools.get("swa")
-        full._kvcache = self._buffers(full)
+        full._kvcache = Buffers(full)
         if swa is None:
             return full
         made = SWATokenToKVPoolAllocator(
@@ -426,12 +405,9 @@ class World:
         self.mapping = made.full_to_swa_index_mapping.numpy()
         return made
 
-    def _buffers(self, pool: Pool) -> Any:
-        return Buffers(pool)
-
     def _host(self, part: str, page: int) -> Pool:
         size = {"full": "host", "swa": "host_swa", "mamba": "host_mamba"}[part]
-        self.pools[f"host {part}"] = found = self._pool(f"host {part}", self.config[size], page)
+        self.pools[f"host {part}"] = found = Pool(f"host {part}", self.config[size], page)
         return found
 
     def _attach(self, parts: Sequence[str]) -> None:
@@ -446,7 +422,7 @@ class World:
             sides[known[part]] = host, device
             entry = PoolEntry(known[part], host, Buffers(device), int, part == "full")
             if part != "full":
-                evicts = self.EVICTS(cache, NAMES[part])
+                evicts = Evicts(cache, NAMES[part])
                 entry.host_evict_fn, entry.device_evict_fn = evicts.host, evicts.device
                 entry.device_alloc_fn, entry.device_free_fn = device.alloc, device.free
             entries.append(entry)
@@ -491,8 +467,6 @@ def new_request(number: int, tokens: Sequence[int], space: str) -> Any:
         ignore_eos=False,
     )
     made = Req(f"r{number}", "", token_list(tokens), settings, extra_key=space or None)
-    if not hasattr(made, "kv"):  # up to 0.5.15 its places are fields of its own
-        made.kv = made
     made.space = space
     made.known = None
     return made

@@ -311,7 +311,7 @@ def judge_admission(world: World, request: Any) -> None:
         device_indices=indices,
         host_hit_length=request.host_hit_length,
         last_device_node=request.last_node,
-        best_match_node=getattr(request, "best_match_node", request.last_node),  # 0.5.12
+        best_match_node=request.best_match_node,
     )
     judge_match(world, request.origin_input_ids[:-1], request.space, hit)
 
@@ -322,8 +322,6 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
     expected = contents(world, tokens, space)
     most = (len(tokens) - config["bigram"]) // config["page"] * config["page"]
     device, host = on_device(result), result.host_hit_length
-    if not world.hits_tokens and config["host"]:
-        host = max(0, (path_end(world, result.best_match_node) or 0) - device)
     need(device + host <= most, "MATCH", f"{device} + {host} tokens hit, of {most}", "beyond")
     slots = path_slots(world, result)[:device]
     need(slots.size == device, "MATCH", f"{device} tokens hit, the path has {slots.size}", "path")

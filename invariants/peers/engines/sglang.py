@@ -149,7 +149,6 @@ class SGLang(Admits):
         *("evicted slots", "loads called off", "refused", "refused chunk", "refused growth"),
         *("retract", "emptied", "emptied at once", "detached or attached"),
     )
-    LONE_PARTS: ClassVar[bool] = True  # a window or a state on host alone can go alone
 
     @classmethod
     def draw(cls, draws: Draws, fixed: Config) -> Config:
@@ -275,7 +274,7 @@ class SGLang(Admits):
 
     def let_go(self) -> None:
         self._start()
-        for part in ("swa", "mamba") if self.LONE_PARTS else ():
+        for part in ("swa", "mamba"):
             if self.config["policy"] != "write_back" and f"host {part}" in self.plain.pools:
                 self._let_go_of(part)
         for pool in self.can.evicts:

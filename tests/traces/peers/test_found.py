@@ -1,8 +1,8 @@
-"""What was found in SGLang, vLLM and LMCache fails again, from kept tapes; and what the harness
+"""What was found in SGLang and vLLM fails again, from kept tapes; and what the harness
 once took for a failure passes.
 
 Environments are made by `hicache peers fetch vllm==0.32.0` and so on; a tape whose release has none
-is not run.
+is not run. Tapes of other engines stand in docs/peers.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from invariants.peers import facts
 from invariants.peers.tape import read
 from tests.patience import PATIENCE_S
 from traces.peers._folders import facts_of
@@ -18,10 +19,12 @@ from traces.peers._known import match, reports
 
 from .opening import Opened
 
-TAPES = sorted((Path(__file__).parents[2] / "corpus/peers").glob("*/*.tape"))
+ROOT = Path(__file__).parents[3]
+TAPES = sorted((ROOT / "tests/corpus/peers").glob("*/*.tape"))
+PLAYED = [path for path in TAPES if read(path).peer in facts.known()]
 
 
-@pytest.mark.parametrize("path", TAPES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", PLAYED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
     """The notes of a tape say which law it breaks; an empty kind is none. A failure is known."""
     tape = read(path)
@@ -34,3 +37,9 @@ def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
         where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
         releases = facts_of(tape.peer).releases
         assert match(reports(tape.peer), releases, tape.release, found, where) is not None
+
+
+def test_the_pages_name_every_tape_that_fails() -> None:
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("peers*.md"))
+    found = [path.stem for path in TAPES if read(path).notes["kind"]]
+    assert [name for name in found if name not in pages] == []

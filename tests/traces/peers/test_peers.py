@@ -210,7 +210,7 @@ def test_every_table_of_known_failures_can_be_read() -> None:
         (["fuzz", "hicache", "--config", "page=x"], "page: expected a whole number"),
         (["fuzz", "hicache", "--config", "page"], "expected KEY=VALUE"),
         (["fuzz", "hicache==2"], "expected a release that its peer knows (here)"),
-        (["fuzz", "nonsense"], "PEER: expected one of hicache, lmcache"),
+        (["fuzz", "nonsense"], "PEER: expected one of hicache, sglang"),
         (["play", "no-such-tape"], "no-such-tape"),
         (["play", "script.py"], "--peer: expected the peer that the script was written for"),
         (["play", "script.py", "--peer", "hicache"], "TAPE: expected a script, found none"),
