@@ -118,7 +118,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
-    "traces.chatting": ("hicache.core.errors", "hicache.transformers", "traces.terminal"),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "hicache.registry", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -175,7 +174,6 @@ REGISTRIES = {
     "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",
-    "traces.chatting",
     "traces.storing",
     "traces.peers",
 }

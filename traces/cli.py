@@ -48,10 +48,11 @@ _GROUPS = {
     "devices": "real devices",
 }
 _FIRST = ("size", "replay", "fuzz")
-# Commands that became an option of another one.
+# What does the work of a command that is no more.
 _GONE = {
     "host": "hicache size --host-only, which takes the same options",
     "force": "hicache twin --race RECORDING, which takes the same options",
+    "chat": "hicache.transformers.PrefixCache in a program",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -219,7 +220,7 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
     argparse does both, so the return value is for the type checker alone.
     """
     if given and given[0] in _GONE:
-        raise CallerError(f"{given[0]}: now a part of another command; use {_GONE[given[0]]}")
+        raise CallerError(f"{given[0]}: no longer a command; use {_GONE[given[0]]}")
     if given and given[0] not in _TOP:
         kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
         raise registry.unknown(kind, given[0], known)

@@ -23,7 +23,6 @@ NAMES = registry.names(COMMANDS)
 GENERATORS = registry.names(generators.GENERATORS)
 # What must be given beside the name.
 LEAST = {
-    "chat": ["f"],
     "compare": ["a", "b"],
     "convert": ["t", "-o", "x"],
     "curve": ["t"],

@@ -287,9 +287,10 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         ([], "the following arguments are required: COMMAND"),
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
-        (["host"], "host: now a part of another command; use hicache size --host-only"),
-        (["force", "x"], "force: now a part of another command; use hicache twin --race"),
-        (["base"], "expected one of calibrate, chat, check-device,"),
+        (["host"], "host: no longer a command; use hicache size --host-only"),
+        (["force", "x"], "force: no longer a command; use hicache twin --race"),
+        (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
+        (["base"], "expected one of calibrate, check-device,"),
     ],
 )
 def test_unknown_commands_are_refused_in_one_line(

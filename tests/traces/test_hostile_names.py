@@ -23,7 +23,7 @@ from sim.hardware.profile import _MEASURED
 from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.fuzzing.work import Work
-from traces.terminal.text import command_line, one_line, printable, visible
+from traces.terminal.text import command_line, one_line, visible
 
 from .rig import HEADER, Capsys, mooncake, native, write
 
@@ -273,11 +273,6 @@ def test_unsafe_characters_are_escapes(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert visible(shown) == shown
     assert one_line(text) == shown.replace("\n", "\\n")
-
-
-def test_running_text_keeps_what_scripts_need() -> None:
-    assert printable("a\tb\n\u200d\u200f") == "a\tb\n\u200d\u200f"
-    assert printable("\x1b[2J\r\x9b\u202e") == "\\x1b[2J\\r\\x9b\\u202e"
 
 
 def test_a_word_of_a_command_line_survives_a_shell() -> None:

@@ -44,30 +44,6 @@ def deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C in a block of `stoppable`."""
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Every Ctrl-C in the block raises Stopped, not only the first, since what it stops may begin
-    again. Other signals end the command as before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        raise Stopped
-
-    previous = signal.getsignal(signal.SIGINT)
-    if previous is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """The first signal raises KeyboardInterrupt in the block.

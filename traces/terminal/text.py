@@ -21,8 +21,6 @@ _UNSAFE = re.compile(
     "[\0-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
 _OWN_LINE = re.compile("^(?=hicache:)", re.MULTILINE)
 _LONG_WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 
@@ -30,12 +28,6 @@ _LONG_WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 def visible(text: str) -> str:
     r"""The text with every unsafe character as an escape such as \x1b. Newlines stay."""
     return _UNSAFE.sub(_escape, text)
-
-
-def printable(text: str) -> str:
-    r"""Running text with every control character as an escape such as \x1b. Newlines, tabs and
-    characters without width, which some scripts need, stay."""
-    return _CONTROL.sub(_escape, text)
 
 
 def one_line(text: str, most: int = MOST_SHOWN) -> str:

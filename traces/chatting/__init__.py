@@ -1,1 +1,0 @@
-"""A conversation with a local model: imports torch, so `hicache chat` loads it by name."""
