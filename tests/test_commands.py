@@ -29,7 +29,6 @@ from invariants.peers import facts
 from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
-from tests.traces.pages import BEFORE, logged, prompts, serving
 from tests.traces.test_fidelity import CLOSED, FITTED
 from tests.traces.test_fidelity_rows import rows_of
 from traces.cli import main, parse
@@ -47,7 +46,6 @@ STANDS_FOR = {
     "TAPE": "TAPE.jsonl",
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
-    "URL": "http://127.0.0.1:8000",
 }
 LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size": "512"}
 # Options that bound what would take minutes: the first row whose words are all in the command.
@@ -69,10 +67,8 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
     ({"fidelity", "--third-party"}, ("--only", "66-reasoning-stage0", "--jobs", "1")),
-    ({"watch"}, ("--once",)),
 )
 ENGINES = {name for name in facts.known() if name != "hicache"}
-WATCHED = "http://127.0.0.1:8000"  # stands for a server that plays a recorded page
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
 FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17), "gpu-check": (0, 2)}
@@ -119,9 +115,6 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
         else:
             small_trace(folder / name)
     (folder / "mine.json").write_text('{"name": "mine", "batching": "separate"}')
-    (folder / "server.log").write_text(
-        "".join(logged(at, ids) for at, ids in enumerate(prompts(20)))
-    )
     (folder / "fuzz-failures").mkdir()
     for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
         shutil.copy(tape, folder / place)
@@ -214,7 +207,7 @@ def test_every_command_in_a_block_runs(
             if engine:
                 parse(arguments)  # it needs an engine that is not here, or what that would write
                 continue
-            code = piped(shown) if shown.pipe else ran(arguments)
+            code = piped(shown) if shown.pipe else main(shortened(arguments))
             text = capsys.readouterr()
             printed += text.out
             wanted = {shown.code, *FINDS.get(shown.words[1], ())}
@@ -233,14 +226,6 @@ def needs_engine(arguments: list[str]) -> bool:
     if arguments[0] == "peers":
         return bool(ENGINES & {word.partition("==")[0] for word in arguments})
     return arguments[0] != "replay" and ("--engine", "vllm") in pairwise(arguments)
-
-
-def ran(arguments: list[str]) -> int:
-    """The exit code of a command; one that watches a server has one."""
-    if WATCHED not in arguments:
-        return main(shortened(arguments))
-    with serving(BEFORE.read_text()) as (url, _):
-        return main([url if word == WATCHED else word for word in arguments])
 
 
 def piped(shown: Shown) -> int:

@@ -102,10 +102,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
-    "traces.watching": (
-        *("hicache.core.errors", "hicache.registry", "traces.curves", "traces.formats"),
-        *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
-    ),
     "traces.html": (
         *("hicache", "traces.expected", "traces.formats", "traces.replaying"),
         *("traces.reporting", "traces.results", "traces.terminal"),

@@ -52,6 +52,7 @@ _FIRST = ("size", "replay", "fuzz")
 _GONE = {
     "host": "hicache size --host-only, which takes the same options",
     "force": "hicache twin --race RECORDING, which takes the same options",
+    "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "chat": "hicache.transformers.PrefixCache in a program",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

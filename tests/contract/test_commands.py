@@ -34,7 +34,6 @@ LEAST = {
     "shrink": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
-    "watch": ["http://127.0.0.1:8000"],
 }
 # Nothing of what `hicache --help` loads knows a command.
 LIGHT = {

@@ -24,7 +24,6 @@ from traces.mutants.planted_work import Row, Small, Trial
 from traces.ranks import parent
 from traces.reporting.head import head
 
-from . import pages
 from . import test_fidelity as published
 from . import test_store as test_store_command
 from .engines.made_up import MadeUp
@@ -187,24 +186,6 @@ def test_curve(folder: Path) -> None:
         written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
     ]
     compare("hicache curve", documents)
-
-
-@pytest.mark.one_in(64)
-def test_watch(folder: Path) -> None:
-    log = folder / "server.log"
-    log.write_text("".join(pages.logged(at, ids) for at, ids in enumerate(pages.prompts(12))))
-    once = ["--log", str(log), "--once"]
-    lacking = pages.vllm(12, 0, 7872, blocks=42).replace("prefix_cache_hits", "other")
-    with (
-        pages.serving(pages.BEFORE.read_text()) as (real, _),
-        pages.serving(lacking) as (url, _),
-    ):
-        documents = [
-            written(folder, "watch", real, "--once"),
-            written(folder, "watch", url, *once),
-            written(folder, "watch", url, *once, "--model", "llama-3.1-8b"),
-        ]
-    compare("hicache watch", documents)
 
 
 @pytest.mark.one_in(32)
