@@ -53,6 +53,7 @@ _GONE = {
     "host": "hicache size --host-only, which takes the same options",
     "force": "hicache twin --race RECORDING, which takes the same options",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
+    "formats": "hicache convert --formats",
     "chat": "hicache.transformers.PrefixCache in a program",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -91,7 +92,8 @@ examples:
 
 Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
 also with a B: 512GB.
-`hicache COMMAND --help` lists the options, `hicache formats` those of traces.
+`hicache COMMAND --help` lists the options, `hicache convert --formats`
+the formats of traces.
 
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated,

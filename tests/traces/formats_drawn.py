@@ -87,36 +87,6 @@ def dynamo(rows: Sequence[Drawn]) -> str:
     )
 
 
-def lmcache(rows: Sequence[Drawn]) -> str:
-    return _lines(
-        [
-            {
-                "timestamp": row.second,
-                "request_id": f"r{place}",
-                "model_name": "m",
-                "chunk_size": BLOCK,
-                "seq_len": row.input_length,
-                "dtypes": ["bfloat16"],
-                "shapes": [[2, 16, 128]],
-                "chunk_hashes": [f"{one:#x}" for one in row.whole],
-            }
-            for place, row in enumerate(rows)
-        ]
-    )
-
-
-def ucm(rows: Sequence[Drawn]) -> str:
-    text = f"INFO UCMTraceMeta: type=standard, trace_hash_block_size={BLOCK}\n"
-    for place, row in enumerate(rows):
-        hashes = [f"{one:x}" for one in row.whole]
-        text += (
-            f"INFO UCMTrace: timestamp: {row.second}, request_id: r{place}, "
-            f"input_length: {row.input_length}, output_length: {row.output_length}, "
-            f"block_hashes: {hashes}\nINFO another line\n"
-        )
-    return text
-
-
 def native(rows: Sequence[Drawn]) -> str:
     header = {"format": "hicache-trace", "version": 2, "requests": "blocks", "block_size": BLOCK}
     return _lines(
@@ -174,8 +144,6 @@ WITH_IDS: dict[str, Callable[[Sequence[Drawn]], str]] = {
     "mooncake": mooncake,
     "bailian": bailian,
     "dynamo": dynamo,
-    "lmcache": lmcache,
-    "ucm": ucm,
     "native": native,
 }
 LENGTHS: dict[str, Callable[[Sequence[Drawn]], str]] = {
@@ -184,7 +152,5 @@ LENGTHS: dict[str, Callable[[Sequence[Drawn]], str]] = {
     "splitwise": splitwise,
     "serving-benchmark": serving_benchmark,
 }
-# Formats with an id for each whole block only, without outputs, and whose times begin at 0.
-WHOLE = {"lmcache", "ucm"}
-NO_OUTPUT = {"lmcache"}
-FROM_ZERO = {"dynamo", "lmcache", "ucm", "azure", "serving-benchmark"}
+# Formats whose times begin at 0.
+FROM_ZERO = {"dynamo", "azure", "serving-benchmark"}

@@ -290,6 +290,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["host"], "host: no longer a command; use hicache size --host-only"),
         (["force", "x"], "force: no longer a command; use hicache twin --race"),
         (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
+        (["formats"], "formats: no longer a command; use hicache convert --formats"),
         (["watch"], "watch: no longer a command; use hicache replay"),
         (["base"], "expected one of calibrate, check-device,"),
     ],

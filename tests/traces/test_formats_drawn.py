@@ -48,7 +48,7 @@ def lengths_and_times(rows: Sequence[Drawn], name: str) -> list[tuple[int, int, 
         (
             int((row.second - first) * 1_000_000_000),
             row.input_length,
-            1 if name in drawn.NO_OUTPUT else row.output_length,
+            row.output_length,
         )
         for row in rows
     ]
@@ -70,8 +70,7 @@ def test_drawn_blocks_read_back_equal(name: str, rows: list[Drawn]) -> None:
     paged = trace.paged(BLOCK)
     numbers: dict[int, int] = {}
     for row, job in zip(rows, trace.jobs, strict=True):
-        ids = row.whole if name in drawn.WHOLE else row.ids
-        expected = [numbers.setdefault(one, len(numbers)) for one in ids]
+        expected = [numbers.setdefault(one, len(numbers)) for one in row.ids]
         assert paged.chain(job).tolist() == expected
         # pages of two blocks and of half a block are equal where the blocks are
         assert (

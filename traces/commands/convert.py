@@ -1,13 +1,18 @@
-"""`hicache convert`: writes a trace of any format as a native one.
+"""`hicache convert`: writes a trace of any format as a native one, or lists the formats.
 
 Does not read or write a format; see traces/formats.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from hicache import registry
 
 from ..formats._converting import native_texts
+from ..formats._open import FORMATS
 from ..formats._rows import About
 from ..replaying.declared.trace import TraceOptions
 from ..terminal import options as read
@@ -15,6 +20,7 @@ from ..terminal.output import check_outputs, write_whole
 from ..terminal.progress import counting
 from ..terminal.rows import option
 from ..terminal.streams import print_error
+from ..terminal.tables import console, table
 
 SUMMARY = "write a trace of any supported format in the native one"
 GROUP = "look"
@@ -27,6 +33,24 @@ class Options(TraceOptions):
         *read.OUTPUT,
         short="-o",
         required=True,
+    )
+
+
+class _List(argparse.Action):
+    """Prints the formats and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        shown = table("Formats (--format; found by the first line)", "format", "what it is")
+        shown.columns[1].justify = "left"
+        for name in registry.names(FORMATS):
+            shown.add_row(name, registry.summary(FORMATS, name))
+        console().print(shown)
+        parser.exit()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--formats", action=_List, nargs=0, dest=argparse.SUPPRESS, help="list the formats and end"
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -323,22 +322,6 @@ def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:
 def milliseconds(time_ns: int) -> str:
     whole, rest = divmod(time_ns, NS_PER_MS)
     return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
-
-
-_HEX = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}")
-_MOST_HASH = 512  # characters
-
-
-def number_of(lines: Lines, value: object, what: str) -> int:
-    """A hash as an integer of 64 bits: itself if it fits, else a hash of it. what: the field."""
-    if type(value) is int:
-        return value
-    if type(value) is not str or not 0 < len(value) <= _MOST_HASH:
-        lines.wrong(f"{what} of text or integers", show(value), "correct the list")
-    if _HEX.fullmatch(value):
-        return int(value, 16)
-    digest = hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
 
 
 def blocks_of(tokens: array[int], size: int) -> array[int]:

@@ -52,7 +52,7 @@ class FormatOptions(OptionRecord):
     HEADING = "how the trace is read"
 
     format: str | None = option(
-        "format of the trace, a name of `hicache formats` (default: auto, by the first line)",
+        "format of the trace; `hicache convert --formats` lists them (default: auto)",
         entry(FORMATS, "auto"),
         "NAME",
         one_value=True,
