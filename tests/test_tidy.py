@@ -98,7 +98,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
     "traces.sizing": (
-        *("traces.curves", "traces.deciding", "traces.expected", "traces.plots"),
+        *("traces.curves", "traces.deciding", "traces.expected"),
         *("hicache", "traces.formats", "traces.html", "traces.outside", "traces.replaying"),
         *("sim.times", "traces.reporting", "traces.sweeping", "traces.terminal"),
     ),
@@ -107,7 +107,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.reporting", "traces.results", "traces.terminal"),
     ),
     "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
-    "traces.plots": ("traces.html", "traces.terminal"),
     "traces.deciding": (
         *("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
         "traces.results",

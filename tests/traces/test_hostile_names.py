@@ -310,8 +310,11 @@ def test_reports(bad: str, capsys: Capsys) -> None:
     cases += [replay | {key: bad} for key in (*replay, bad)]
     for case in cases if len(bad) < 1000 else (cases[7], cases[-1]):
         Path("case.json").write_text(json.dumps(case))
-        assert ran(capsys, "report", "case.json", "--plot") in (0, 2)
+        assert ran(capsys, "report", "case.json", "--output", "page.html") in (0, 2)
         assert ran(capsys, "compare", "whole.json", "case.json", "--html", "case.html") in (0, 2)
     Path("text.json").write_text(bad, errors="replace")
-    for command in (["report", "text.json", "--plot"], ["compare", "text.json", bad]):
+    for command in (
+        ["report", "text.json", "--output", "page.html"],
+        ["compare", "text.json", bad],
+    ):
         assert ran(capsys, *command) == 2

@@ -23,7 +23,6 @@ from ..html.collecting import collect
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
-from ..plots.charts import print_variants
 from ..ranks import parent as ranks
 from ..replaying import modes
 from ..replaying.account import Row
@@ -41,7 +40,6 @@ from ..reporting.report import print_story
 from ..reporting.results import result_of
 from ..results.record import Compared, document
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 GROUP = "look"
@@ -73,8 +71,7 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
-    shown = bool(options.html) or options.plot
-    follow = bool(options.requests) or shown or options.why is not None
+    follow = bool(options.requests) or bool(options.html) or options.why is not None
     with story_on_error(watch):
         result = modes.run(trace, paged, settings, watch, started, follow, options.why)
     if options.why is not None:
@@ -92,15 +89,12 @@ def run(options: ReplayOptions, command: str) -> int:
             result = replace(result, compared=compared)
     if options.processes and not result.interrupted:
         result = replace(result, ranks=ranks.replayed(options, settings, result.digest, store))
-    variant, made = None, None
-    if shown:
+    made = None
+    if options.html:
         found = result_of(trace, settings, result)
         variant = document(collect(trace, settings, result, found))
         made = _html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
-    if options.plot and variant is not None:
-        with ignore_broken_pipe():
-            print_variants([variant], out, _limits(variant))
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -6,20 +6,16 @@ Reads reports as JSON, or as HTML files, which have their document inside. Does 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
 from ..html.reading import joined, read_report
 from ..html.render import render
-from ..plots.charts import print_curve, print_variants
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.rows import option
-from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import print_sentences
 
 SUMMARY = "make the HTML report again from its document, or one report of several"
 GROUP = "plan"
@@ -37,14 +33,11 @@ class Options(OptionRecord):
     output: str | None = option("write the HTML file here", *read.OUTPUT, short="-o")
     json: str | None = option("write the document; - is stdout", *read.OUTPUT)
     title: str | None = option("the title (default: that of the first)", read.name, "TEXT")
-    plot: bool = option("draw the charts on the terminal", default=False)
 
 
 def run(options: Options, command: str) -> int:
-    if not (options.output or options.json or options.plot):
-        raise CallerError(
-            "report: expected --output, --json or --plot, found none; say what to make"
-        )
+    if not (options.output or options.json):
+        raise CallerError("report: expected --output or --json, found none; say what to make")
     if options.output == options.json == "-":
         raise CallerError("--json: expected a file, since --output has stdout, found -; name one")
     inputs = {f"report {number}": path for number, path in enumerate(options.reports, 1)}
@@ -53,13 +46,6 @@ def run(options: Options, command: str) -> int:
     for path, report in zip(options.reports[1:], reports[1:], strict=True):
         _check_trace(path, report["trace"], options.reports[0], reports[0]["trace"])
     whole = joined(reports, options.title, command)
-    out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    if options.plot:
-        with ignore_broken_pipe():
-            if whole["curve"]:
-                print_curve(whole["curve"], out)
-            print_variants(whole["variants"], out, whole["slo"])
-            print_sentences("In words", (whole["verdict"] or {}).get("sentences", []), out)
     files = []
     if options.output:
         files.append((options.output, [render(whole)]))

@@ -23,7 +23,6 @@ from ..expected.words import together as errors_together
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
-from ..plots.charts import print_curve
 from ..replaying.settings import with_bandwidth
 from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
@@ -82,8 +81,6 @@ def show(
     def tables() -> None:
         outcomes = [outcome_of(point) for point in found.points]
         print_outcomes(_title(found), outcomes, out, ranked=False)
-        if document["curve"]:
-            print_curve(document["curve"], out)
 
     print_report("Verdict", document, tables, out)
     write_report(document, html if found.points else None, json, out)

@@ -116,12 +116,6 @@ class OutputOptions(OptionRecord):
         *OUTPUT,
         output=True,
     )
-    plot: bool = option(
-        "also draw times to first token, and tokens over time, on the terminal",
-        default=False,
-        output=True,
-        needs=(Need.HELD,),
-    )
     compare_eviction: str | None = option(
         "replay again with this eviction order, without checks, and print both hit rates",
         entry(registry.EVICTION_POLICIES),
