@@ -98,8 +98,6 @@ def test_a_trace_in_which_nothing_repeats(tmp_path: Path, capsys: Capsys) -> Non
         (["--capacities", "2,x"], "expected a number such as 1M, 512K or 64Ki, found 'x'"),
         (["--capacities", "all", "--policies", "fifo"], "expected lru alone"),
         (["--policies", "lru,mru"], "found 'mru'"),
-        (["--semantics", "kvcache-simulator", "--policies", "sieve"], "found sieve; leave it out"),
-        (["--semantics", "kvcache-simulator", "--first", "1"], "which measures the second half"),
         (["--first", "12"], "expected a request of the trace, which has 12, found 12"),
         (["--first", "3", "--steady"], "not allowed with"),
         (["--by", "tenant"], "expected a trace that names the tenant of its requests"),

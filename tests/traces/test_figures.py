@@ -18,7 +18,14 @@ from traces.terminal.rows import add_rows, rows
 from .rig import replay_hits
 
 STEADY_INPUT = 67_915_607
-LRU = {1_409: 3_320_864, 5_637: 8_928_755, 22_550: 21_501_492, 200_000: 27_038_068}
+# What kvcache-simulator 0.1.3 hits under LRU in the second half of the trace, by its pages.
+LRU = {
+    1_409: 3_320_864,
+    5_637: 8_928_755,
+    13_107: 16_995_095,
+    22_550: 21_501_492,
+    200_000: 27_038_068,
+}
 RATES = [
     0.0, 0.583333, 0.75, 0.821429, 0.861111, 0.886364,
     0.903846, 0.916667, 0.926471, 0.934211, 0.940476, 0.945652,

@@ -183,7 +183,6 @@ def test_curve(folder: Path) -> None:
     turns, tiers = str(folder / "turns.jsonl"), ["--device-pages", "20", "--by", "depth"]
     documents = [
         written(folder, "curve", turns, *tiers, "--model", "tiny"),
-        written(folder, "curve", turns, "--semantics", "kvcache-simulator"),
     ]
     compare("hicache curve", documents)
 

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from rich.table import Table
 
-from ..curves.curves import HICACHE, Curves
+from ..curves.curves import Curves
 from ..curves.distances import exclusive, inclusive
 from ..reporting.amounts import gigabytes
 from ..sweeping.svg import Line, Panel, svg
@@ -35,7 +35,6 @@ def print_curves(found: Curves, stream: TextIO) -> None:
     out.print(
         f"{found.requests:,} requests, {found.input_tokens:,} prompt tokens; "
         f"pages of {found.lru.page_size}"
-        + (f"; semantics of {found.options.semantics}" * (found.options.semantics != HICACHE))
     )
     if found.options.device_pages is not None:
         out.print(_tiers(found, found.options.device_pages))

@@ -16,8 +16,7 @@ from hicache.core.errors import CallerError
 from sim.times.base import Parallelism, check_ranks
 
 from ..curves import curves
-from ..curves.curves import ALL, HICACHE, SEMANTICS, CurveOptions, Wanted, curves_of
-from ..curves.kvcache_simulator import NAME as PEER
+from ..curves.curves import ALL, CurveOptions, Wanted, curves_of
 from ..curves.splits import BY
 from ..formats.base import Trace
 from ..reporting.head import head
@@ -124,12 +123,6 @@ class Options(PagedTraceOptions):
         "type of cached keys and values (default: the model's)", read.name, "TYPE"
     )
     tp: int = option("ranks that share the model", *read.COUNT, default=1)
-    semantics: str = option(
-        f"{HICACHE}, or {PEER} for figures equal to those of version 0.1.3 of that tool",
-        read.choice(SEMANTICS),
-        "NAME",
-        default=HICACHE,
-    )
     output: str | None = option("draw the curves (SVG) here", *read.OUTPUT, short="-o")
     json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
 
@@ -178,7 +171,6 @@ def _wanted(
         by=options.by,
         device_pages=options.device_pages,
         bytes_per_token=bytes_per_token,
-        semantics=options.semantics,
     )
 
 

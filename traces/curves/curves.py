@@ -5,7 +5,6 @@ Chooses the capacities, asks each method for its figures and makes the document.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -16,15 +15,12 @@ from hicache.core.errors import CallerError
 
 from ..formats.base import Paged, Trace, need_identity
 from ..terminal.progress import progress
-from . import kvcache_simulator as peer
 from . import replay
 from .distances import Curve, exclusive, inclusive, lru_curve
 from .optimum import Kept, Optimum
 from .runs import Column
 from .splits import Group, split
 
-HICACHE = "hicache"
-SEMANTICS = (HICACHE, peer.NAME)
 ONE_PASS = ("lru", "optimum", "bound")
 ALL: Literal["all"] = "all"  # every capacity at which the LRU curve bends
 NINE_TENTHS = Fraction(9, 10)  # of the hits that host memory can add to those of the device
@@ -50,7 +46,6 @@ class CurveOptions:
     by: str | None = None
     device_pages: int | None = None
     bytes_per_token: int | None = None
-    semantics: str = HICACHE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,6 @@ class Curves:
         pages = self.capacities
         return {
             "kind": "curve",
-            "semantics": options.semantics,
             "trace": {
                 "path": self.trace.path,
                 "format": self.trace.format,
@@ -100,7 +94,7 @@ class Curves:
                 name: {
                     "hit_tokens": tokens,
                     "hit_rates": [self.rate(one) for one in tokens],
-                    "method": method(name, options.semantics),
+                    "method": method(name),
                 }
                 for name, tokens in self.hit_tokens.items()
             },
@@ -139,29 +133,22 @@ class Curves:
         }
 
 
-def method(policy: str, semantics: str) -> str:
+def method(policy: str) -> str:
     """How the figures of a policy are made."""
     if policy in ("optimum", "bound"):
-        return "intervals" if policy == "optimum" or semantics == HICACHE else "unbounded"
+        return "intervals"
     return "stack distances" if policy == "lru" else "replay"
 
 
 def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
     """The curves of a trace. Shows its progress where policies are replayed.
 
-    Raises CallerError for a trace with lengths only, and for options that the trace or the
-    semantics do not allow.
+    Raises CallerError for a trace with lengths only, and for options that it does not allow.
     """
     need_identity(trace, "hit rates")
     _check(options, len(trace.jobs))
-    hits: Callable[[str, int], int]
-    if options.semantics == peer.NAME:
-        known = peer.Peer(paged)
-        lru, hits = known.curve, known.hit_tokens
-    else:
-        with progress("lru", len(trace.jobs)) as shown:
-            lru = lru_curve(paged, options.first, shown)
-        hits = _Own(paged, lru).hit_tokens
+    with progress("lru", len(trace.jobs)) as shown:
+        lru = lru_curve(paged, options.first, shown)
     capacities = _capacities(lru, options.capacities)
     counted = trace.jobs.input_lengths[lru.first :]
     return Curves(
@@ -171,19 +158,18 @@ def curves_of(trace: Trace, paged: Paged, options: CurveOptions) -> Curves:
         requests=len(counted),
         input_tokens=int(counted.sum(dtype=np.int64)),
         capacities=capacities,
-        hit_tokens=_figures(lru, hits, options, capacities),
+        hit_tokens=_figures(paged, lru, options, capacities),
         groups=split(trace, lru, options.by) if options.by else [],
     )
 
 
 def _figures(
-    lru: Curve, hits: Callable[[str, int], int], options: CurveOptions, capacities: Column
+    paged: Paged, lru: Curve, options: CurveOptions, capacities: Column
 ) -> dict[str, list[int]]:
-    """hits: the tokens of one policy at one capacity."""
-    found: dict[str, list[int]] = {}
-    if options.semantics == HICACHE:
-        found["lru"] = lru.tokens_at(capacities).tolist()
-    wanted = [name for name in dict.fromkeys(("lru", *options.policies)) if name not in found]
+    """Hit tokens of each policy at each capacity."""
+    found: dict[str, list[int]] = {"lru": lru.tokens_at(capacities).tolist()}
+    wanted = [name for name in dict.fromkeys(options.policies) if name not in found]
+    hits = _Hits(paged, lru).tokens
     with progress("curves", len(wanted) * len(capacities), "points") as shown:
         for place, name in enumerate(wanted):
             found[name] = []
@@ -193,8 +179,8 @@ def _figures(
     return found
 
 
-class _Own:
-    """Hit tokens of one trace under the semantics of this project."""
+class _Hits:
+    """Hit tokens of one trace."""
 
     def __init__(self, paged: Paged, lru: Curve) -> None:
         self._paged = paged
@@ -203,7 +189,7 @@ class _Own:
         self._kept: dict[int, Kept] = {}  # for the optimum and the bound
         self._paths: replay.Paths | None = None
 
-    def hit_tokens(self, policy: str, capacity: int) -> int:
+    def tokens(self, policy: str, capacity: int) -> int:
         if policy in ONE_PASS:
             kept = self._kept.get(capacity)
             if kept is None:
@@ -234,27 +220,14 @@ def _capacities(lru: Curve, wanted: Wanted) -> Column:
 
 
 def _check(options: CurveOptions, requests: int) -> None:
-    allowed = peer.POLICIES if options.semantics == peer.NAME else policies()
-    for name in options.policies:
-        if name not in allowed:
-            raise CallerError(
-                f"--policies: expected some of {', '.join(allowed)} with --semantics "
-                f"{options.semantics}, found {name}; leave it out"
-            )
-    if options.semantics == peer.NAME and options.first not in (0, requests // 2):
-        raise CallerError(
-            f"--first: expected nothing with --semantics {peer.NAME}, which measures the second "
-            f"half, found {options.first}; leave it out"
-        )
     if options.first >= requests:
         raise CallerError(
             f"--first: expected a request of the trace, which has {requests}, found "
             f"{options.first}; name an earlier one"
         )
     others = [name for name in options.policies if name != "lru"]
-    if options.capacities == ALL and (others or options.semantics != HICACHE):
-        what = f"--policies {','.join(others)}" if others else f"--semantics {options.semantics}"
+    if options.capacities == ALL and others:
         raise CallerError(
             f"--capacities {ALL}: expected lru alone, which has one pass for all of them, found "
-            f"{what}; name some capacities"
+            f"--policies {','.join(others)}; name some capacities"
         )

@@ -35,15 +35,13 @@ class Kept:
 
 
 class Optimum:
-    """The optimum of the reuses of a curve. counted: the runs whose hits count; the others are kept
-    by the same rule."""
+    """The optimum of the reuses of a curve."""
 
-    def __init__(self, curve: Curve, counted: NDArray[np.bool_] | None = None) -> None:
+    def __init__(self, curve: Curve) -> None:
         runs = curve.runs
         self._page_size = curve.page_size
         self._runs = runs
         self._short = curve.short
-        self._counted = np.ones(len(runs), dtype=np.bool_) if counted is None else counted
         self._ceiling = self._tokens(runs.pages)
         self._enough = _most_at_once(runs)
         self._starts = _array(np.argsort(runs.last, kind="stable"))
@@ -56,12 +54,12 @@ class Optimum:
     def at(self, capacity: int) -> Kept:
         everything = capacity >= self._enough
         kept = self._runs.pages if everything else np.asarray(self._kept(capacity)).astype(np.int64)
-        pages = int(kept[self._counted].sum())
+        pages = int(kept.sum())
         return Kept(pages, self._tokens(kept), min(self._ceiling, pages * self._page_size))
 
     def _tokens(self, kept: Column) -> int:
         short = self._short * (kept == self._runs.pages)
-        return int((kept * self._page_size - short)[self._counted].sum())
+        return int((kept * self._page_size - short).sum())
 
     def _kept(self, capacity: int) -> array[int]:
         """How many pages of each run stay cached until they are used again."""

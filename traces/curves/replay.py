@@ -63,15 +63,13 @@ class Paths:
         return tokens
 
 
-def hit_tokens(paths: Paths, cache: Policy, root_first: bool = False) -> int:
-    """Prompt tokens that the requests hit, in order, in a cache that is empty at first. root_first:
-    whether a request uses its first page first."""
+def hit_tokens(paths: Paths, cache: Policy) -> int:
+    """Prompt tokens that the requests hit, in order, in a cache that is empty at first."""
     resident = cache.resident
     hits = 0
     for request, path in enumerate(paths):
         hits += paths.hit(request, leading(path, resident))
-        if not root_first:
-            path.reverse()
+        path.reverse()
         cache.use(path)
     return hits
 
