@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_349,
-    "lines of sim": 10_890,
+    "lines of sim": 10_824,
     "lines of invariants": 39_694,
     "lines of traces": 54_768,
-    "lines of tests": 69_917,
-    "files of source": 911,
+    "lines of tests": 69_866,
+    "files of source": 910,
     "files of tests": 416,
-    "words of pages": 83_747,
+    "words of pages": 83_736,
 }
 
 

@@ -59,7 +59,7 @@ def test_the_built_in_entries_exist() -> None:
         (registry.EVICTION_POLICIES, "fifo lfu lru lru-path priority slru"),
         (registry.WRITE_POLICIES, "write-back write-through write-through-selective"),
         (registry.PREFETCH_POLICIES, "best-effort timeout wait-complete"),
-        (registry.SCHEDULERS, "fcfs longest-prefix priority round-robin"),
+        (registry.SCHEDULERS, "fcfs longest-prefix priority"),
         (registry.ROUTERS, "least-loaded prefix-aware round-robin session-sticky"),
         (FORMATS, "mooncake native"),
     ):

@@ -106,38 +106,6 @@ def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
     assert not line
 
 
-def served(scheduler: Scheduler[Request]) -> list[int]:
-    found = []
-    while len(scheduler):
-        best = scheduler.best(lambda one: 0)
-        scheduler.remove(best)
-        found.append(best.job.index)
-    return found
-
-
-def test_sessions_take_turns_and_a_preempted_request_comes_first() -> None:
-    line: Scheduler[Request] = make("round-robin", WINDOW)
-    requests = [request(index, session) for index, session in enumerate((7, 7, 7, 8, 9, 9, -1))]
-    for one in requests:
-        line.push(one)
-    assert served(line) == [0, 3, 4, 6, 1, 5, 2]
-    for one in requests:
-        line.push(one)
-    first = line.best(lambda one: 0)
-    line.remove(first)
-    line.push_front(first)
-    assert served(line) == [0, 3, 4, 6, 1, 5, 2], "it has its turn again"
-
-
-def test_a_served_session_waits_for_the_others() -> None:
-    line: Scheduler[Request] = make("round-robin", WINDOW)
-    for index in range(3):
-        line.push(request(index, 1))
-    line.remove(line.best(lambda one: 0))
-    line.push(request(3, 2))
-    assert served(line) == [1, 3, 2]
-
-
 class Broken:
     """A queue that forgets: the contract says what is wrong with it."""
 

@@ -26,7 +26,7 @@ from .found_out import refused
 from .runs import world_of
 from .second_rules import Line
 
-_ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
+_ORDERS = ("fcfs", "longest-prefix", "priority")
 
 
 class _Waiting:

@@ -93,7 +93,7 @@ OPTIONS = {
     "--mode nothing": "expected one of timed, hits",
     "--check nothing": "expected one of every, sampled, off",
     "--write-policy nothing": "expected one of write_back, write_through",
-    "--scheduler nothing": "expected one of fcfs, longest-prefix, priority, round-robin",
+    "--scheduler nothing": "expected one of fcfs, longest-prefix, priority",
     "--page-size 100": "512-token blocks, or a multiple of it, found 100; use one of 1, 2, 4",
     "--page-size 0": "expected at least 1",
     "--device-tokens 5X": "a number such as 1M",
