@@ -178,13 +178,16 @@ class Decider:
         """Tokens after the first `computed` that can be loaded; None: ask again later. What is
         promised is the request's from now on, until vLLM gives it blocks or it ends."""
         name = request.request_id
-        if self._bypasses(request):
-            return 0
         known = self._known_as(request)
         known.begins = computed
         if known.failed:
             return 0
         asked = self._asked.get(name)
+        if self._bypasses(request):
+            if asked is not None:
+                self._end(asked)
+            self._asked[name] = _Asked(-1, self._now(), changes=-1, waits=True)
+            return 0
         if asked is not None and asked.adapter != self._adapter_of(request):
             self._end(self._asked.pop(name))
             asked = None
