@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
-    "lines of hicache": 30_349,
+    "lines of hicache": 30_352,
     "lines of sim": 10_824,
     "lines of invariants": 39_694,
     "lines of traces": 54_768,
