@@ -28,10 +28,12 @@ from traces.cli import main
 HERE = Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden.json").read_text())
 RECORDINGS = sorted(path.stem for path in (HERE / "recordings").glob("*.jsonl"))
+SHORT = sorted(path.stem for path in (HERE / "short").glob("*.jsonl"))  # of one rare decision each
 
 
 def recorded(name: str) -> Recording:
-    return read_recording(str(HERE / "recordings" / f"{name}.jsonl"))
+    folder = "short" if name in SHORT else "recordings"
+    return read_recording(str(HERE / folder / f"{name}.jsonl"))
 
 
 def events_of(recording: Recording) -> list[Event]:

@@ -12,6 +12,7 @@ from hicache.runtime.recording import replay
 from .playing import (
     GOLDEN,
     RECORDINGS,
+    SHORT,
     conversations,
     decisions,
     figures,
@@ -24,12 +25,12 @@ __all__ = ["conversations"]
 README = "84d6f60cd903e46db52d41c36f5a764b"
 _ALL = """
 import json
-from tests.golden.playing import RECORDINGS, decisions
-print(json.dumps({name: decisions(name) for name in RECORDINGS}))
+from tests.golden.playing import RECORDINGS, SHORT, decisions
+print(json.dumps({name: decisions(name) for name in [*RECORDINGS, *SHORT]}))
 """
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", [*RECORDINGS, *SHORT])
 def test_each_outcome_is_as_recorded(name: str) -> None:
     assert decisions(name) == GOLDEN["decisions"][name]
     recording = recorded(name)

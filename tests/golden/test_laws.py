@@ -18,7 +18,7 @@ from invariants.base import HARNESS, SpecMismatch, Violation, check_names, load_
 from invariants.watch import Watch
 from tests.invariants.faults import FAULTS
 
-from .playing import GOLDEN, RECORDINGS, events_of, play, recorded
+from .playing import GOLDEN, RECORDINGS, SHORT, events_of, play, recorded
 
 
 class Bent:
@@ -51,7 +51,7 @@ def found_in(name: str, core: Any, observers: list[Any]) -> tuple[str, int]:
     return "", 0
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", [*RECORDINGS, *SHORT])
 def test_a_sound_core_keeps_every_law_and_the_books_equal_a_recount(name: str) -> None:
     recording = recorded(name)
     core, watch, against = Core(recording.config), Watch("every"), Against(recording.config)
