@@ -87,6 +87,7 @@ class Served:
         self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
         self._draw, self._faults = random.Random(0), faults
         self._numbers: dict[str, int] = {}  # of adapters
+        self._replaced: set[str] = set()
         self._taken: dict[str, int] = {}
         self.hits = self.preempted_hits = self.landed = 0
         self._stats: dict[str, float] = {}
@@ -166,7 +167,8 @@ class Served:
         if not name:
             return None
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
-        return LoRARequest(name, number, str(self._folder / name))
+        path = str(self._folder / name)
+        return LoRARequest(name, number, path, load_inplace=name in self._replaced)
 
     def adapter(self, name: str, seed: int, alpha: int) -> None:
         """Put another adapter where one of this name is, or none, and load it as a server does."""
@@ -174,8 +176,8 @@ class Served:
         place = self._folder / name
         make_adapter(place, seed, alpha)
         if name in self._numbers:
-            again = LoRARequest(name, self._numbers[name], str(place), load_inplace=True)
-            self._llm.llm_engine.add_lora(again)
+            self._replaced.add(name)
+            self._llm.llm_engine.add_lora(self._adapter(name))
             self.reset()
 
     def weights(self, name: str, connector: bool) -> None:

@@ -99,7 +99,7 @@ class World:
     def steps(self) -> list[Step]:
         """What one process does."""
         draw, left = self.draw, PIECE
-        steps = [self._adapter(name) for name in ADAPTERS if not self.adapters]
+        steps = [] if self.adapters else [self._adapter(name) for name in ADAPTERS]
         while left > 0:
             steps += self._change()
             named = draw.choice([("",), ADAPTERS])
@@ -191,9 +191,9 @@ def test_answers_are_those_of_an_engine_that_keeps_nothing(world: World, piece: 
     store = {"host": "3MB", "storage": f"file:{world.folder / 'kv'}"}
     form = FORMS[piece % len(FORMS)]
     connectors = {"single": store, "multi": [store], "two": [{"host": "1MB"}, store]}[form]
-    weights = world.draw.choice("mn")
+    weights = world.draw.choice("mmmn")
     steps = world.steps()
-    child = Child(world.folder, weights, connectors, faults=0.1)
+    child = Child(world.folder, weights, connectors, faults=0.3)
     try:
         *found, counts = child.do([*steps, {"do": "counts"}])
     finally:
