@@ -88,10 +88,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.outside", "traces.replaying", "traces.results"),
         "traces.terminal",
     ),
-    "traces.ranks": (
-        *("hicache", "sim", "traces.devices", "traces.outside", "traces.replaying"),
-        *("traces.formats", "traces.results", "traces.terminal"),
-    ),
     "traces.sweeping": (
         *("hicache", "sim", "invariants.watch", "traces.deciding", "traces.executors"),
         *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
@@ -324,7 +320,7 @@ def test_no_file_is_dead() -> None:
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
     entry_points |= {"invariants.prove.definitions"}  # by name, as it needs a library
     # processes of their own
-    entry_points |= {"invariants.peers.child", "traces.engines.child", "traces.ranks.child"}
+    entry_points |= {"invariants.peers.child", "traces.engines.child"}
     entry_points |= {"hicache.vllm.connector"}  # by name, as it needs vLLM
     dead = [
         module

@@ -21,7 +21,6 @@ from traces.engines.times.measuring import Judged
 from traces.html import reading
 from traces.mutants import fresh_work
 from traces.mutants.planted_work import Row, Small, Trial
-from traces.ranks import parent
 from traces.reporting.head import head
 
 from . import test_fidelity as published
@@ -128,12 +127,6 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows), *limits]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
     wants = ["--eviction", "cost_aware", "--ttl", "1h", "--pin", "0:64"]
-    times = dict.fromkeys(("moving_s", "agreeing_s", "moving_cpu_s", "agreeing_cpu_s"), 0.1)
-    exchanges = [times | {"collectives": 2}]
-    rank = {"digest": "0", "moved": {}, "compared": 1, "exchanges": exchanges, "wall_s": 1.0}
-    # real ranks have tests of their own
-    monkeypatch.setattr(parent, "replayed", lambda *_: parent.figures([rank, rank]))
-    ranks = ["--mode", "hits", "--model", "tiny", *small, "--processes", "--ranks", "2"]
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
@@ -142,7 +135,6 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
         written(folder, "replay", turns, "--mode", "hits", "--engine", "vllm", "--check", "every"),
         written(folder, "replay", turns, *stored),
         written(folder, "replay", turns, *wants),
-        written(folder, "replay", turns, *ranks),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
         written(folder, "replay", turns, *moved, "--requests", str(trips)),
         written(folder, "replay", "generate:random-tree:requests=9", "--check", "off"),

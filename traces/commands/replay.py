@@ -23,7 +23,6 @@ from ..html.collecting import collect
 from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
-from ..ranks import parent as ranks
 from ..replaying import modes
 from ..replaying.account import Row
 from ..replaying.builtin import opened, story
@@ -54,9 +53,6 @@ def run(options: ReplayOptions, command: str) -> int:
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
-    store = None
-    if options.processes and not streams(options):
-        store, options = ranks.store_of(options), ranks.checked(options)
     if streams(options):
         return _streamed(options, command, started, out)
     is_builtin = options.trace is None
@@ -65,8 +61,6 @@ def run(options: ReplayOptions, command: str) -> int:
     if is_builtin:
         print_story(story(trace, paged, settings.core), out)
     check_served(options, trace, settings)
-    if options.processes:
-        ranks.check_pools(settings)
     warnings = warn(trace, settings)
     watch = None
     if settings.check != "off":
@@ -87,8 +81,6 @@ def run(options: ReplayOptions, command: str) -> int:
         else:
             compared = Compared(order, other.account.whole(), other.account.steady())
             result = replace(result, compared=compared)
-    if options.processes and not result.interrupted:
-        result = replace(result, ranks=ranks.replayed(options, settings, result.digest, store))
     made = None
     if options.html:
         found = result_of(trace, settings, result)

@@ -16,14 +16,13 @@ from .declared.engine import EngineOptions
 from .declared.fleet import FleetOptions
 from .declared.load import LoadOptions
 from .declared.needs import Need
-from .declared.run import OutputOptions, ProcessOptions, ReplayedTrace, RunOptions
+from .declared.run import OutputOptions, ReplayedTrace, RunOptions
 from .declared.storage import StorageOptions
 
 
 # the fields of the last class come first
 @dataclass(frozen=True)
 class ReplayOptions(
-    ProcessOptions,
     OutputOptions,
     FleetOptions,
     StorageOptions,

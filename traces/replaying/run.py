@@ -20,7 +20,6 @@ from ..results.record import (
     Component,
     Fleet,
     Pair,
-    Ranks,
     Spread,
     Stages,
     Storage,
@@ -133,7 +132,7 @@ class Run:
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. accounts: everything counted a second time, if all was checked.
     copies: when bytes moved, where it was asked for. fleet: what each replica did, if there are
-    several; the other figures are then of all together. ranks: the same replay by processes.
+    several; the other figures are then of all together.
     stages: use of pipeline stages.
     """
 
@@ -157,7 +156,6 @@ class Run:
     fleet: FleetUse | None = None
     copies: Copies | None = None
     streaming: Streaming | None = None
-    ranks: Ranks | None = None
     stages: Stages | None = None
 
     @property

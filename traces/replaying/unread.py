@@ -91,8 +91,6 @@ def _missing(
     if options.arrivals is not None and options.arrivals.name != RECORDED:
         model = f"--arrivals {options.arrivals}"
         yield Need.RECORDED, "the times of the trace", model, "name none"
-    if not options.processes:
-        yield Need.PROCESSES, "ranks that are processes", "none", "give --processes"
     if options.eviction != "cost_aware":
         use = "use that eviction order"
         yield Need.COST_AWARE, "--eviction cost_aware", options.eviction, use

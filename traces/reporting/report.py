@@ -24,7 +24,6 @@ from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, each_rank, order_table, turn_table
 from .conclusions import retries
 from .fleet import fleet_tables
-from .ranks import rank_tables
 from .slo import limits_table
 from .stored import losses_table, lost_table, prefetch_table, setting_rows, transfer_rows
 
@@ -53,7 +52,6 @@ def print_report(
         out.print("\n" + found.expected_error["sentence"], markup=False)
     storage, made = found.storage, [limits_table(settings, run, found.slo)]
     made += fleet_tables(found.fleet) if found.fleet else []
-    made += rank_tables(found.ranks) if found.ranks else []
     if storage is not None:
         made += [prefetch_table(storage), lost_table(storage), losses_table(storage.losses)]
     made += [_transfers(settings, found), order_table(found), _verdict(found)]

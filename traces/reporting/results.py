@@ -55,7 +55,6 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         streaming=run.streaming,
         checks=run.checks,
         fleet=None if run.fleet is None else run.fleet.figures,
-        ranks=run.ranks,
         digest=run.digest,
         wall_s=round(run.wall_s, 3),
     )

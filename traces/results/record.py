@@ -415,56 +415,6 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class RankFigures:
-    """One rank that was a process. d2h_bytes, h2d_bytes: that its device copied. read_bytes,
-    written_bytes: of its store. compared_pages: reused, byte by byte. moving_s: until what it had
-    started had ended here; agreeing_s: then until all ranks agreed, with waits for slower ones;
-    moving_cpu_s, agreeing_cpu_s: of both the time of processors."""
-
-    rank: int
-    digest: str
-    d2h_bytes: int
-    h2d_bytes: int
-    read_bytes: int
-    written_bytes: int
-    compared_pages: int
-    moving_s: float
-    agreeing_s: float
-    moving_cpu_s: float
-    agreeing_cpu_s: float
-    wall_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Ranks that were processes, which decided as a single process did. exchanges: how often they
-    agreed. most_collectives: of one exchange. last_agreeing_s: the agreement of the rank that came
-    last, which waited for nobody, over all exchanges."""
-
-    ranks: Sequence[RankFigures]
-    exchanges: int
-    collectives: int
-    most_collectives: int
-    last_agreeing_s: float
-
-    @figure
-    def moving_s(self) -> float:
-        """The mean of the ranks."""
-        return sum(one.moving_s for one in self.ranks) / len(self.ranks)
-
-    @figure
-    def agreeing_share(self) -> float:
-        """The agreement of the rank that came last, as a part of the exchanges' own work."""
-        return self.last_agreeing_s / self.moving_s if self.moving_s else 0.0
-
-    @figure
-    def agreeing_cpu_share(self) -> float:
-        """The same in time of processors, of all ranks."""
-        moving = sum(one.moving_cpu_s for one in self.ranks)
-        return sum(one.agreeing_cpu_s for one in self.ranks) / moving if moving else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Stages:
     """Pipeline stages, of all replicas together. computing_s: how long each computed, while passes
     were under way for under_way_s. idle_rate: the part of this in which it did not."""
@@ -539,7 +489,6 @@ class Result(Figures):
     compared: Compared | None = None
     streaming: Streaming | None = None
     fleet: Fleet | None = None
-    ranks: Ranks | None = None
     wall_s: float
 
 

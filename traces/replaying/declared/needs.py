@@ -31,4 +31,3 @@ class Need(Enum):
     WEIGHED = auto()  # a router that weighs tokens
     TOLD = auto()  # a router that hears of pages
     DECODE = auto()  # replicas that only decode
-    PROCESSES = auto()  # ranks that are processes

@@ -10,10 +10,8 @@ from invariants.watch import Level
 
 from ...outside.entries import entry
 from ...terminal.options import (
-    COUNT,
     COUNT_OR_0,
     OUTPUT,
-    TIME,
     OptionRecord,
     at_least,
     choice,
@@ -122,30 +120,4 @@ class OutputOptions(OptionRecord):
         "POLICY",
         output=True,
         needs=(Need.HELD,),
-    )
-
-
-@dataclass(frozen=True)
-class ProcessOptions(OptionRecord):
-    """The replay again on real ranks; no option of a point of a sweep. wait: nanoseconds."""
-
-    HEADING = "ranks that are processes"
-
-    processes: bool | None = option(
-        "hits mode: replay again with a process for each rank, over gloo, with real bytes and "
-        "stores, and compare every decision (docs/ranks.md)",
-        output=True,
-        needs=(Need.HELD, Need.HOST, Need.ALONE),
-    )
-    ranks: int | None = option(
-        "so many processes of each stage (default: --tp)",
-        *COUNT,
-        output=True,
-        needs=(Need.PROCESSES,),
-    )
-    wait: int | None = option(
-        "how long a rank waits for another (default: 60s)",
-        *TIME,
-        output=True,
-        needs=(Need.PROCESSES,),
     )

@@ -1,1 +1,0 @@
-"""`hicache replay --processes`: a trace replayed by ranks that are processes of their own."""
