@@ -9,13 +9,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_352,
-    "lines of sim": 10_824,
+    "lines of sim": 12_728,
     "lines of invariants": 39_694,
-    "lines of traces": 53_810,
-    "lines of tests": 69_439,
-    "files of source": 903,
-    "files of tests": 415,
-    "words of pages": 82_727,
+    "lines of traces": 48_857,
+    "lines of tests": 68_073,
+    "files of source": 883,
+    "files of tests": 411,
+    "words of pages": 79_819,
 }
 
 

@@ -29,8 +29,6 @@ from invariants.peers import facts
 from tests.conversation import conversation
 from tests.patience import PATIENCE_S
 from tests.shown import Shown, commands, pages, spans
-from tests.traces.test_fidelity import CLOSED, FITTED
-from tests.traces.test_fidelity_rows import rows_of
 from traces.cli import main, parse
 from traces.outside import entries
 from traces.replaying.builtin import opened
@@ -66,7 +64,6 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
-    ({"fidelity", "--third-party"}, ("--only", "66-reasoning-stage0", "--jobs", "1")),
 )
 ENGINES = {name for name in facts.known() if name != "hicache"}
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
@@ -122,14 +119,6 @@ def furnish(folder: Path, tape: Path, page: str) -> None:
         (folder / "log.csv").write_text(log)
     for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         (folder / "mine.py").write_text(classes)
-
-
-def published(folder: Path) -> Path:
-    """A folder with short published runs, which commands of `hicache fidelity` replay."""
-    (folder / "published").mkdir()
-    rows = [one | {"id": f"{one['id']}-{n}"} for one in (CLOSED, FITTED) for n in range(4)]
-    rows_of(folder / "published", *rows)
-    return folder / "published"
 
 
 def chains(shown: Sequence[Shown]) -> list[list[Shown]]:
@@ -198,7 +187,6 @@ def test_every_command_in_a_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path, failing, page)
-    monkeypatch.setenv("HICACHE_PUBLISHED", str(published(tmp_path)))
     printed, engine = "", False
     try:
         for shown in chain:

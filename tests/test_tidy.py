@@ -112,10 +112,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "hicache.registry", "invariants", "traces.terminal"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.fidelity": (
-        *("hicache", "sim", "traces.executors", "traces.expected", "traces.html"),
-        *("traces.sweeping.svg", "traces.terminal"),
-    ),
     "traces.executors": ("hicache.core.errors", "hicache.registry", "traces.terminal"),
     "traces.fuzzing": (
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
@@ -318,6 +314,7 @@ def test_no_file_is_dead() -> None:
     imported = {target for path in everyone for target in imports(path)}
     children = {"traces.fuzzing.double_run_child", "traces.fuzzing.exported_child"}
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
+    entry_points |= {"sim.fit.__main__"}  # a script
     entry_points |= {"invariants.prove.definitions"}  # by name, as it needs a library
     # processes of their own
     entry_points |= {"invariants.peers.child", "traces.engines.child"}

@@ -53,6 +53,7 @@ _GONE = {
     "host": "hicache size --host-only, which takes the same options",
     "force": "hicache twin --race RECORDING, which takes the same options",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
+    "fidelity": "python -m sim.fit, which fits the constants",
     "formats": "hicache convert --formats",
     "chat": "hicache.transformers.PrefixCache in a program",
 }

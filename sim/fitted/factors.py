@@ -1,6 +1,6 @@
 """The constants that were fitted to published measurements: factors on the defaults.
 
-`fitted.json` beside this file has them; `hicache fidelity --fit` makes it (see docs/fidelity.md).
+`fitted.json` beside this file has them; `python -m sim.fit` makes it (see docs/fidelity.md).
 A factor counts for the runs that have all of its labels: the generation of the accelerator
 (hopper), the accelerator (h200), the engine (vllm), the engine with its version (vllm@0.10.2), the
 model (llama-3.1-70b).
@@ -28,7 +28,7 @@ FILE = Path(__file__).with_name("fitted.json")
 FORMAT = 1
 ENGINE = "engine."  # begins the names of an engine profile's constants
 _LARGEST = 1000.0
-_AGAIN = "make it again with hicache fidelity --fit"
+_AGAIN = "make it again with python -m sim.fit"
 PEAK = 1.0
 # Those of an engine profile that a factor may change: its times of the host.
 _TIMES = {one.name for one in fields(EngineProfile) if one.name.endswith("_ns")}

@@ -19,7 +19,6 @@ from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.keyed_draw import draw
-from sim.physics import single
 from sim.physics.constants import RooflineConstants, defaults, family
 from sim.physics.kernels import Kernel
 from sim.physics.products import Experts, matrices_of
@@ -221,23 +220,6 @@ def roofline(name: str, gpu: str = "h100", **ranks: int) -> Roofline:
     profile = hardware.get(gpu)
     constants = HOPPER if gpu.startswith("h") else defaults("blackwell")
     return Roofline(models.get(name), profile, Parallelism(**ranks), PLAIN, constants)
-
-
-def test_single_kernels_are_those_of_a_pass() -> None:
-    found = roofline("llama-3.1-70b", tp=4)
-    prefill, decode = found.works([(0, 512)], 0, 0)[0], found.works((), 7, 7000)[0]
-    of: dict[str, float] = {}
-    for work in (*prefill, *(each for each in decode if each.kind == "decode.kv")):
-        each = HOPPER.kernels[work.kind].ns(work.launches, work.compute_ns, work.moved_ns)
-        of[work.kind] = of.get(work.kind, 0.0) + each / 80
-    shapes = ((2560, 8192), (8192, 2048), (14336, 8192), (8192, 7168))
-    alone = {
-        "product.bf16": sum(single.product_ns(H100, HOPPER, 512, n, k) for n, k in shapes),
-        "prefill.128": single.prefill_attention_ns(H100, HOPPER, 512, 16, 2, 128),
-        "custom.4": 2 * single.all_reduce_ns(H100, HOPPER, 4, 512 * 8192 * 2),
-        "decode.kv": single.decode_attention_ns(H100, HOPPER, 7, 1000, 16, 2, 128),
-    }
-    assert {kind: of[kind] for kind in alone} == pytest.approx(alone)
 
 
 @pytest.mark.parametrize(

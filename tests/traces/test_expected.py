@@ -15,8 +15,6 @@ from traces.cli import main
 from traces.expected import table
 from traces.expected.table import Asked, Expected, Judged, expected_error
 from traces.expected.words import document, sentence, together
-from traces.fidelity.judging import summary_of
-from traces.fidelity.predicting import Compared, Outcome
 
 RUN = Asked("roofline", "h100", "vllm", "llama-3.1-70b", 4, "fp8", "9 to 64")
 
@@ -303,36 +301,3 @@ def test_a_table_that_is_no_json_is_named(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(CallerError, match="expected JSON"):
         table.read(str(path))
-
-
-def test_the_judged_half_becomes_a_table() -> None:
-    served = Outcome(
-        id="a",
-        times="roofline",
-        half="judge",
-        group="h100|gpt-oss-120b|vllm",
-        grade="A",
-        hardware="h100",
-        model="gpt-oss-120b",
-        engine="vllm",
-        version="0.12.0",
-        published_kind="serving-closed-loop",
-        ranks=2,
-        precision="bf16, experts mxfp4",
-        at_once=15.4,
-        figures=(
-            Compared("mean_tpot_ms", "tpot", "closed loop", "mean", 0.01, 0.012),
-            Compared("median_tpot_ms", "tpot", "closed loop", "median", 0.01, 0.5, "not-first"),
-            Compared("mean_ttft_ms", "ttft", "closed loop", "mean", 0.2, 0.1),
-        ),
-    )
-    others = [
-        replace(served, half="fit"),
-        replace(served, grade="C"),
-        replace(served, ranks=0),  # a kernel or a copy
-    ]
-    group, same = table.parse(summary_of([served, *others]), "table")
-    assert (group.engine, same.engine) == (table.ALL, "vllm")
-    assert (group.ranks, group.precision, group.load) == (2, "fp4", "9 to 64")
-    assert group.errors["tpot"] == table.Error(1, 0.2, 0.2)
-    assert group.errors["ttft"] == table.Error(1, 0.5, 0.5)

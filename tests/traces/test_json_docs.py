@@ -23,7 +23,6 @@ from traces.mutants import fresh_work
 from traces.mutants.planted_work import Row, Small, Trial
 from traces.reporting.head import head
 
-from . import test_fidelity as published
 from . import test_store as test_store_command
 from .engines.made_up import MadeUp
 from .rig import Capsys, Patch, mooncake, write
@@ -159,16 +158,6 @@ def test_host_and_inspect(folder: Path) -> None:
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
-
-
-@pytest.mark.one_in(32)
-def test_fidelity(tmp_path: Path) -> None:
-    rows = [published.CLOSED, published.FITTED, published.COPY, published.SAMPLED]
-    data = ["--data", published.data_of(tmp_path, *rows), "--jobs", "1"]
-    both = ["--times", "roofline,pure-roofline"]
-    others = ["--third-party", "--only", "66-reasoning-stage0", "--jobs", "1"]
-    given = [data, [*data, *both], others]
-    compare("hicache fidelity", [written(tmp_path, "fidelity", *each) for each in given])
 
 
 def test_curve(folder: Path) -> None:

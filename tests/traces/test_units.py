@@ -17,7 +17,6 @@ from sim.engine_profiles.base import EngineProfile
 from sim.fleet.handoff import KvLink
 from sim.fleet.options import KvLinkOptions
 from sim.hardware import profile as hardware
-from sim.physics import single
 from sim.physics.constants import defaults
 from sim.physics.kernels import Kernel
 from sim.storage.timed import Pipe
@@ -185,13 +184,6 @@ def test_the_kernels_of_an_engine_are_in_thousandths() -> None:
         ]
         assert times.layers * times.layer_ns(*one) == pytest.approx(part * alone[0], rel=1e-4)
         assert times.overhead_ns(*one[:2]) == pytest.approx(part * alone[1], rel=1e-4)
-
-
-def test_a_product_reads_its_weights_at_the_bandwidth() -> None:
-    """8,192 x 8,192 weights of 2 bytes are 134,217,728 bytes: 40,065 ns at 3.35 TB/s, of which 86 %
-    are reached, and 3.5 us before."""
-    found = single.product_ns(hardware.get("h100"), defaults("hopper"), 1, 8192, 8192)
-    assert found == pytest.approx(40_065 / 0.86 + 3_500, rel=0.005)
 
 
 def test_the_break_even_is_bytes_over_the_time_to_compute_them() -> None:

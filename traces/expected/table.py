@@ -1,8 +1,8 @@
 """The errors that were found when predictions were judged, and which of them to expect of a run.
 
-`hicache fidelity --leave-out` replays measurements that others published, with constants that were
-fitted without them, and writes a table: known.json (half of the rows of each engine, accelerator
-and model was left out) and new.json (all of them were). A run whose engine, accelerator and model
+Measurements that others published were replayed with constants that were fitted without them (see
+docs/fidelity.md): for known.json half of the rows of each engine, accelerator and model was left
+out, for new.json all of them were. A run whose engine, accelerator and model
 are in the first gets its errors from there, any other run from the second. A table has, for each
 time model, accelerator, number of ranks, type of weights, load and engine, near saturation
 and not, and for all engines together, how many judged runs there were, and the median of their
@@ -41,7 +41,7 @@ ALL = "all"  # engines, in a group of theirs
 KNOWN, NEW = "known.json", "new.json"
 _KIND = "expected errors"
 _MOST_BYTES = 8 << 20
-_AGAIN = "write it again with hicache fidelity"
+_AGAIN = "take the file of this release"
 _FP4 = ("nvfp4", "mxfp4")
 MOST_QUEUEING = 0.5  # of the time to first token; above it requests mostly wait
 
@@ -217,7 +217,7 @@ def shipped(name: str) -> tuple[Group, ...]:
 
 def read(path: str) -> tuple[Group, ...]:
     """The table of a file. Raises CallerError in one line."""
-    return parse(text_of(path, _KIND, _MOST_BYTES, "write one with hicache fidelity"), path)
+    return parse(text_of(path, _KIND, _MOST_BYTES, _AGAIN), path)
 
 
 def parse(text: str, name: str) -> tuple[Group, ...]:

@@ -1,4 +1,4 @@
-"""The passes of a replay, and how much each of them weighs in the published figures.
+"""Replays a row in the simulator, with all passes, and how much each weighs in the figures.
 
 In a closed loop without pauses the composition of passes hardly depends on their durations. So a
 replay is recorded once, and a figure under other constants is a sum over its passes:
@@ -9,37 +9,100 @@ replay is recorded once, and a figure under other constants is a sum over its pa
     makespan     = sum of durations
 
 A duration is the time from the launch of a pass until the next may be launched, so the host's time
-between two passes is in it. Where no request was there, the time until one came is apart. Does not
-fit anything (see fitting).
+between two passes is in it. Where no request was there, the time until one came is apart. Decode
+steps are computed at every 64th step and interpolated between.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hicache.core.config import Config
+from hicache.core.types import Key
 from sim.engine.sequence import RequestResult
 from sim.engine_profiles.base import EngineProfile
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
+from sim.options import WorldOptions, engine_options
+from sim.physics.constants import defaults, family
+from sim.replica import TimedResult
 from sim.times.base import Chunks, TimeModel
+from sim.times.roofline import Roofline
+from sim.workload import Job
+from sim.world import World
+
+from .loads import Load
+from .server import Server
 
 Column = NDArray[np.float64]
 _COLUMNS = ("at_ns", "chunks", "tokens", "pairs", "reads", "decoding", "context", "ns")
+_PAGE_TOKENS = 64
+_PAGES = 1 << 24  # of one prompt
+# Pages are taken ahead for so many tokens where the pool may be full; else for the whole output.
+_GROWTH_TOKENS = 64
+_GROWTH_OF_LONG = 32  # an output of so many stretches is long: they are this part of it
+_STEPS = 64
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    """Prompts that share nothing."""
+
+    page_size: int
+    jobs: Sequence[Job]
+
+    def key(self, job: Job, length: int) -> Key:
+        pages = np.arange(length // self.page_size, dtype=np.int64)
+        return Key.from_page_ids(job.index * _PAGES + pages)
+
+
+class Smooth:
+    """A time model that computes decode passes at every 64th token of a sequence's context, and
+    interpolates between. label: that of the model behind."""
+
+    def __init__(self, model: TimeModel) -> None:
+        self.layers, self.label = model.layers, model.label
+        self._model = model
+        self._decoding = self._low = self._high = -1
+        self._low_ns = self._rise_ns = 0
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        return self._model.layer_ns(chunks, decoding, context)
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        return self._model.overhead_ns(chunks, decoding)
+
+    def step_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        if chunks:
+            return self._model.step_ns(chunks, decoding, context)
+        if decoding != self._decoding or not self._low <= context < self._high:
+            self._find(decoding, context)
+        # rounded down, as integers
+        return self._low_ns + self._rise_ns * (context - self._low) // (self._high - self._low)
+
+    def _find(self, decoding: int, context: int) -> None:
+        """The two exact steps around this one."""
+        stretch = max(1, _STEPS * decoding)
+        self._decoding = decoding
+        self._low = context // stretch * stretch
+        self._high = self._low + stretch
+        self._low_ns = self._model.step_ns((), decoding, max(decoding, self._low))
+        self._rise_ns = self._model.step_ns((), decoding, self._high) - self._low_ns
 
 
 class Recorder:
-    """A time model that notes every pass. now_ns: the time of the run; set before it begins.
-    ranges: the prompt chunks of each pass."""
+    """A time model that notes every pass. now_ns: the time of the run; set before it begins."""
 
     def __init__(self, model: TimeModel) -> None:
         self.layers, self.label = model.layers, model.label
         self._model = model
         self.now_ns: Callable[[], int] = lambda: 0
         self._columns = {name: array("q") for name in _COLUMNS}
-        self.ranges: list[tuple[tuple[int, int], ...]] = []
 
     def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
         found = self._model.layer_ns(chunks, decoding, context)
@@ -68,7 +131,6 @@ class Recorder:
             context,
             ns,
         )
-        self.ranges.append(tuple(chunks))
         for column, value in zip(self._columns.values(), row, strict=True):
             column.append(value)
 
@@ -83,9 +145,7 @@ class Passes:
     chunks    prompt chunks in the pass. tokens: their new tokens. pairs: of queries and keys in
               them, under the causal mask. reads: rows that they attend to.
     decoding  sequences that generate a token. context: tokens that they attend to, together.
-    ns        the time model's duration. begin_ns: of the pass, in the time of the run. took_ns:
-              on device and host.
-    ranges    (start, end) of each prompt chunk of the pass.
+    ns        the time model's duration. took_ns: on device and host.
     ttft, tpot, itl, makespan   seconds of that figure for each second of the pass.
     idle_s    by figure, the seconds of it in which nothing ran, after the first pass began.
     before_s  seconds of mean TTFT before the first pass.
@@ -98,15 +158,53 @@ class Passes:
     decoding: NDArray[np.int64]
     context: NDArray[np.int64]
     ns: NDArray[np.int64]
-    begin_ns: NDArray[np.int64]
     took_ns: NDArray[np.int64]
-    ranges: Sequence[tuple[tuple[int, int], ...]]
     ttft: Column
     tpot: Column
     itl: Column
     makespan: Column
     idle_s: dict[str, float]
     before_s: float
+
+
+def roofline(server: Server, given: tuple[Factor, ...]) -> Roofline:
+    """The roofline of this server with these factors on its constants."""
+    machine, generation = server.hardware, family(server.hardware)
+    constants = fitted.roofline(
+        defaults(generation), generation, machine.name, server.engine, server.model.name, given
+    )
+    return Roofline(server.model, machine, server.parallelism, server.engine, constants, "fit")
+
+
+def record(server: Server, load: Load, costs: TimeModel) -> tuple[TimedResult, Passes]:
+    """A replay with all of its passes, each of which `costs` gives."""
+    recorder = Recorder(costs)
+    pool = server.tokens_in_pool(load.mean_length)
+    longest = max(job.output_length for job in load.jobs)
+    tight = load.concurrency * load.longest > pool
+    budget = max(_PAGE_TOKENS, load.pass_tokens or server.token_budget)
+    flags = server.flags
+    engine = replace(
+        engine_options(server.engine, server.parallelism.attention_dp, budget, server.max_running),
+        growth_tokens=max(_GROWTH_TOKENS, longest // _GROWTH_OF_LONG) if tight else load.longest,
+        poll_passes=flags.poll_passes,
+        wait_passes=flags.wait_passes,
+        wait_permille=flags.wait_permille,
+    )
+    world = World(
+        _Prompts(_PAGE_TOKENS, load.jobs),
+        Config(
+            page_size=_PAGE_TOKENS, device_pages=(max(1, pool // _PAGE_TOKENS),), host_pages=(0,)
+        ),
+        server.model,
+        server.hardware,
+        engine=engine,
+        options=WorldOptions(parallelism=server.parallelism, concurrency=load.concurrency),
+        costs=recorder,
+    )
+    recorder.now_ns = lambda: world.clock.now_ns
+    found = world.run()
+    return found, passes_of(recorder, found.requests, server.engine)
 
 
 def passes_of(
@@ -139,9 +237,7 @@ def passes_of(
     ttft, tpot, itl = (_seconds(begin, done, *each) / took * 1e9 for each in inside.values())
     return Passes(
         **columns,
-        begin_ns=begin,
         took_ns=took,
-        ranges=recorder.ranges,
         ttft=ttft,
         tpot=tpot,
         itl=itl,

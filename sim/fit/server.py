@@ -1,10 +1,9 @@
-"""The server of a row: model, accelerator, ranks, engine, its limits, and room for cached tokens.
+"""The server of a row: model, accelerator, ranks, engine, its limits, and room for cached tokens;
+and the rules by which a row or one of its figures is left out. None of them looks at an error.
 
 What a row does not say comes from the version of its date, from the script that ran it
 (github.com/SemiAnalysisAI/InferenceX, benchmarks/single_node, and 70b_*_trt_slurm.sh for Llama 70B
-with TensorRT-LLM), from the engine's profile or from a constant here, and is named as an
-assumption. Does not know the requests (see workloads), what versions change (see
-sim/engine_profiles) or run anything.
+with TensorRT-LLM), from the engine's profile or from a constant here.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.times.base import Parallelism
 
-from . import names
-from .rows import Row
+from .loads import Load, load_of
+from .rows import TTFT, Figure, Row, version
 
 # The versions of public images, with the month from which runs use them.
 _RELEASES = {
@@ -63,29 +62,23 @@ _NIM = {"1.3": "0.14.0", "1.8": "0.20"}
 _DATE = re.compile(r"(20\d\d)-?(\d\d)")
 
 
-def engine_of(row: Row) -> tuple[str, str]:
-    """(what names the engine profile, such as vllm@0.12.0, and the assumption behind it).
-
-    The assumption is empty where the row names a version.
-    """
+def _engine_of(row: Row) -> str:
+    """What names the engine profile, such as vllm@0.12.0."""
     text = row.engine_version
     if "NIM" in text.upper():
-        number = ".".join(str(part) for part in names.version(text)[:2])
-        version = _NIM.get(number, "")
-        if version:
-            return f"{row.engine}@{version}", f"NIM {number} serves with TensorRT-LLM {version}"
-    elif names.version(text):
+        number = _NIM.get(".".join(str(part) for part in version(text)[:2]))
+        if number:
+            return f"{row.engine}@{number}"
+    elif version(text):
         found = re.search(r"\d+\.\d[\w.]*", text)
         assert found, "a version has numbers"
-        return f"{row.engine}@{found[0].rstrip('.x')}", ""
+        return f"{row.engine}@{found[0].rstrip('.x')}"
     date = _DATE.search(text) or _DATE.search(row.date)
-    releases = _RELEASES.get(row.engine, ())
-    if date and releases:
-        month = f"{date[1]}-{date[2]}"
-        earlier = [version for since, version in releases if since <= month]
-        version = earlier[-1] if earlier else releases[0][1]
-        return f"{row.engine}@{version}", f"{row.engine} {version}, by the date {month}"
-    return row.engine, f"the newest known version of {row.engine}"
+    if not date:
+        return row.engine
+    releases = _RELEASES[row.engine]
+    earlier = [one for since, one in releases if since <= f"{date[1]}-{date[2]}"]
+    return f"{row.engine}@{earlier[-1] if earlier else releases[0][1]}"
 
 
 _BLOCK = 64
@@ -132,16 +125,6 @@ def flags_of(row: Row, concurrency: int) -> Flags:
     return NONE
 
 
-LIMITS = ("said", "in its script", "not said")  # by the source of a row
-
-
-def limits_of(row: Row, concurrency: int) -> str:
-    """Where the most requests that run at once are known from: see `LIMITS`."""
-    if number(row.limits, *_RUNNING) or row.limits.get("max_num_seqs") == "CONC":
-        return LIMITS[0]
-    return LIMITS[1] if flags_of(row, concurrency) != NONE else LIMITS[2]
-
-
 def _deepseek_trtllm(row: Row, concurrency: int) -> Flags:
     """With groups that attend to requests of their own, prompts wait until each group has one
     (enable_balance), at most 60 passes (timeout_iters)."""
@@ -184,21 +167,16 @@ def _sglang_b200(row: Row) -> Flags:
 # Data sheets count 2**30 bytes as a GB of device memory, of which drivers report 99 % (torch: 79.1
 # GiB of an H100, 178.4 of a B200, 23.6 of an RTX 4090).
 _REPORTED = 1.063
-# Activations, CUDA graphs and buffers; estimates but that of vLLM. With it, vLLM's pools of two
-# runs that print their size come out: 30,251 blocks of 16 for 70B on four H100, 2,588 for 8B on an
-# RTX 4090.
+# Activations, CUDA graphs and buffers; estimates but that of vLLM, whose printed pools come out.
 _BUFFERS = {"vllm": 1_700_000_000, "sglang": 0, "trtllm": 2_000_000_000}
-_PERMILLE = 1000
 _LARGE_MEMORY = 160_000_000_000
 _SGLANG_CHUNK_LARGE = 16_384
-_ANY_HARDWARE = "h100"
-_ANY_MODEL = "llama-3.1-8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """See the module. pool_bytes: for cached rows, of one rank. pool_tokens: of the pool, where the
-    row says it. flags: of the script behind the row. assumed: in plain words."""
+class Server:
+    """pool_bytes: for cached rows, of one rank. pool_tokens: of the pool, where the row says it.
+    flags: of the script behind the row."""
 
     hardware: HardwareProfile
     model: ModelDescription
@@ -209,13 +187,10 @@ class Setup:
     pool_bytes: int
     pool_tokens: int
     flags: Flags
-    assumed: tuple[str, ...]
 
     def tokens_in_pool(self, length: int) -> int:
-        """Tokens of requests of this length that the pools of all attention groups hold.
-
-        A window is counted as far as it reaches, and a state once for each request.
-        """
+        """Tokens of requests of this length that the pools of all attention groups hold: a window
+        as far as it reaches, a state once for each request."""
         if self.pool_tokens:
             return self.pool_tokens
         tp = self.parallelism.attention_tp
@@ -229,64 +204,43 @@ class Setup:
         return int(self.pool_bytes * self.parallelism.pp * length / held) * groups
 
 
-def setup_of(row: Row, concurrency: int, given: tuple[Factor, ...] | None = None) -> Setup:
-    """The server of a row. Raises CallerError for one that cannot be, such as weights that do not
-    fit; rows that lack what this needs are left out before (see rules). given: factors on the
-    engine's times; None for those of this project."""
-    assumed: list[str] = []
-    named, why = engine_of(row)
-    if why:
-        assumed.append(why)
-    engine = engine_profiles.get(named)
-    named = accelerator(row)
-    if named == names.NONE:
-        named = _ANY_HARDWARE
-        assumed.append(f"{named}, since hits do not depend on it")
-    machine = hardware.get(named)
+def server_of(row: Row, concurrency: int, given: tuple[Factor, ...]) -> Server:
+    """given: factors on the engine's times. Raises CallerError for weights that do not fit."""
+    machine = hardware.get(_accelerator(row))
     groups = row.dp_attention or 1
     parallelism = Parallelism(max(1, row.tp) * groups, row.pp, row.ep or 1, groups)
     flags = flags_of(row, concurrency)
-    if flags != NONE:
-        assumed.append("launch flags of the script of this model, accelerator and engine")
-    model = _model(row, flags, assumed)
-    engine = fitted.engine(engine, machine.name, model.name, given)
+    model = _model(row, flags)
+    engine = fitted.engine(engine_profiles.get(_engine_of(row)), machine.name, model.name, given)
     if flags.all_reduce:
         engine = replace(engine, all_reduce=flags.all_reduce)
-    limits = row.limits
-    budget = number(limits, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
+    budget = _number(row.limits, "max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size")
     budget = budget or flags.token_budget
     if not budget:
-        budget = _token_budget(row, engine, machine)
-        assumed.append(f"{budget} tokens a pass")
-    running = _max_running(row, flags, engine, concurrency)
-    fraction = _fraction(row, flags, engine)
-    blocks, total = number(limits, "kv_blocks_of_16"), number(limits, "max_total_tokens")
-    return Setup(
+        large = row.engine == "sglang" and machine.hbm_bytes >= _LARGE_MEMORY
+        budget = max(engine.token_budget, _SGLANG_CHUNK_LARGE if large else 0)
+    return Server(
         machine,
         model,
         parallelism,
         engine,
         budget,
-        running,
-        _pool_bytes(row.engine, machine, model, parallelism, fraction),
-        16 * blocks if blocks else total,
+        _max_running(row, flags, engine, concurrency),
+        _pool_bytes(row.engine, machine, model, parallelism, _fraction(row, flags, engine)),
+        16 * _number(row.limits, "kv_blocks_of_16") or _number(row.limits, "max_total_tokens"),
         flags,
-        tuple(assumed),
     )
 
 
-def accelerator(row: Row) -> str:
-    """The hardware profile of a row: by what the source calls its GPU, else by what the row
-    proposes."""
-    return row.accelerator if known_accelerator(row.accelerator) else row.hardware
+def _accelerator(row: Row) -> str:
+    return row.accelerator if _known(row.accelerator) else row.hardware
 
 
-def known_accelerator(name: str) -> bool:
-    """Whether there is a profile with this name."""
+def _known(name: str) -> bool:
     return name.replace("_", "-") in hardware.names()
 
 
-def number(limits: Mapping[str, Any], *names: str) -> int:
+def _number(limits: Mapping[str, Any], *names: str) -> int:
     """The first of these limits that is given; of a text, its first integer. 0 for none."""
     for name in names:
         value = limits.get(name)
@@ -298,36 +252,25 @@ def number(limits: Mapping[str, Any], *names: str) -> int:
     return 0
 
 
-def _model(row: Row, flags: Flags, assumed: list[str]) -> ModelDescription:
-    if row.model not in models.names() and row.metrics.get("hit_rate_by_round"):
-        assumed.append(f"{_ANY_MODEL}, since hits do not depend on it")
-        return models.get(_ANY_MODEL)
+def _model(row: Row, flags: Flags) -> ModelDescription:
     model = models.get(row.model)
     if row.weights:
         model = models.checkpoint(model, row.weights)
     cached = row.kv_dtype or ("fp8" if row.limits.get("kv_cache_dtype") == "fp8" else "")
     cached = cached or flags.kv_dtype
     if not cached and row.engine == "trtllm" and row.weights in ("fp8", "fp4", "nvfp4"):
-        cached = "fp8"
-        assumed.append("fp8 cache, as in checkpoints quantised for TensorRT-LLM")
+        cached = "fp8"  # as in checkpoints quantised for TensorRT-LLM
     return models.cached_as(model, cached) if cached == "fp8" else model
 
 
-def _token_budget(row: Row, engine: EngineProfile, machine: HardwareProfile) -> int:
-    if row.engine == "sglang" and machine.hbm_bytes >= _LARGE_MEMORY:
-        return max(engine.token_budget, _SGLANG_CHUNK_LARGE)
-    return engine.token_budget
-
-
 def _max_running(row: Row, flags: Flags, engine: EngineProfile, concurrency: int) -> int:
-    limits = row.limits
-    if limits.get("max_num_seqs") == "CONC":
+    if row.limits.get("max_num_seqs") == "CONC":
         return max(1, concurrency)
-    text = limits.get("max_running_requests")
+    text = row.limits.get("max_running_requests")
     if isinstance(text, str) and (found := re.search(r"(\d+) for 1k/1k, (\d+) else", text)):
         short = row.workload.get("isl") == row.workload.get("osl") == 1024
         return int(found[1] if short else found[2])
-    return number(limits, *_RUNNING) or flags.max_running or engine.max_running
+    return _number(row.limits, *_RUNNING) or flags.max_running or engine.max_running
 
 
 def _fraction(row: Row, flags: Flags, engine: EngineProfile) -> float:
@@ -338,7 +281,7 @@ def _fraction(row: Row, flags: Flags, engine: EngineProfile) -> float:
             return float(found[0])
         if isinstance(value, float):
             return value
-    return flags.memory or engine.memory_permille / _PERMILLE
+    return flags.memory or engine.memory_permille / 1000
 
 
 def _pool_bytes(
@@ -351,11 +294,95 @@ def _pool_bytes(
     """Bytes of a rank for cached rows. vLLM and SGLang take a part of the whole memory, of which
     weights and buffers go off; TensorRT-LLM takes a part of what these leave."""
     memory = machine.hbm_bytes * _REPORTED
-    used = model.weight_bytes / parallelism.ranks + _BUFFERS.get(engine, 0)
+    used = model.weight_bytes / parallelism.ranks + _BUFFERS[engine]
     left = fraction * (memory - used) if engine == "trtllm" else fraction * memory - used
     if left <= 0:
-        raise CallerError(
-            f"weights of {model.name}: expected them to leave room for cached rows in "
-            f"{fraction:g} of {memory / 1e9:.0f} GB, found {used / 1e9:.0f} GB of them on a rank"
-        )
+        raise CallerError(f"{model.name} does not fit into {machine.name}; delete the row")
     return int(left)
+
+
+# NVIDIA's runs of Llama 8B on H200 with vLLM 0.12.0: with the requests in flight that they name,
+# their times need up to the whole peak of the data sheet for matrix products alone, where all other
+# rows need at most 47 %.
+_TOO_FAST = ("h200", "llama-3.1-8b", "vllm", "0.12.0")
+# Runs of InferenceX with speculative decoding: model, engine, accelerator, weights, date, and ranks
+# of a product (0 for any). See perf-changelog.yaml and .github/configs/nvidia-master.yaml at
+# bf3456727 (first three), e28c038f8, 5d517074c, 0aae52d4c, 35d4bb367 and 12ba0ae07; at the fourth
+# and the last, for the ranks and requests at once of the rows that are published.
+_SPECULATIVE = {
+    ("deepseek-v3", "trtllm", "b200", "fp4", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp8", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "h200", "fp8", "2026-01-14", 0),
+    ("deepseek-v3", "trtllm", "h200", "fp8", "2026-01-28", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp8", "2026-02-05", 0),
+    ("deepseek-v3", "trtllm", "b200", "fp4", "2026-02-06", 0),
+    ("qwen3.5-397b-a17b", "sglang", "b200", "fp8", "2026-03-20", 0),
+    ("deepseek-v3", "sglang", "b200", "fp8", "2026-03-25", 8),
+}
+# Runs of InferenceX whose script sent 512 requests at once, whatever its server admitted.
+_SENT_512, _SENT = ("h100", "gpt-oss-120b", "vllm"), 512
+_AT_ONCE = ("serving-closed-loop", "throughput-saturation")
+_FEW = 64  # requests that every server admits at once
+_COLD_DATES = ("2025-11-10", "2025-11-18")
+_LONG = 16_000  # tokens, beyond which vLLM before 0.8 decodes with a kernel that is gone
+
+
+def usable(row: Row) -> Load | None:
+    """The requests of a row that can be replayed; None for one that is left out: two accelerators
+    or a second node that no field explains, too fast, speculative decoding, a client that samples
+    over the whole vocabulary, no server or lengths, an unknown model or accelerator, and more than
+    64 requests at once where nothing says how many the server admits."""
+    run = row.model, row.engine, row.hardware, row.weights, row.date
+    if (
+        _contradicts(row)
+        or (row.hardware, row.model, row.engine, row.engine_version) == _TOO_FAST
+        or not _SPECULATIVE.isdisjoint({(*run, 0), (*run, row.tp)})
+        or "top_p" in row.note
+        or row.engine not in _RELEASES
+        or not row.tp
+        or row.model not in models.names()
+        or not _known(_accelerator(row))
+    ):
+        return None
+    load = load_of(row)
+    return None if load is None or _may_wait(row, load) else load
+
+
+def _contradicts(row: Row) -> bool:
+    proposed, told = row.hardware, row.accelerator
+    if told not in (proposed, "none") and (told, proposed) != ("h800", "h100"):
+        return True
+    ranks = row.tp * row.pp * (row.dp_attention or 1)
+    replicas = row.workload.get("concurrency_per_replica") or "closed-loop" not in row.kind
+    return bool(row.tp and row.gpu_count > ranks and not replicas and row.ep <= ranks)
+
+
+def _may_wait(row: Row, load: Load) -> bool:
+    """Whether some requests may wait for a limit of the server that nobody says."""
+    if not row.kind.startswith(_AT_ONCE):
+        return False
+    if (row.hardware, row.model, row.engine) == _SENT_512 and load.concurrency == _SENT:
+        return True
+    said = _number(row.limits, *_RUNNING) or row.limits.get("max_num_seqs") == "CONC"
+    flags = flags_of(row, load.concurrency)
+    return load.concurrency > _FEW and not said and flags == NONE
+
+
+def left_out(row: Row, load: Load, figure: Figure) -> bool:
+    """TTFT of Llama 8B on H100 with TensorRT-LLM 1.0.0rc3, which falls and then rises with
+    concurrency, and that of runs which compile kernels meanwhile; decoding with an old kernel."""
+    if figure.quantity == TTFT:
+        rc3 = row.engine == "trtllm" and row.engine_version == "1.0.0rc3"
+        run = row.hardware, row.model
+        return (rc3 and run == ("h100", "llama-3.1-8b")) or _compiles(row, load)
+    old = row.engine == "vllm" and () < version(row.engine_version) < (0, 8)
+    return old and load.mean_length > _LONG
+
+
+def _compiles(row: Row, load: Load) -> bool:
+    """Whether the first prompts fill more than one pass, where the script had no warm-up."""
+    run = row.model, row.engine, row.hardware
+    if run != ("deepseek-v3", "sglang", "b200") or row.date not in _COLD_DATES:
+        return False
+    first = sum(one.input_length for one in load.jobs[: load.concurrency])
+    return first > flags_of(row, load.concurrency).token_budget

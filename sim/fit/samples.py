@@ -3,13 +3,15 @@
 In a closed loop the composition of passes depends on lengths, concurrency and the engine's rules,
 and little on durations. So with the defaults rows that only differ in accelerator, ranks or
 precision share a replay, unless the pool of cached tokens is too small for all requests. Passes
-that are nearly alike become one, with their weights added. Does not fit anything.
+that are nearly alike become one, with their weights added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +22,19 @@ from sim.fitted.factors import Factor, known_model
 from sim.physics.constants import family
 from sim.physics.kernels import Kernel
 
-from ..choosing import group
-from ..figures import Figure, figures_of
-from ..passes import Passes
-from ..rows import Row
-from ..rules import figure_rule, row_rule
-from ..running import Smooth, record, roofline
-from ..setup import Setup, setup_of
-from ..workloads import Load, load_of
+from .loads import Load
 from .parameters import Labels
+from .passes import Passes, Smooth, record, roofline
+from .rows import THROUGHPUT, Figure, Row, figures
+from .server import Server, left_out, server_of, usable
 
 Floats = NDArray[np.float64]
 HOST = (
     *("step_host_ns", "step_gap_ns", "per_sequence_host_ns", "prefill_host_ns"),
     *("request_host_ns", "launch_ns"),
 )
-_KINDS = ("serving-closed-loop", "throughput-saturation", "prefill-bs1", "decode-bs1", "decode-bs8")
 _ALIKE = 1.1  # passes whose tokens and sequences differ by less are one
 _ALIKE_CONTEXT = 1.35
-_WHAT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl"}
-_STATISTICS = ("mean", "")
 _NS = 1e-9
 
 
@@ -87,72 +82,67 @@ class _Log:
     engine: EngineProfile
 
 
-def usable(row: Row) -> bool:
-    """Whether a row is one that constants are fitted to: grade A or B, times of whole passes."""
-    return row.grade in "AB" and row.kind.startswith(_KINDS)
+Ready = tuple[Row, Server, Load]
 
 
-Ready = tuple[Row, Setup, Load]
+def recorded(rows: Iterable[Row], given: tuple[Factor, ...], jobs: int) -> list[Sample]:
+    """The samples of the rows that can be replayed and have a figure that passes explain, by id,
+    from replays with these factors. With some each row has a replay of its own, since its requests
+    may come in other bunches. jobs: processes."""
+    shared: dict[Hashable, list[Row]] = {}
+    for row, server, load in _prepared(rows, given):
+        if _explained(row, load):
+            shared.setdefault(row.id if given else _key(server, load), []).append(row)
+    with ProcessPoolExecutor(jobs) as pool:
+        found = [
+            one for each in pool.map(partial(samples_of, given), shared.values()) for one in each
+        ]
+    return sorted(found, key=lambda one: one.row)
 
 
-def sharing(rows: Iterable[Row], given: tuple[Factor, ...]) -> list[tuple[Row, ...]]:
-    """The rows that can be replayed and have a figure that passes explain, in groups that share a
-    replay. With factors each row has its own, since its requests may come in other bunches."""
-    found: dict[Hashable, list[Row]] = {}
-    for row, setup, load in _prepared(rows, given):
-        if _explained(row):
-            found.setdefault(row.id if given else _key(setup, load), []).append(row)
-    return [tuple(each) for each in found.values()]
-
-
-def samples_of(rows: Sequence[Row], given: tuple[Factor, ...]) -> list[Sample]:
+def samples_of(given: tuple[Factor, ...], rows: Sequence[Row]) -> list[Sample]:
     """Of rows that share a replay. given: the factors that it is run with."""
     ready = list(_prepared(rows, given))
-    _, setup, load = ready[0]
-    log = _Log(record(setup, load, Smooth(roofline(setup, given)))[1], setup.engine)
-    return [_sample(row, setup, load, log) for row, setup, load in ready]
+    _, server, load = ready[0]
+    log = _Log(record(server, load, Smooth(roofline(server, given)))[1], server.engine)
+    return [_sample(row, server, load, log) for row, server, load in ready]
 
 
 def _prepared(rows: Iterable[Row], given: tuple[Factor, ...]) -> Iterator[Ready]:
     """The rows that can be replayed, with their servers and requests."""
     for row in rows:
-        load = load_of(row) if usable(row) and not row_rule(row) else None
+        load = usable(row)
         if load is not None:
-            yield row, setup_of(row, load.concurrency, given), load
+            yield row, server_of(row, load.concurrency, given), load
 
 
-def _explained(row: Row) -> list[Figure]:
-    """The figures of a row that are sums over passes."""
-    return [
-        figure
-        for figure in figures_of(row)
-        if not figure_rule(row, figure) and not figure.phase and figure.statistic in _STATISTICS
-    ]
+def _explained(row: Row, load: Load) -> list[Figure]:
+    return [figure for figure in figures(row) if not left_out(row, load, figure)]
 
 
-def _key(setup: Setup, load: Load) -> Hashable:
+def _key(server: Server, load: Load) -> Hashable:
     """What the composition of passes depends on."""
-    profile = setup.engine
-    pool = setup.tokens_in_pool(load.mean_length)
+    profile = server.engine
+    pool = server.tokens_in_pool(load.mean_length)
     roomy = load.concurrency * load.longest <= pool
     return (
         load,
-        setup.token_budget,
-        setup.max_running,
-        setup.flags,
+        server.token_budget,
+        server.max_running,
+        server.flags,
         profile.batching,
         profile.chunked,
         profile.lookahead,
         profile.request_host_ns,
-        setup.parallelism.attention_dp,
+        server.parallelism.attention_dp,
         -1 if roomy else pool,
     )
 
 
-def _sample(row: Row, setup: Setup, load: Load, log: _Log) -> Sample:
-    profile = setup.engine
-    generation = family(setup.hardware)
-    model = roofline(setup, ())
+def _sample(row: Row, server: Server, load: Load, log: _Log) -> Sample:
+    profile = server.engine
+    generation = family(server.hardware)
+    model = roofline(server, ())
     cluster, count = _clusters(log.passes)
     columns = _means(log.passes, cluster, count)
     kinds: dict[str, int] = {}
@@ -170,13 +160,13 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log) -> Sample:
     host = {name: getattr(before, name) for name in HOST}
     return Sample(
         row.id,
-        group(row),
+        row.group,
         Labels(
             generation,
-            setup.hardware.name,
+            server.hardware.name,
             profile.name,
             profile.label,
-            known_model(setup.model.name),
+            known_model(server.model.name),
         ),
         tuple(kinds),
         {kind: constants[kind] for kind in kinds},
@@ -187,14 +177,14 @@ def _sample(row: Row, setup: Setup, load: Load, log: _Log) -> Sample:
         host,
         profile.overlap,
         profile.device_permille / 1000,
-        tuple(_target(one, log, load, cluster, count) for one in _explained(row)),
+        tuple(_target(one, log, load, cluster, count) for one in _explained(row, load)),
     )
 
 
 def _target(
     figure: Figure, log: _Log, load: Load, cluster: NDArray[np.int64], count: int
 ) -> Target:
-    what = _WHAT.get(figure.what, "makespan")
+    what = "makespan" if figure.quantity == THROUGHPUT else figure.what
     measured = figure.value
     if what == "makespan":
         measured = _amount(figure.what, load) / figure.value

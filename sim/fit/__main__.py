@@ -1,0 +1,53 @@
+"""`python -m sim.fit`: reads measurements, writes the constants, prints how far the fit is off."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from sim.fit.rows import THROUGHPUT, TPOT, TTFT, read
+from sim.fit.solving import Fitted, fit, predicted, text_of
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sim.fit", description=__doc__)
+    parser.add_argument("data", type=Path, nargs="+", help="measurements.jsonl, or its folder")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="write constants here")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    options = parser.parse_args()
+    try:
+        found = fit(read(options.data), options.jobs)
+    except CallerError as error:
+        print(f"sim.fit: {error}", file=sys.stderr)
+        return 2
+    options.output.write_text(text_of(found.factors))
+    for name, group, part in found.beyond:
+        print(f"{name} of {group}: the fit asks for {part:.3f} of the data sheet, held at 1")
+    print_errors(found)
+    return 0
+
+
+def print_errors(found: Fitted) -> None:
+    """Of the rows that the constants are fitted to: predicted / published - 1."""
+    print(f"{'':12}{'figures':>8}{'median':>9}{'9 of 10':>9}{'bias':>9}{'in 25 %':>9}")
+    targets = [target for sample in found.samples for target in sample.figures]
+    pairs = list(zip(targets, predicted(found.samples, found.factors), strict=True))
+    for quantity in (TPOT, TTFT, THROUGHPUT):
+        each = [(one.measured, took) for one, took in pairs if one.what == quantity]
+        if each:
+            published, took = np.array(each).T
+            ratio = published / took if quantity == THROUGHPUT else took / published
+            signed = (ratio - 1) * 100
+            errors = np.abs(signed)
+            shown = (np.median(errors), np.percentile(errors, 90), np.median(signed))
+            parts = (*shown, (errors <= 25).mean() * 100)
+            print(f"{quantity:12}{len(each):8}" + "".join(f"{part:8.1f}%" for part in parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

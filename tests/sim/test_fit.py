@@ -1,0 +1,153 @@
+"""`python -m sim.fit`: known constants are found again, and what was fitted predicts the replay."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+pytest.importorskip("scipy", exc_type=ImportError)
+
+from hicache.core.errors import CallerError
+from sim.fit import __main__ as script
+from sim.fit.parameters import _RULES
+from sim.fit.passes import record, roofline
+from sim.fit.rows import Row, read
+from sim.fit.samples import HOST, recorded
+from sim.fit.server import server_of, usable
+from sim.fit.solving import factors_of, fit, predicted, solve, text_of
+from sim.fitted import factors as fitted
+from sim.fitted.factors import Factor
+from sim.physics.constants import defaults
+
+TRUE = (
+    Factor("product.*.memory", ("h100",), 0.8, None, 1, ()),
+    Factor("engine.step_host_ns", ("vllm",), 3.0, None, 1, ()),
+)
+
+
+def made(number: int, **change: object) -> dict[str, object]:
+    tp = (1, 2, 4, 8)[number % 4]
+    load = {"isl": (128, 512)[number % 2], "osl": 16, "num_prompts": 32}
+    given = {
+        "id": f"made-{number:02}",
+        "grade": "A",
+        "kind": "serving-closed-loop",
+        "engine": "vllm",
+        "engine_version": "0.10.2",
+        "gpu": "NVIDIA H100 SXM 80GB",
+        "gpu_count": tp,
+        "hicache_model": "qwen3-32b",
+        "weights": "fp8 (block)",
+        "tp": tp,
+        "workload": load | {"concurrency": (1, 4, 16)[number % 3], "distribution": "constant"},
+        "limits": {"max_num_batched_tokens": 8192, "max_num_seqs": 64},
+        "metrics": {"mean_ttft_ms": 1.0, "mean_tpot_ms": 1.0, "p99_ttft_ms": 9.0},
+    }
+    return given | change
+
+
+def written(folder: Path, rows: list[dict[str, object]]) -> Path:
+    file = folder / "measurements.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def replayed(row: Row, given: tuple[Factor, ...]) -> dict[str, float]:
+    """Mean times of a replay under these factors, in milliseconds."""
+    load = usable(row)
+    assert load is not None
+    server = server_of(row, load.concurrency, given)
+    requests = record(server, load, roofline(server, given))[0].requests
+    decoded = [(one.finish_ns - one.first_token_ns) / (one.output_length - 1) for one in requests]
+    waited = [one.first_token_ns - one.arrival_ns for one in requests]
+    return {"mean_ttft_ms": fmean(waited) / 1e6, "mean_tpot_ms": fmean(decoded) / 1e6}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose figures are those of replays under TRUE."""
+    folder = tmp_path_factory.mktemp("rows")
+    given = [made(number) for number in range(24)]
+    rows = read([written(folder, given)])
+    told = zip(given, rows, strict=True)
+    return written(folder, [one | {"metrics": replayed(row, TRUE)} for one, row in told])
+
+
+def test_the_fit_and_the_replay_agree(data: Path) -> None:
+    """On figures of replays with other constants, which a fit finds again."""
+    rows = read([data])
+    found = fit(rows, 2)
+    for sample, row in zip(found.samples, rows, strict=True):
+        assert sample.row == row.id
+        took = predicted([sample], found.factors)
+        assert took == pytest.approx([one.measured for one in sample.figures], rel=0.03)
+        again = replayed(row, found.factors)
+        assert took == pytest.approx([one / 1000 for one in again.values()], rel=0.03)
+    measured = [one.measured for each in found.samples for one in each.figures]
+    pairs = zip(predicted(found.samples, ()), measured, strict=True)
+    assert fmean(abs(took / one - 1) for took, one in pairs) > 0.1
+    labels = frozenset(("hopper", "h100", "vllm", "vllm@0.10.2", "qwen3-32b"))
+    for one, least, most in zip(TRUE, (0.7, 1.1), (0.97, 3.5), strict=True):
+        name = one.constant.replace("*", "fp8")
+        assert least < fitted.total(name, labels, found.factors) < most, name
+    assert {group for one in found.factors for group in one.groups} == {"h100|qwen3-32b|vllm"}
+
+
+def test_a_file_of_constants_is_read_as_it_was_written(data: Path, tmp_path: Path) -> None:
+    samples = recorded(read([data])[:4], (), 1)
+    factors = factors_of(samples, solve(samples, TRUE))
+    (tmp_path / "fitted.json").write_text(text_of(factors))
+    assert fitted.read(tmp_path / "fitted.json") == factors
+
+
+def test_the_constants_of_this_project_are_a_file_of_the_script() -> None:
+    assert text_of(fitted.factors()) == fitted.FILE.read_text()
+
+
+def test_the_script_writes_constants_and_prints_errors(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(data.read_text().splitlines(keepends=True)[:4]))
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(sys, "argv", ["fit", str(few), "-o", str(out), "--jobs", "1"])
+    assert script.main() == 0
+    assert fitted.read(out)
+    _, tpot, ttft = capsys.readouterr().out.splitlines()
+    assert tpot.split()[:2] == ["tpot", "4"]
+    assert ttft.split()[:2] == ["ttft", "4"]
+    few.write_text('{"id": 7}\n')
+    assert script.main() == 2
+    assert capsys.readouterr().err == f"sim.fit: {few}:1: id is no str; mend the row\n"
+
+
+def test_rows_that_cannot_be_replayed_are_left_out(tmp_path: Path) -> None:
+    changes = [
+        {"note": "temperature 0.8 and top_p 0.95"},
+        {"hicache_hardware": "h200"},
+        {"hicache_model": "nobodys-model"},
+        {"workload": {"isl": 128, "osl": 16}},
+        {"workload": {"isl": 128, "osl": 16, "concurrency": 65}, "limits": {}},
+        {"grade": "C"},
+        {"kind": "kernel: bf16 GEMM"},
+    ]
+    rows = [made(number, **change) for number, change in enumerate([{}, *changes])]
+    found = read([written(tmp_path, rows)])
+    assert [row.id for row in found if usable(row)] == ["made-00"]
+    assert len(found) == 6
+    with pytest.raises(CallerError, match="made-00 is there twice; delete one"):
+        read([written(tmp_path, [made(0), made(0)])])
+
+
+def test_every_constant_of_a_rule_is_one_that_runs_have() -> None:
+    names = {name for one in ("ampere", "hopper", "blackwell") for name in defaults(one).named()}
+    names |= {f"engine.{name}" for name in HOST}
+    for rule in _RULES:
+        assert any(fitted.matches(rule.constant, name) for name in names), rule
