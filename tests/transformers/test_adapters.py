@@ -96,7 +96,12 @@ def test_adapters_of_the_library_itself() -> None:
     model = base.build("llama")
     with PrefixCache(model, **SIZES) as cache:
         assert (reused(cache), reused(cache)) == (0, 56)
-        model.add_adapter(config(), adapter_name="first")
+        try:
+            model.add_adapter(config(), adapter_name="first")
+        except ValueError as error:  # the library asks for a release that may not be there yet
+            if "version of PEFT" not in str(error):
+                raise
+            pytest.skip("transformers asks for a newer peft")
         model.eval()
         assert (reused(cache), reused(cache)) == (0, 56)
         model.disable_adapters()

@@ -39,7 +39,7 @@ from hicache.transformers import (
     UnsupportedModelError,
     building,
 )
-from hicache.transformers.describing import describe
+from hicache.transformers.describing import argument_of, describe
 from hicache.transformers.layers import attention
 from invariants.prove import building as base
 
@@ -265,7 +265,7 @@ def test_logits_over_pages_that_are_not_numbers_are_refused(spoilt: int) -> None
     models = base.build_all("draft")
 
     def spoil(_: Any, __: Any, given: dict[str, Any], output: Any) -> None:
-        if given.get("past_key_values") is not None:
+        if given.get(argument_of(models[spoilt])) is not None:
             output.logits = output.logits + torch.nan
 
     models[spoilt].register_forward_hook(spoil, with_kwargs=True)

@@ -115,13 +115,7 @@ def attention_rows(
         )
     heads, width = keys.shape[1], keys.shape[-1]
     value_heads, value_width = values.shape[1], values.shape[-1]
-    dtype = keys.dtype
-    if values.dtype != dtype:
-        raise UnsupportedModelError(
-            f"cache layer {type(layer).__name__}: expected keys and values of one type, found "
-            f"{dtype} and {values.dtype}, as under torch.autocast; load the model in the type that "
-            "it is to compute in"
-        )
+    dtype = torch.promote_types(keys.dtype, values.dtype)  # under torch.autocast they differ
     if keys.shape == values.shape:
         parts = ("k", "v")
         return (
@@ -163,7 +157,9 @@ def put_attention(layer: Any, rows: RowsOf, past: Past) -> None:
 def taken_attention(rows: RowsOf, seen: Seen) -> dict[str, torch.Tensor]:
     """The rows of the keys and values that a layer was given in a pass."""
     keys, values = (
-        (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0].transpose(0, 1)
+        (tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2))[0]
+        .transpose(0, 1)
+        .to(rows[0].dtype)
         for tensors in (seen.keys, seen.values)
     )
     if len(rows) == 2:

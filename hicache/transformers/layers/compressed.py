@@ -48,7 +48,7 @@ class Compressed(Positional):
         for name in getattr(layer, "overlap_kv", ()):
             elements = rate * layer.compressed_kv[name].shape[-1]
             for part in _PARTS:
-                dtype = getattr(layer, f"buffer_{part}")[name].dtype
+                dtype = getattr(layer, f"overlap_{part}")[name].dtype
                 rows.append(
                     Rows(
                         *(f"{name}_{part}", WINDOW, "state", ("state",), 1, elements, dtype),
