@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz prove mutants bench
-.PHONY: gpu-check engines clean
+.PHONY: check-newest gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -19,6 +19,7 @@ help:
 	@echo "make wheel       compile, and make a wheel in dist that needs no C compiler"
 	@echo "make check       install everything that is tested, then lint, prove, invariants, test and a short fuzz"
 	@echo "make check-all   the same, with every case of the tests that sample theirs"
+	@echo "make check-newest  install what README says, and the newest release of every extra, and try each"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
@@ -46,6 +47,10 @@ check check-all: $(VENV)/.full
 	@$(MAKE) --no-print-directory -j2 lint prove
 	@$(MAKE) --no-print-directory invariants $(subst check,test,$@) fuzz
 	@cat $(LEFT_OUT)
+
+check-newest: $(VENV)/.full
+	$(BIN)/python -m pytest -m newest
+	$(BIN)/python -m tests.newest
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
