@@ -32,7 +32,7 @@ TRIED: dict[str, tuple[tuple[str, ...], str]] = {
     "s3-server": (("s3",), "tests/contract/test_stores.py -k s3"),
     "text": ((), "tests/contract/test_formats.py"),
     "logs": ((), "tests/traces/test_logs.py"),
-    "fit": ((), "tests/traces/test_fidelity_fitting.py"),
+    "fit": ((), "tests/sim/test_fit.py"),
     "times": ((), "tests/sim/test_aiconfigurator.py"),
 }
 UNTRIED = {"torch": f"no other than {TORCH}", "cuda": "needs a GPU"}
