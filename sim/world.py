@@ -61,10 +61,9 @@ class World(Replica):
             costs=costs,
         )
         self._progress = progress
-        self.sent: Callable[[Job], None] = lambda job: None
         self._sender: Sender | None = None
         if sender is not None:
-            self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._send)
+            self._sender = Sender(sender, workload.jobs, self.clock, options.speed, self._arrive)
         arrive = self._sender.ready if self._sender is not None else self._arrive
         self._arrivals = Arrivals(workload, self.clock, options.speed, arrive, options.concurrency)
         self._rounds = self._rounds_of(rounds)
@@ -102,10 +101,6 @@ class World(Replica):
         return next(reversed(self.results.values()))
 
     def _arrive(self, job: Job) -> None:
-        self.engine.arrive(job)
-
-    def _send(self, job: Job) -> None:
-        self.sent(job)
         self.engine.arrive(job)
 
     def _ended(self, sequence: Sequence) -> None:

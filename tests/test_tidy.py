@@ -51,7 +51,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache.registry", "hicache.runtime", "hicache.storage"),
     ),
     "sim": ("hicache",),
-    "invariants.accounts": ("hicache.core", "invariants.base", "invariants.books.tags"),
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.contracts": ("hicache.core", "hicache.models", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
@@ -84,7 +83,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.results": ("hicache.files", "hicache.storage"),
     "traces.expected": ("hicache", "sim"),
     "traces.reporting": (
-        *("hicache", "sim", "invariants.accounts", "traces.expected"),
+        *("hicache", "sim", "traces.expected"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.results"),
         "traces.terminal",
     ),

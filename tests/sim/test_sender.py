@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 from hicache.core.errors import CallerError
-from invariants.accounts.accounts import Accounts
 from sim.clock import Clock
 from sim.sender import Sender
 from sim.sending import SenderOptions
@@ -122,15 +121,6 @@ def test_times_pass_at_the_speed_of_the_run() -> None:
     slow, fast = (sent(options, chats(4, 3), 1000, Fraction(speed)) for speed in (1, 4))
     assert [index for index, _ in slow] == [index for index, _ in fast]
     assert abs(slow[-1][1] - 4 * fast[-1][1]) < 100_000
-
-
-def test_a_request_that_is_sent_too_early_is_noticed() -> None:
-    """The accounts of `--check every` know when a request is ready, and are told when it goes."""
-    first, second, third = Job(0, 50, 64, 8), Job(1, 90, 64, 8), Job(2, 0, 64, 8, after=0)
-    accounts = Accounts((first, second, third), 64, now_ns=lambda: 70)
-    for job in (first, second, third):
-        accounts.sent(job)
-    assert accounts.wrong == [f"request {index} was sent before it was ready" for index in (1, 2)]
 
 
 def test_an_unknown_policy_or_distribution_is_refused() -> None:

@@ -207,13 +207,13 @@ def test_levels_and_steps_agree(seed: int, checks: tuple[int, int]) -> None:
     """Checks and fast-forward change no time, no decision and no digest. checks: of bytes and of
     accesses, as many as all passes, copies and steps report."""
     case = drawn(seed)
-    result, _, _ = simulated(case)
+    result, _ = simulated(case)
     assert (result.byte_checks, result.access_checks) == checks
     bare = replace(result, byte_checks=0, access_checks=0)
     off = replace(case, options=replace(case.options, checks="off"))
     assert simulated(off)[0] == bare
     stepped = replace(off, engine=replace(off.engine, fast_forward=False))
-    result, world, _ = simulated(stepped)
+    result, world = simulated(stepped)
     assert result == bare
     assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from invariants.accounts.accounts import Accounts
 from invariants.watch import Watch
 from sim.rounds import RoundOptions
 
@@ -53,9 +52,6 @@ def run(
     turns, told_by = conversations(trace, whole)
     rounds_of = turns if told_by == "after" else np.zeros_like(turns)
     team = Team(whole, settings, ceiling, watch, follow, until)
-    if settings.check == "every" and settings.fleet is None:
-        turn_of = rounds_of.tolist() if settings.flushed else ()
-        team.count_twice(Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of))
     rounds = RoundOptions(rounds_of.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         played = Play(whole, paged, settings, account, team, contents, rounds, moving=moving)

@@ -168,10 +168,7 @@ def _world(played: Play, report: Callable[[int], None]) -> World | Fleet:
         return replay_timed.build_fleet(
             paged, settings, settings.fleet, seen, report, played.contents
         )
-    world = replay_timed.build(paged, settings, seen[0], report, played.contents, played.rounds)
-    if played.team.accounts is not None:
-        world.sent = played.team.accounts.sent
-    return world
+    return replay_timed.build(paged, settings, seen[0], report, played.contents, played.rounds)
 
 
 def _hits(played: Play, shown: Shown) -> Run:
@@ -280,5 +277,4 @@ def _run(played: Play, views: Sequence[CoreView], interrupted: bool, digest: str
         components=team.components(settings, None if interrupted else views),
         interrupted=interrupted,
         history=team.histories[0] if team.histories else None,
-        accounts=team.accounts,
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hicache.core.types import NO_PAGES, Pages
-from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 from sim.engine.token_gaps import TokenGaps
 from sim.fleet.handoff import Trip
@@ -130,10 +129,9 @@ class Run:
 
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
-    then covers the part that ran. accounts: everything counted a second time, if all was checked.
-    copies: when bytes moved, where it was asked for. fleet: what each replica did, if there are
-    several; the other figures are then of all together.
-    stages: use of pipeline stages.
+    then covers the part that ran. copies: when bytes moved, where it was asked for. fleet: what
+    each replica did, if there are several; the other figures are then of all together. stages: use
+    of pipeline stages.
     """
 
     account: Account
@@ -151,7 +149,6 @@ class Run:
     interrupted: bool = False
     history: History | None = None
     compared: Compared | None = None
-    accounts: Accounts | None = None
     storage: Storage | None = None
     fleet: FleetUse | None = None
     copies: Copies | None = None

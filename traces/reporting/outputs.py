@@ -5,16 +5,13 @@ Connects the other files of this folder. Does not run anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO, TypeAlias
 
 from hicache.core.errors import CallerError
-from invariants.accounts import figures
-from invariants.accounts.accounts import Accounts, arrive_in_turn
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
-from ..replaying.fitting import without
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -104,15 +101,13 @@ def finish(
 ) -> None:
     """Prints the report and writes the files that were asked for, each whole or not at all.
 
-    more: further files, from the sentences of the report. Before all that, with all checks on,
-    compares the figures with accounts that were counted twice.
+    more: further files, from the sentences of the report.
     """
     result = result_of(trace, settings, run)
     load = load_of_run(trace.jobs, settings, run)
     told = conclusions(options, trace, settings, run, result, load)
     found = head(command, complete=not run.interrupted) | document(result)
     found |= {"warnings": warnings, "conclusions": told}
-    judge(without(paged, settings.skipped), settings, run, found, command)
     with ignore_broken_pipe():
         print_report(trace, settings, run, result, out)
         repeat_warnings(warnings, out)
@@ -133,59 +128,3 @@ def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextI
     if run.fleet is not None:
         rest.insert(0, way_of(run.fleet, index))
     print_sentences(head_, rest, out)
-
-
-def judge(
-    paged: Paged, settings: Settings, run: Run, document: Mapping[str, object], command: str
-) -> None:
-    """Whether the report says what the events say, with `--check every`: the whole document and
-    each request's record are compared with accounts that were counted a second time
-    (invariants/accounts). Raises HarnessFault for the first figure that the events do not give.
-
-    paged: without the requests that were left out. Does nothing without accounts, and after an
-    interrupt, which may come between an event and its count.
-    """
-    accounts = run.accounts
-    if accounts is None or run.interrupted:
-        return
-    core, concurrency = settings.core, settings.load.concurrency
-    for index in settings.uncached.requests:
-        accounts.entries[index].finish_ns = 0  # it has no events
-    if concurrency and run.latency is not None:
-        arrive_in_turn(accounts.entries, paged.jobs, concurrency, settings.speed)
-    timed = run.latency is not None
-    ceiling = figures.ceilings(paged, whole_prompts=settings.whole_prompts)
-    expected = figures.shares(accounts, ceiling, core.page_size)
-    sizes = settings.page_bytes, settings.host_page_bytes
-    expected |= figures.pages(accounts, core.components, *sizes)
-    if settings.storage is not None:
-        expected |= figures.prefetches(accounts, core.page_size)
-    if timed:
-        expected |= figures.times(accounts)
-        if settings.slo is not None:
-            expected |= figures.limits(accounts, dict(settings.slo.limits))
-    if len(core.components) > 1:
-        expected["lookups"] = figures.lookups(accounts, core.components, ceiling, core.page_size)
-    wrong = accounts.wrong or _of_requests(accounts, run)
-    if wrong:
-        figures.fail(wrong[0], command)
-    figures.check(expected, _comparable(document), command)
-
-
-def _of_requests(accounts: Accounts, run: Run) -> list[str]:
-    """What is wrong with the two parts of each request's time in passes."""
-    results = () if run.latency is None else run.latency.requests
-    parts = (
-        figures.in_parts(one.request, accounts.entries[one.request], one.load_ns, one.compute_ns)
-        for one in results
-    )
-    return [part for part in parts if part]
-
-
-def _comparable(document: Mapping[str, object]) -> Mapping[str, object]:
-    """The document without the words of its lookups."""
-    lookups = document.get("lookups")
-    if not isinstance(lookups, list):
-        return document
-    rows = [{key: row[key] for key in row if key != "because"} for row in lookups]
-    return {**document, "lookups": rows}

@@ -1,4 +1,4 @@
-"""Small traces and the options of a replay, for the judges of the accounts.
+"""Small traces and the options of a replay, for the tests of its figures.
 
 Draws are pure functions of their seed. Does not replay anything.
 """
@@ -59,18 +59,6 @@ def talks(seed: int, count: int, gap_ms: int) -> Trace:
         history.append([*prompt, answer])
         lines.append({**at, "input": prompt, "output": answer})
     return _parsed(lines)
-
-
-def late() -> Trace:
-    """A request that runs after one listed behind it, so it hits more than the order of the trace
-    allows.
-    """
-    first: list[dict[str, Any]] = [
-        {"timestamp": 0, "input": [["first", 96]], "output": ["answer", 4]},
-        {"after": 0, "delay": 60_000, "input": [["shared", 96], ["late", 64]], "output": ["b", 4]},
-        {"timestamp": 1_000, "input": [["shared", 96], ["early", 64]], "output": ["c", 4]},
-    ]
-    return _parsed([{"format": "hicache-trace", "version": 1}, *first])
 
 
 def _parsed(lines: list[dict[str, Any]]) -> Trace:

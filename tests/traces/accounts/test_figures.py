@@ -214,7 +214,7 @@ def test_runs_can_stop() -> None:
         expected = [0, 64, 70] if mode == "hits" else [*range(1, 71)]
         assert shown.done == expected
         assert not whole.interrupted
-        assert (whole.accounts, whole.history) == (None, None)
+        assert whole.history is None
         assert (whole.checks.level, whole.checks.operations) == ("off", 0)
         served = whole.account.all_served().tolist()
         assert len(served) == 70
@@ -229,6 +229,11 @@ def test_runs_can_stop() -> None:
         assert stopped.interrupted
         count = len(stopped.account.all_served())
         assert count == (65 if mode == "hits" else 9)
+
+
+def test_the_time_before_admission_belongs_to_the_queue() -> None:
+    one = RequestResult(0, 1, 1, 0, 0, 1, 5, 25, 40, 40, 0, load_ns=2, compute_ns=9)
+    assert one.queue_ns == 24
 
 
 # -- the order of events in `hits` mode

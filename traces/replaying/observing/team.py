@@ -13,7 +13,6 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
-from invariants.accounts.accounts import Accounts
 from invariants.books.distances import garbage_report
 from invariants.books.kinds import KNOWN
 from invariants.watch import Watch
@@ -145,7 +144,6 @@ class Team:
         self.counting = Observers(settings, ceiling)
         self.watches: list[Watch] = []
         self.histories: list[History] = []
-        self.accounts: Accounts | None = None
         self.copies: Copies | None = None
         self.all: list[list[Observer]] = []
         one = fleet.members == 1
@@ -175,17 +173,11 @@ class Team:
                 seen.append(Until(until))
             self.all.append(seen)
 
-    def count_twice(self, accounts: Accounts) -> None:
-        """Everything is counted a second time, of a single replica."""
-        self.accounts = accounts
-        self.all[0].append(accounts)
-
     def set_clock(self, now_ns: Callable[[], int]) -> None:
         for history in self.histories:
             history.now_ns = now_ns
-        for one in (self.copies, self.accounts):
-            if one is not None:
-                one.now_ns = now_ns
+        if self.copies is not None:
+            self.copies.now_ns = now_ns
 
     @contextmanager
     def stories(self) -> Iterator[None]:
