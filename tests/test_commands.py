@@ -49,7 +49,6 @@ LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size"
 # Options that bound what would take minutes: the first row whose words are all in the command.
 SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"sweep"}, ("--limit", "3", "--jobs", "1")),
-    ({"size", "--host-only"}, ()),
     ({"replay", "--why"}, ("--limit", "5000")),
     ({"size"}, ("--limit", "12", "--jobs", "1")),
     ({"peers", "fuzz"}, ("--sequences", "2")),
@@ -160,8 +159,7 @@ def shortened(arguments: list[str]) -> list[str]:
     streamed = [at for at, word in enumerate(arguments) if word.startswith("generate:")]
     for at in streamed:
         arguments[at] = arguments[at].replace("=10M", "=100")
-    views = arguments[0] == "replay" or "--host-only" in arguments
-    if not views or TRACES.isdisjoint(arguments):
+    if arguments[0] != "replay" or TRACES.isdisjoint(arguments):
         return arguments
     if {"--limit", "--why", "hits"} & {*arguments}:
         return arguments

@@ -50,7 +50,7 @@ _GROUPS = {
 _FIRST = ("size", "replay", "fuzz")
 # What does the work of a command that is no more.
 _GONE = {
-    "host": "hicache size --host-only, which takes the same options",
+    "host": "hicache sweep --host-bytes 0,256GB,1TB",
     "force": "hicache twin --race RECORDING, which takes the same options",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",
@@ -81,7 +81,7 @@ examples:
   hicache replay trace.jsonl --requests out.jsonl
   hicache replay trace.jsonl --why 7
   hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html
-  hicache size trace.jsonl --host-only --host-bytes 0,256GB,1TB -o picture.svg
+  hicache sweep trace.jsonl --host-bytes 0,256GB,1TB --picture picture.svg
   hicache size trace.jsonl --model llama-3.1-70b --tp 8 -o report.html
   hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl

@@ -237,7 +237,7 @@ def test_no_line_of_a_traceback_or_a_finding_is_taken_for_one_of_the_command(
         assert "hicache: forged" not in said
 
 
-@pytest.mark.parametrize("command", [["replay"], ["size", "--host-only"]])
+@pytest.mark.parametrize("command", [["replay"], ["sweep"]])
 def test_an_error_of_a_layer_below_names_the_option(
     command: list[str], turns: str, capsys: Capsys
 ) -> None:
@@ -287,7 +287,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         ([], "the following arguments are required: COMMAND"),
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
-        (["host"], "host: no longer a command; use hicache size --host-only"),
+        (["host"], "host: no longer a command; use hicache sweep --host-bytes"),
         (["force", "x"], "force: no longer a command; use hicache twin --race"),
         (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
         (["formats"], "formats: no longer a command; use hicache convert --formats"),
@@ -347,7 +347,7 @@ def test_every_example_of_the_help_that_replays_a_trace_runs(
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
-    wanted = " *hicache (replay trace|.* --host-only)"
+    wanted = " *hicache (replay trace|.* --picture)"
     examples = [line.split() for line in lines if re.match(wanted, line)]
     assert len(examples) == 8
     for example in examples:

@@ -142,13 +142,7 @@ def test_more_than_two_are_compared_with_the_first(folder: Path, compared: Any) 
     assert printed.count("In words") == 2
 
 
-def test_host_and_sweep_documents(folder: Path, tmp_path: Path, compared: Any) -> None:
-    tree, out = str(folder / "tree.jsonl"), folder / "host.json"
-    sizes = ["--host-bytes", "0,0.3GB", "--device-pages", "60", "--jobs", "1"]
-    assert main(["size", "--host-only", tree, *sizes, "--json", str(out)]) == 0
-    found, _ = compared("host.json")
-    assert [one["label"] for one in found["sides"]] == ["host 0 GB", "host 0.3 GB"]
-    assert "Only host_bytes differs" in found["conclusions"][0]["sentences"][-1]
+def test_sweep_documents(folder: Path, compared: Any) -> None:
     points = [json.loads((folder / f"{name}.json").read_text()) for name in "ab"]
     header = {"schema": 1, "kind": "sweep", "hicache_version": "0", "trace": points[0]["trace"]}
     lines = [header, *(point | {"label": f"point {at}"} for at, point in enumerate(points))]

@@ -53,9 +53,9 @@ def test_where_much_was_lost_the_advice_is_a_sweep_and_no_first_step(tmp_path: P
     assert "The device served 14.3 % of the prompt tokens; there is no host memory." in text
     assert "512 tokens (14.3 %) had been seen before and were evicted" in text
     assert "Try" not in text
-    assert "`hicache size --host-only` replays the trace with several sizes" in text
+    assert "`hicache sweep --host-bytes 0,256GB,1TB` replays the trace" in text
     enough = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", "--host-ratio", "0")
-    assert "--host-only" not in enough
+    assert "hicache sweep" not in enough
 
 
 def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
 
 
 @pytest.mark.one_in(8)
-@pytest.mark.parametrize("command", ["replay --check off", "size --host-only --host-bytes 0"])
+@pytest.mark.parametrize("command", ["replay --check off", "sweep --host-bytes 0"])
 @pytest.mark.parametrize("screen", [True, False])
 def test_a_person_at_a_terminal_reads_each_warning_once(
     command: str, screen: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
@@ -393,7 +393,7 @@ def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
     assert "No cache can hit more than 87.500 % of the prompt tokens; the rest is new." in text
     assert "An LRU cache of 32,768 tokens hits 87.500 %" in text
     assert "half of its size does not" in text
-    assert f"hicache size --host-only '{path}'" in text
+    assert f"hicache sweep '{path}' --host-bytes 0," in text
     assert (found["schema"], found["complete"], found["warnings"]) == (1, True, [])
     assert text in " ".join(capsys.readouterr().out.split())
     path = write(tmp_path / "new.jsonl", mooncake([1]), mooncake([2]))

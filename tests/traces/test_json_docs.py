@@ -145,16 +145,8 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
 
 
 @pytest.mark.one_in(16)
-def test_host_and_inspect(folder: Path) -> None:
+def test_inspect(folder: Path) -> None:
     turns = str(folder / "turns.jsonl")
-    sizes = ["--host-bytes", "0,1GB", "--device-pages", "100", "--jobs", "1"]
-    slow = [str(folder / "blocks.jsonl"), "--speed", "9000", *sizes]
-    exclusive = ["--write-policy", "write_back", "--exclusive"]
-    documents = [
-        written(folder, "size", "--host-only", *slow),
-        written(folder, "size", "--host-only", turns, *sizes, *exclusive, "--mode", "hits"),
-    ]
-    compare("hicache size --host-only", documents)
     fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
     strange = str(write(folder / "fast.jsonl", *fast))
     compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])

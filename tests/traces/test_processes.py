@@ -14,14 +14,11 @@ import pytest
 
 from hicache.core.errors import CallerError
 from tests.patience import PATIENCE_S
-from traces.cli import main
-from traces.executors import local
 from traces.mutants.limits import MEMORY_BYTES, each
-from traces.sweeping import points
 from traces.terminal.processes import JobFailed, WorkerLost, results
 from traces.terminal.signals import ENDS, interruptible
 
-from .rig import Capsys, Patch
+from .rig import Patch
 
 ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
@@ -190,16 +187,3 @@ def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
 
     assert sorted(each(work, range(3), most)) == [[0], [1], [2]]
     assert not kept
-
-
-def test_a_lost_point_is_one_line(monkeypatch: Patch, capsys: Capsys) -> None:
-    def measure(*_: object) -> None:
-        os._exit(7)
-
-    monkeypatch.setattr(local, "get_context", lambda _: FORK)
-    monkeypatch.setattr(points, "measure", measure)
-    words = ["--device-pages", "400", "--host-bytes", "0,3.2GB", "--jobs", "2", "--limit", "20"]
-    assert main(["size", "--host-only", *words]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "a worker process died: it ended with exit code 7" in said
-    assert "give --jobs 1 to do the same in one process, or fewer sizes" in said

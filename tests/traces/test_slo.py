@@ -123,20 +123,3 @@ def test_limits_that_cannot_be_read_are_one_line(text: str, capsys: Capsys) -> N
     said = capsys.readouterr().err.strip().splitlines()
     assert "--slo" in said[-1]
     assert "expected" in said[-1]
-
-
-@pytest.mark.one_in(16)
-def test_host_says_what_each_size_does_to_goodput(tmp_path: Path, capsys: Capsys) -> None:
-    """As a replay with that size says it."""
-    records = [mooncake([n % 5, 10 + n], 900, timestamp=30 * n) for n in range(40)]
-    path, out = str(write(tmp_path / "trace.jsonl", *records)), str(tmp_path / "out.json")
-    given = ["--slo", "ttft=30ms", "--device-tokens", "2K", "--json", out, "--check", "off"]
-    assert main(["size", "--host-only", path, "--host-bytes", "0,1GB", *given]) == 0
-    found = json.loads(Path(out).read_text())
-    assert "Goodput is" in " ".join(found["conclusions"])
-    assert main(["replay", path, "--host-bytes", "1GB", *given]) == 0
-    whole = json.loads(Path(out).read_text())["slo"]
-    point = found["points"][1]
-    assert point["attained_rate"] == whole["attained_rate"] > 0
-    assert point["goodput_requests_per_s"] == whole["goodput_requests_per_s"]
-    capsys.readouterr()

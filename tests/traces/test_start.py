@@ -96,11 +96,11 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("models meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
         ("models deepseek-ai/DeepSeek-V3.2-Exp", "did you mean deepseek-v3.2?"),
         (
-            "size --host-only --host-bytes 0 512GB 1TB",
+            "sweep --host-bytes 0 512GB 1TB",
             "without spaces (1TB), several with commas (0,512GB,1",
         ),
         (
-            "size --host-only --host-bytes 1 TB",
+            "sweep --host-bytes 1 TB",
             "without spaces (1TB), several with commas (0,512GB,1",
         ),
         ("replay --host-bytes 512", "(8,388,608 bytes), found 512 bytes; give more, or no host "),

@@ -33,6 +33,7 @@ SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 GROUP = "look"
 _BAR = 30
 _POINTS = 12
+_SIZES = "0,64GB,256GB,1TB"
 _MOST_OF_IT = 0.9
 
 
@@ -177,8 +178,8 @@ def conclusions(result: Inspection, words: Sequence[str]) -> list[str]:
             f"tenths of that or more{half}."
         )
     told.append(
-        f"Try {command_line(['hicache', 'size', '--host-only', result.path, *words])}, which says "
-        "what this is in gigabytes of a model, and what it does to the time to first token."
+        f"Try {command_line(['hicache', 'sweep', result.path, *words, '--host-bytes', _SIZES])}, "
+        "which says what this is in gigabytes of a model, and in time to first token."
     )
     return told
 

@@ -1,10 +1,9 @@
 """`hicache size`: from a trace to a decision, in one report.
 
 With limits (`--slo`) it searches the cheapest machine that serves the whole trace within them. With
-one accelerator named, or without limits, it says what host memory brings on that machine, and with
-`--host-only` that alone. Takes the options of `hicache replay`. Does not search (see
-sizing/decision), choose points (see sizing/plan), run them (see sweeping/running), conclude (see
-deciding) or draw the report (see html).
+one accelerator named, or without limits, it says what host memory brings on that machine. Takes the
+options of `hicache replay`. Does not search (see sizing/decision), choose points (see sizing/plan),
+run them (see sweeping/running), conclude (see deciding) or draw the report (see html).
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from ..reporting.outputs import check_files
 from ..sizing import buying, decision, splits, splits_shown, study
 from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
-from ..sizing.host_only import show_host
 from ..sizing.output import show
 from ..sweeping.running import How
 from ..terminal import options as read
@@ -39,7 +37,6 @@ SUMMARY = "from a trace to a decision: which machine to buy, what memory brings,
 GROUP = "plan"
 COMPILED = True
 _DRAWS = 3
-_OF_A_STUDY = ("draws", "budget", "price", "points")
 _OF_A_PURCHASE = ("attain", "most_gpus", "today")
 _NOT_OF_SPLITS = ("draws", "budget", "price", "output", "most_gpus", "today")
 _CHOSEN: tuple[str, ...] = (
@@ -112,11 +109,6 @@ class Options(WorkerOptions, OfReplays):
     """sizes: bytes of host memory; None to choose them. draws: replays of each size. budget:
     nanoseconds."""
 
-    host_only: bool = option(
-        "replay each size once at the load of the trace, and show what host memory buys: no search "
-        "for the load that is served, and no other hardware",
-        default=False,
-    )
     accelerators: int | None = option(
         "with --slo: say which split of so many accelerators of --hardware into --tp x --pp x "
         "--replicas serves most, and why; --host-bytes is then of all of them",
@@ -165,14 +157,12 @@ class Options(WorkerOptions, OfReplays):
     )
     sizes: tuple[int, ...] | None = option(
         "sizes of host memory of a replica, of all its GPUs together (default: powers of two, from "
-        "what adds hits to what brings nearly all; with --host-only 0 to 1TB)",
+        "what adds hits to what brings nearly all)",
         sizes_of,
         "LIST",
         named="--host-bytes",
     )
-    output: str | None = option(
-        "write the report (HTML) here; with --host-only the picture (SVG)", *read.OUTPUT, short="-o"
-    )
+    output: str | None = option("write the report (HTML) here", *read.OUTPUT, short="-o")
     json: str | None = option(
         "also write the document that the report is drawn from; - is stdout", *read.OUTPUT
     )
@@ -216,7 +206,7 @@ class Options(WorkerOptions, OfReplays):
     def buys(self) -> bool:
         """Whether a machine is to be chosen."""
         one = self.hardware is not None and len(self.hardware) == 1
-        chosen = one or self.host_only or self.accelerators is not None
+        chosen = one or self.accelerators is not None
         return self.replay.slo is not None and not chosen
 
 
@@ -230,17 +220,13 @@ def run(options: Options, command: str) -> int:
     named = {"output": options.output, "json": options.json, "points": options.points}
     check_files(given, **named)
     _check_used(options)
-    if options.host_only:
-        files = options.output, options.json
-        return show_host(given, options.sizes, options.jobs, command, *files)
     if given.trace == "-":
         raise CallerError(
             "-: expected a file, which every worker reads, found standard input; write it to a file"
         )
     if given.mode != "timed":
         raise CallerError(
-            "--mode hits: a size is judged by its times; leave it out, or give --host-only for "
-            "hits alone"
+            "--mode hits: a size is judged by its times; leave it out, or take hicache sweep"
         )
     if given.sample is not None and options.budget is not None:
         raise CallerError("--budget and --sample do not go together; leave one out")
@@ -297,12 +283,7 @@ def _split(options: Options, accelerators: int, command: str) -> int:
 
 def _check_used(options: Options) -> None:
     """Raises CallerError for an option that this kind of study does not read."""
-    if options.host_only:
-        names = (*_OF_A_STUDY, *_OF_A_PURCHASE, "accelerators")
-        used = [name for name in names if getattr(options, name) is not None]
-        used += ["executor"] * (options.executor != executors.LOCAL)
-        why = "--host-only replays each size once, on this machine, and does not read it"
-    elif options.accelerators is not None:
+    if options.accelerators is not None:
         used = [name for name in _NOT_OF_SPLITS if getattr(options, name) is not None]
         why = "--accelerators compares splits of one machine, and does not read it"
     elif options.buys:

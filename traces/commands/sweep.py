@@ -35,9 +35,10 @@ from ..sweeping.outcome import (
     print_outcomes,
     tell_lines,
 )
+from ..sweeping.picture import check_grid, of_host_memory, picture, print_sizes, sizes_of
 from ..sweeping.work import PointWork, Task, opened_once
 from ..terminal import options as read
-from ..terminal.output import write_json
+from ..terminal.output import write_json, write_whole
 from ..terminal.rows import flag, option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences, print_written
@@ -58,6 +59,11 @@ class Options(WorkerOptions):
         short="-o",
     )
     json: str | None = option("also write the figures; - is stdout", *read.OUTPUT)
+    picture: str | None = option(
+        "draw what host memory buys, where --host-bytes alone has several values (SVG; - is "
+        "stdout)",
+        *read.OUTPUT,
+    )
     follow: bool = option(
         "also find out why tokens were lost and when bytes moved, for reports (a quarter "
         "more time)",
@@ -84,13 +90,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     grid = options.grid
-    check_files(grid.base, output=options.output, json=options.json)
+    check_files(grid.base, output=options.output, json=options.json, picture=options.picture)
+    check_grid(options.picture, grid)
     if grid.base.trace == "-":
         raise CallerError(
             "-: expected a file, which every worker reads, found standard input; write it to a file"
         )
     executors.load(options.executor)
-    out = sys.stderr if options.json == "-" else sys.stdout
+    out = sys.stderr if "-" in (options.json, options.picture) else sys.stdout
     grid = replace(grid, base=replace(_with_sizes(grid), check=grid.base.check or "off"))
     tasks, merged, warnings = _tasks(grid, options.follow)
     work = partial(PointWork, trace_digest(grid.base.trace), decisions(), entries.given())
@@ -98,15 +105,21 @@ def run(options: Options, command: str) -> int:
     requests = len(opened_once(tasks[0].options).jobs)
     done = running.measured(work, tasks, how, header_of(grid, command), requests)
     outcomes = [outcome_of(point) for point in done.points]
+    sizes = sizes_of(done.points) if of_host_memory(grid) else []
     told = [*merged, *conclusions(outcomes)]
     with ignore_broken_pipe():
         title = f"{len(done.points)} of {len(tasks)} points, best first"
-        print_outcomes(title, outcomes, out, grid.axes)
+        if sizes:
+            print_sizes(sizes, out)
+        else:
+            print_outcomes(title, outcomes, out, grid.axes)
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     if options.json:
         write_json(options.json, _document(command, done.code, grid, outcomes, warnings, told))
-    print_written((options.output, options.json), out)
+    if options.picture and sizes:
+        write_whole(options.picture, [picture(sizes)])
+    print_written((options.output, options.json, options.picture if sizes else None), out)
     return done.ended()
 
 

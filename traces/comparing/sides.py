@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import ANY, Named, fit, show
+from hicache.files import fit, show
 
 from ..html.document import KIND as REPORT
 from ..html.document import Variant
 from ..html.reading import AGAIN, SWEEP, checked, document_text, objects
 from ..results.reading import record_of, shape_of
-from ..results.record import Expected, Figures, Needed, Result, Spread, TraceFigures
+from ..results.record import Figures, Needed, Result, TraceFigures
 
 SCHEMA = 1
 WHAT = "document of hicache replay, size or sweep, or a report"
@@ -66,20 +66,6 @@ class Point(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class HostPoint:
-    """What is read of a size of `hicache size --host-only`."""
-
-    host_bytes: Needed[int]
-    device_hit_rate: Needed[float]
-    host_hit_rate: Needed[float]
-    hit_rate: Needed[float]
-    ceiling_rate: Needed[float]
-    ttft_s: Spread | None
-    digest: Needed[str]
-    expected_error: Expected | None
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """One replay. input_tokens: of the requests that were served; None where it is not known.
     figures: by name, see FIGURES. lost_by_reason: as rates of the prompt tokens; None where the
@@ -109,15 +95,13 @@ def read_sides(path: str) -> list[Side]:
     _check_head(path, first)
     if kind == SWEEP:
         return [_of_replay(path, first, one) for one in points if one.get("kind") != SWEEP]
-    if isinstance(first.get("points"), list) and not points:
-        return _of_points(path, first)
     if points:
         raise CallerError(f"{path}: expected a {WHAT}, found JSON lines of another kind; name one")
     return [_of_replay(path, first, first)]
 
 
 def _check_head(path: str, head: Mapping[str, Any]) -> None:
-    known = head.get("kind") == SWEEP or "points" in head or "whole" in head
+    known = head.get("kind") == SWEEP or "whole" in head
     if not known or "hicache_version" not in head:
         keys = ", ".join(list(head)[:3])[:60]
         raise CallerError(f"{path}: expected a {WHAT}, found an object with {keys}; name another")
@@ -188,47 +172,6 @@ def _side(
         rates,
         found.expected_error,
     )
-
-
-def _of_points(path: str, head: Mapping[str, Any]) -> list[Side]:
-    """The sizes of `hicache size --host-only`, or points that are whole documents."""
-    points = head["points"]
-    if points and isinstance(points[0], dict) and "whole" in points[0]:
-        return [_of_replay(path, head, point) for point in points]
-    _check_complete(path, "its last sizes", head.get("complete"))
-    config = fit(head.get("config"), Named(ANY), path, AGAIN, ".config")
-    trace = fit(head.get("trace"), shape_of(TraceFigures), path, AGAIN, ".trace")
-    sides = []
-    for place, one in enumerate(points):
-        fitted = fit(one, shape_of(HostPoint), path, AGAIN, f".points[{place}]")
-        found = record_of(HostPoint, fitted)
-        figures: dict[str, float | None] = {
-            "hit_rate": found.hit_rate,
-            "device_rate": found.device_hit_rate,
-            "host_rate": found.host_hit_rate,
-            "lost_rate": found.ceiling_rate - found.hit_rate,
-            "ceiling_rate": found.ceiling_rate,
-        }
-        for name in ("mean", "p50", "p90", "p99") if found.ttft_s else ():
-            figures[f"ttft_{name}_s"] = getattr(found.ttft_s, name)
-        size = found.host_bytes
-        own = {key: value for key, value in config.items() if not key.startswith("host_")}
-        sides.append(
-            Side(
-                path,
-                f"host {size / 1e9:g} GB",
-                str(head["hicache_version"]),
-                found.digest,
-                trace,
-                None,
-                own
-                | {"host_bytes": found.host_bytes, "host_bandwidth": config.get("host_bandwidth")},
-                figures,
-                None,
-                found.expected_error,
-            )
-        )
-    return sides
 
 
 def _figures(found: Figures) -> dict[str, float | None]:

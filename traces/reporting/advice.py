@@ -35,8 +35,8 @@ def host_memory(options: ReplayOptions, settings: Settings, found: Result) -> st
             return ""
         if lost >= _MUCH:
             return (
-                "More host memory keeps more of them: `hicache size --host-only` replays the trace "
-                "with several sizes and finds how much is enough."
+                "More host memory keeps more of them: `hicache sweep --host-bytes 0,256GB,1TB` "
+                "replays the trace with several sizes."
             )
         if ratio:
             # with less, most host pages are copies of the device's

@@ -68,13 +68,13 @@ class Panel:
     lines: Sequence[Line]
 
 
-def check_picture(path: str | None) -> None:
+def check_picture(path: str | None, option: str = "--output") -> None:
     """Raises CallerError for the name of a file that would not look like an SVG."""
     if path in (None, "-") or path.lower().endswith(".svg"):
         return
     if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
         raise CallerError(
-            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
+            f"{option}: expected a name that ends in .svg, found {path}; the picture is an SVG"
         )
 
 

@@ -1,0 +1,169 @@
+"""What host memory buys: `hicache sweep` over sizes of host memory alone, its table and picture."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from traces.cli import main
+from traces.results.reading import record_of
+from traces.results.record import Result
+from traces.sweeping.picture import Size, print_sizes
+from traces.sweeping.svg import Line, Panel, apart, svg, ticks
+
+from .rig import Capsys, Patch, fails
+
+SVG = "{http://www.w3.org/2000/svg}"
+SMALL = ["--device-pages", "100", "--jobs", "1"]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("turns") / "turns.jsonl")
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "5", "-o", path]) == 0
+    return path
+
+
+def texts(picture: Path, kind: str) -> list[str | None]:
+    found = ElementTree.parse(picture).iter(f"{SVG}text")
+    return [text.text for text in found if text.get("class") == kind]
+
+
+def test_sizes_of_host_memory_are_shown_in_order_with_bars_and_drawn(
+    turns: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    picture, out = tmp_path / "picture.svg", tmp_path / "out.json"
+    given = [turns, *SMALL, "--host-bytes", "3.2GB,0,0.8GB", "--slo", "ttft=30ms"]
+    assert main(["sweep", *given, "--picture", str(picture), "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.split()[-3:] == ["wrote", f"{out},", str(picture)]
+    found = {one["point"]["host_bytes"]: one for one in json.loads(out.read_text())["points"]}
+    shown = [row.split() for row in printed.splitlines() if " GB " in row and " % " in row]
+    assert [row[0] for row in shown] == ["0", "0.8", "3.2"]
+    for row, size in zip(shown, sorted(found), strict=True):
+        assert float(row[6]) == round(found[size]["hit_rate"] * 100, 1)
+        assert float(row[4]) == round(found[size]["tier_rates"][1] * 100, 1)
+        assert float(row[10]) == round(found[size]["ttft_p90_s"], 2)
+        assert float(row[11]) == round(found[size]["goodput_requests_per_s"], 2)
+    assert "+" not in shown[0][-1]
+    assert len(shown[2][-1]) > len(shown[0][-1])
+    assert texts(picture, "note") == ["20 requests of turns.jsonl, llama-3.1-8b on 1 x h100"]
+    assert texts(picture, "head") == ["prompt tokens that hit (%)", "time to first token (s)"]
+
+
+def test_a_picture_of_hits_has_one_panel_and_the_place_of_stdout(
+    turns: str, tmp_path: Path, monkeypatch: Patch, capsys: Capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["sweep", turns, *SMALL, "--host-bytes", "0,3.2GB", "--mode", "hits"]
+    assert main([*given, "--picture", "-", "--json", "b.json"]) == 0
+    printed = capsys.readouterr()
+    Path("p.svg").write_text(printed.out)
+    assert printed.err.endswith("\nwrote b.json\n")
+    assert texts(Path("p.svg"), "head") == ["prompt tokens that hit (%)"]
+    assert "one request at a time" in str(texts(Path("p.svg"), "note"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--host-bytes", "1GB"],
+        ["--host-ratio", "0,1"],
+        ["--host-bytes", "0,1GB", "--page-size", "16,64"],
+        ["--host-bytes", "0,1GB", "--storage", "sim:"],
+        ["--host-bytes", "0,1GB", "--replicas", "2"],
+    ],
+    ids=" ".join,
+)
+def test_other_grids_have_no_picture(
+    more: list[str], turns: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    picture = tmp_path / "p.svg"
+    said = fails(capsys, "sweep", turns, *SMALL, *more, "--picture", str(picture))
+    assert "--picture: expected several --host-bytes of one server without storage" in said
+    said = fails(capsys, "sweep", turns, *SMALL, *more, "--picture", "p.png")
+    assert "--picture: expected a name that ends in .svg, found p.png" in said
+
+
+@pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
+def test_the_table_fits_80_columns_whatever_the_times(
+    time_s: float, turns: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    out = tmp_path / "out.json"
+    assert main(["replay", turns, "--device-pages", "100", "--json", str(out)]) == 0
+    document = json.loads(out.read_text())
+    document["latency_s"]["ttft"] = dict.fromkeys(document["latency_s"]["ttft"], time_s)
+    capsys.readouterr()
+    print_sizes([Size(size, record_of(Result, document)) for size in (0, 64 * 10**9)], sys.stdout)
+    rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]
+    assert max(map(len, rows)) <= 80
+    assert len(rows) == 6
+    assert "bars end at the ceiling" in rows[0]
+    figures, ceiling = (row.split()[-1] for row in rows[-2:])
+    assert set(ceiling) == {"-"}
+    assert set(figures) <= {"#", "+"}
+    assert len(figures) <= len(ceiling) >= 10
+
+
+@pytest.mark.parametrize("most", [1e-4, 0.7, 1, 37.4, 99, 100, 101, 4096, 3.3e5])
+def test_ticks_are_round_and_reach_the_largest_value(most: float) -> None:
+    found = ticks(most)
+    assert found[0] == 0
+    assert found[-2] < most <= found[-1] * (1 + 1e-9)
+    assert 3 <= len(found) <= 8
+    steps = {round(b - a, 12) for a, b in pairwise(found)}
+    assert len(steps) == 1
+    assert ticks(0) == [0, 1]
+
+
+def test_labels_do_not_cover_each_other() -> None:
+    assert apart([100, 40, 101, 105]) == [100, 40, 115, 130]
+
+
+def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
+    panel = Panel("rate (%)", "GB", [0, 1, 2], [Line("a < b & c", [0, 50, 99], "a")])
+    text = svg("<script>\x1b[2J", ['"note" & \u202e more ' * 12], [panel, panel])
+    root = ElementTree.fromstring(text)
+    assert root.tag == f"{SVG}svg"
+    assert not list(root.iter(f"{SVG}script"))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    names = [one.text for one in root.iter(f"{SVG}text")]
+    assert names.count("a < b & c") == 2
+    assert "prefers-color-scheme:dark" in text
+    places = [line.get("points") for line in root.iter(f"{SVG}polyline")]
+    assert all(place and len(place.split()) == 3 for place in places)
+
+
+def test_the_picture_of_the_docs_shows_the_table_of_the_docs() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "figures.md").read_text().split("## What host memory buys")[1]
+    rows = re.findall(
+        r"^\| ([\d.]+) ([GT])B \| (.*) \|$", text.split("llama-3.1-70b")[0], re.MULTILINE
+    )
+    cells = [[float(cell.split()[0]) for cell in row[2].split(" | ")] for row in rows]
+    sizes = [float(row[0]) * (1000 if row[1] == "T" else 1) for row in rows]
+    root = ElementTree.parse(docs / "pictures" / "host-memory.svg").getroot()
+    lines = [line.get("points", "").split() for line in root.iter(f"{SVG}polyline")]
+    assert len(lines) == 6
+    # ceiling, device + host, device; then p90, mean, p50
+    for line, column in zip((lines[1], lines[2], *lines[3:]), (2, 0, 5, 3, 4), strict=True):
+        assert len(line) == len(rows)
+        points = [tuple(map(float, place.split(","))) for place in line]
+        _check_straight([point[0] for point in points], sizes)
+        _check_straight([point[1] for point in points], [row[column] for row in cells])
+
+
+def _check_straight(places: list[float], values: list[float]) -> None:
+    """The places of a line are the values, scaled and moved."""
+    low, high = values.index(min(values)), values.index(max(values))
+    scale = (places[high] - places[low]) / ((values[high] - values[low]) or 1)
+    for place, value in zip(places, values, strict=True):
+        assert place == pytest.approx(places[low] + scale * (value - values[low]), abs=0.5)
