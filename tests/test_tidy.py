@@ -54,9 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.contracts": ("hicache.core", "hicache.models", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
-    "invariants.fresh": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
-    "invariants.mutants": ("hicache", "invariants"),
     "invariants.peers": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
     "invariants.prove": ("hicache", "invariants"),
@@ -119,10 +117,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.proving": (
         *("hicache.core.errors", "hicache.registry", "invariants"),
         *("traces.executors", "traces.fuzzing", "traces.terminal"),
-    ),
-    "traces.mutants": (
-        *("hicache", "sim", "invariants", "traces.fuzzing"),
-        *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
     ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": (

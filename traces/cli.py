@@ -51,6 +51,7 @@ _FIRST = ("size", "replay", "fuzz")
 # What does the work of a command that is no more.
 _GONE = {
     "host": "hicache sweep --host-bytes 0,256GB,1TB",
+    "mutants": "hicache fuzz",
     "force": "hicache twin --race RECORDING, which takes the same options",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",

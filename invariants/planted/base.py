@@ -115,7 +115,7 @@ def load(name: str) -> Bug:
     wanted, known = name.replace("_", "-"), _catalogue()
     if wanted not in known:
         close = get_close_matches(wanted[:100], names(), n=1)
-        hint = f"did you mean {close[0]}?" if close else "hicache mutants --list has the names"
+        hint = f"did you mean {close[0]}?" if close else "see docs/planted.md"
         found = ascii(name if len(name) <= 40 else f"{name[:40]}...")
         raise CallerError(
             f"planted: expected one of the {len(known)} bugs of invariants/planted, found {found}; "

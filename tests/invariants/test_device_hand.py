@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,8 +39,8 @@ from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from invariants.planted import base as planted
 from sim.errors import HazardError, WrongBytesError
 from tests.configs import configured
-from traces.mutants.stored import path_of
 
+PLANTED_TAPES = Path(__file__).parents[1] / "corpus" / "planted"
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 DEVICE = "device:2:4:2:2"
@@ -138,7 +139,7 @@ def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
-    tape = tapes.read(path_of(name))
+    tape = tapes.read(PLANTED_TAPES / f"{name}.jsonl")
     with planted.planted(name):
         failure = replay(tape, OPS).failure
         assert failure is not None

@@ -1,7 +1,4 @@
-"""Bugs that a kind of fault exposes, and the list of kinds that expose none.
-
-All pairs of bug and kind, and the whole matrix, are `hicache mutants`; here is a part of them.
-"""
+"""Bugs that a kind of fault exposes, and the list of kinds that expose none."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import draw_swarm
 from invariants.planted import _exposed as exposed
 from invariants.planted import base
-from traces.mutants.planted_report import has_gaps
-from traces.mutants.planted_work import Row, Trial, trial_jobs
 
 ALONE = ("root-child-count-is-not-decreased", "landed-backup-pages-stay-with-the-flight")
 
@@ -53,24 +48,3 @@ def test_gaps_are_missing_listed_or_stale_entries(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(exposed, "kinds", lambda: ["torn", "b", "c"])
     monkeypatch.setattr(exposed, "UNEXPOSED", {"b": "why", "torn": "why", "z": "why"})
     assert exposed.gaps() == (("c",), ("b",), ("torn", "z"))
-
-
-def test_gaps_of_a_run_are_found() -> None:
-    dead = Row("one", 11, "LRU", 10, 1, 1, 0.1)
-    alive = Row("two", 0, "", 10, 1, -1, 0.1)
-    seen, calm = (
-        Trial("one", "repeated reply", 11, "X", 1, 1, 0.1),
-        Trial("one", "", 0, "", 1, 1, 0.1),
-    )
-    assert not has_gaps([dead], [seen, calm], whole=False)
-    assert has_gaps([dead, alive], [], whole=False)
-    assert has_gaps([dead], [Trial("one", "repeated reply", 0, "", 1, 1, 0.1)], whole=False)
-    assert has_gaps([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
-
-
-def test_a_bug_without_faults_has_no_trials() -> None:
-    assert trial_jobs(["duplicate-pages-leak"], 5) == []
-    assert [job.fault for job in trial_jobs(["reply-kind-is-not-checked"], 5)] == [
-        "",
-        "reply of another kind",
-    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.export import pytest_file
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads, read
 from invariants.planted.base import load, names, planted
-from traces.mutants.stored import path_of
 
+PLANTED_TAPES = Path(__file__).parents[1] / "corpus" / "planted"
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 # How the stored tape of each bug fails.
@@ -91,7 +92,7 @@ def test_every_planted_bug_of_ranks_is_here() -> None:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", OF_RANKS)
 def test_a_planted_bug_of_ranks_is_found_under_its_kind(name: str) -> None:
-    tape = read(path_of(name))
+    tape = read(PLANTED_TAPES / f"{name}.jsonl")
     with planted(name):
         failure = play.replay(tape, OPS).failure
     assert failure is not None

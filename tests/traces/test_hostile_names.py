@@ -218,7 +218,6 @@ def test_options(bad: str, capsys: Capsys) -> None:
         ("replay", f"--{bad}"),
         ("generate", bad),
         ("fuzz", "--plant", bad),
-        ("mutants", "--only", bad),
         ("check-device", "--device", bad),
     ):
         assert ran(capsys, *words) == 2

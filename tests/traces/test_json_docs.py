@@ -14,13 +14,11 @@ import pytest
 import traces.commands.shrink
 from hicache.storage import keys
 from traces.cli import main
-from traces.commands import _engine_twin, calibrate, mutants
+from traces.commands import _engine_twin, calibrate
 from traces.commands._engine_times import document as calibrated
 from traces.engines.times.comparing import Times, apart
 from traces.engines.times.measuring import Judged
 from traces.html import reading
-from traces.mutants import fresh_work
-from traces.mutants.planted_work import Row, Small, Trial
 from traces.reporting.head import head
 
 from . import test_store as test_store_command
@@ -238,35 +236,11 @@ def test_fuzz_shrink_and_explain(folder: Path, monkeypatch: Patch, capsys: Capsy
     monkeypatch.setattr(traces.commands.shrink, "_verify", lambda *_: None)
     hunt = ["fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--jobs", "1"]
     found = written(folder, *hunt, "--sequences", "30", code=11)
-    reach = ["fuzz", "--reach", "--sequences", "1", "--operations", "5", "--jobs", "1"]
-    compare("hicache fuzz", [found, written(folder, *reach)])
+    compare("hicache fuzz", [found])
     tape = found["failures"][0]["tape"]
     compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
     compare("hicache shrink", [written(folder, "shrink", tape, "-o", "small.jsonl")])
     compare("hicache explain", [written(folder, "explain", "small.jsonl", code=11)])
-
-
-def test_mutants() -> None:
-    done = (
-        [
-            Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, small)
-            for small in (Small(9, 3, 20, 1.0, True), None)
-        ],
-        [Trial("abort-ends-the-load", "abort", 11, "OWN-D", 1, 9, 0.5)],
-    )
-    document = mutants.document(*done, "", True)
-    compare("hicache mutants", [json.loads(json.dumps(document))])
-
-
-@pytest.mark.one_in(16)
-def test_drawn_bugs(folder: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(fresh_work, "COMPARED", 1)
-    monkeypatch.setattr(fresh_work.judging, "seeds", lambda *_: iter(range(3)))
-    monkeypatch.setattr(fresh_work.stored, "corpus_tapes", lambda: iter(()))
-    hunt = ["mutants", "--fresh", "2", "--seed", "1", "--budget", "1", "--jobs", "1"]
-    out = folder / "fresh.json"
-    assert main([*hunt, "--json", str(out)]) in (0, 17)
-    compare("hicache mutants --fresh", [json.loads(out.read_text())])
 
 
 def test_calibrate() -> None:

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from invariants.base import NONDETERMINISM
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
@@ -23,7 +22,6 @@ from traces.fuzzing import double_run
 from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
 from traces.fuzzing.work import Result, Work
-from traces.mutants import planted_work
 from traces.terminal import workers
 
 from .rig import Capsys, Patch, fails
@@ -160,7 +158,6 @@ def test_every_failure_ends_with_its_replay_command() -> None:
     assert kinds >= {10, 11}
 
 
-UNORDERED = "victims-follow-a-set"
 CHILD = """
 import os, sys
 for line in sys.stdin:
@@ -216,28 +213,6 @@ def test_the_other_process_has_another_hash_seed_which_changes(monkeypatch: Patc
         monkeypatch.setenv("PYTHONHASHSEED", given)
         assert "(failed: no)" in double_run.differs(Work(5).drawn(seed), Work(5))
     assert seeds == ["12", "13", "0", "1", "2"]
-
-
-@pytest.mark.one_in(16)
-def test_an_order_that_comes_from_hashing_is_found_and_repeated(
-    capsys: Capsys, monkeypatch: Patch
-) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "3")
-    row = planted_work.work(planted_work.BugJob(UNORDERED, 20_000, 120))
-    assert (row.code, row.check) == (NONDETERMINISM, "DETERMINISM")
-    again = f"--operations 120 --plant {UNORDERED} --twice 100"
-    command = f"fuzz --seed {row.seed} --sequences 1 {again} --jobs 1 --json out.json"
-    assert main(command.split()) == NONDETERMINISM
-    assert f"planted    {UNORDERED}" in " ".join(capsys.readouterr().out.split(" " * 7))
-    found = json.loads(Path("out.json").read_text())["failures"][0]
-    assert found["hash_seed"] == 3
-    lines = found["text"].splitlines()
-    there = 4 + row.seed // double_run.KEPT_FOR  # another process after each KEPT_FOR seeds
-    assert f"    PYTHONHASHSEED is 3 here, and {there} there" in lines
-    assert (
-        lines[-1]
-        == f"replay: PYTHONHASHSEED=3 hicache fuzz --seed {row.seed} --sequences 1 {again}"
-    )
 
 
 @pytest.mark.one_in(16)

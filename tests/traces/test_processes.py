@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from multiprocessing import active_children, get_context
-from pathlib import Path
 
 import pytest
 
 from hicache.core.errors import CallerError
-from tests.patience import PATIENCE_S
-from traces.mutants.limits import MEMORY_BYTES, each
 from traces.terminal.processes import JobFailed, WorkerLost, results
 from traces.terminal.signals import ENDS, interruptible
 
 from .rig import Patch
 
-ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
 
 
@@ -35,33 +29,6 @@ def test_each_result_comes_once_also_with_more_processes_than_jobs() -> None:
 def test_a_job_is_alone_in_its_process() -> None:
     found = list(results(FORK, lambda _: os.getpid(), range(3), 2))
     assert len({*found, os.getpid()}) == 4
-
-
-@pytest.mark.one_in(16)
-def test_processes_that_miss_the_signal_to_end_are_ended() -> None:
-    """SIGTERM does not reach them, as when it is sent before Python has begun in them."""
-    code = """
-import signal
-from invariants.fresh.drawing import draw
-from traces.mutants import fresh_work
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-fresh_work.work = lambda job: job.bug.number
-jobs = [fresh_work.Job(bug, 1, 1.0) for bug in draw(1, 8)]
-print(sorted(fresh_work.run(jobs, 4)))
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=PATIENCE_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, said) == (0, "[1, 2, 3, 4, 5, 6, 7, 8]\n")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +47,7 @@ def test_a_lost_process_is_an_error_that_says_how_it_ended(end: object, how: str
 
     found = []
     with pytest.raises(WorkerLost, match=how):
-        found.extend(each(work, range(1, 9), 2))
+        found.extend(results(FORK, work, range(1, 9), 2))
     assert not active_children()
 
 
@@ -166,16 +133,6 @@ def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: Patch) -> None
     assert not active_children()
 
 
-def test_memory_is_limited_in_a_process_of_a_mutant() -> None:
-    def work(job: int) -> str:
-        try:
-            return f"{len(bytearray(2 * MEMORY_BYTES))} bytes"
-        except MemoryError:
-            return "refused"
-
-    assert list(each(work, range(2), 2)) == ["refused", "refused"]
-
-
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("most", [1, 2])
 def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
@@ -185,5 +142,5 @@ def test_what_one_job_spoils_the_next_does_not_see(most: int) -> None:
         kept.append(job)
         return kept
 
-    assert sorted(each(work, range(3), most)) == [[0], [1], [2]]
+    assert sorted(results(FORK, work, range(3), most)) == [[0], [1], [2]]
     assert not kept

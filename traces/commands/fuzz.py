@@ -27,7 +27,7 @@ from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
 from ..executors import base as executors
-from ..fuzzing import guards, option_values, planting
+from ..fuzzing import option_values, planting
 from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files, hunt
 from ..fuzzing.replaying import replay
@@ -138,11 +138,6 @@ class Options(OptionRecord):
     )
     plant: str | None = planting.bug("none; with --replay, the bug in the tape's notes")
     rates: str | None = option("write how often each state was reached (rates.json)", *read.OUTPUT)
-    reach: bool = option(
-        "count how often each guard of the core and of the specification would have decided "
-        "otherwise, were it a little different; no other check than the specification",
-        default=False,
-    )
     first: bool = option("stop at the first failure", default=False)
     replay: str | None = option("play this tape and nothing else", *read.FILE, excludes="group")
     canary: bool = option(
@@ -162,10 +157,6 @@ def _check(options: Options) -> None:
         raise CallerError(
             f"{other} takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
             "twin plays its twin by itself"
-        )
-    if options.reach and (options.canary or options.replay or options.plant):
-        raise CallerError(
-            "--reach counts what drawn sequences do; leave --canary, --replay and --plant out"
         )
     if options.first and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
@@ -194,8 +185,6 @@ def run(options: Options, command: str) -> int:
     if options.device and ranks > 1:
         raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
     options = replace(options, components=components, ranks=ranks, passes=passes)
-    if options.reach:
-        options = replace(options, check="off", twice=0)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
     with ignore_broken_pipe():
@@ -219,8 +208,6 @@ def run(options: Options, command: str) -> int:
         with ignore_broken_pipe():
             again = work.command(seed, tally.sequences)
             show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
-            if options.reach:
-                guards.show(tally, stream)
             if options.canary and complete:
                 survived = f"SURVIVED: no check found it\nreplay: {again}"
                 print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
@@ -228,7 +215,6 @@ def run(options: Options, command: str) -> int:
         if options.json:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)
-                result |= {"guards": guards.document(tally)} if options.reach else {}
                 write_json(options.json, result | {"conclusions": told})
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally)))
@@ -253,7 +239,6 @@ def _work(options: Options, plant: str) -> Work:
         twins=options.twins,
         fail_each_transfer=options.fail_each_transfer,
         against=options.against,
-        reach=options.reach,
     )
 
 

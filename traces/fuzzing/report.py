@@ -60,8 +60,6 @@ class Tally:
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
-    evaluated: Counter[str] = field(default_factory=Counter)  # guards, see weak.Reach
-    otherwise: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
     def add(self, result: Result, seconds: float = 0.0) -> FoundFailure | None:
@@ -78,8 +76,6 @@ class Tally:
         self.counts += result.counts
         self.probes += result.probes
         self.readings += result.readings
-        self.evaluated += result.evaluated
-        self.otherwise += result.otherwise
         self.played[",".join(result.components)] += 1
         self.reached.update(
             (",".join(result.components), name) for name, met in result.probes.items() if met

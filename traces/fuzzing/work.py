@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.mutants import weak
 from invariants.watch import Level
 
 from ..outside import entries
@@ -81,8 +80,6 @@ class Result:
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
-    evaluated: Counter[str] = field(default_factory=Counter)  # see weak.Reach
-    otherwise: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -106,16 +103,13 @@ class Work:
     twins: bool = False  # also play the twins of every clean sequence
     fail_each_transfer: bool = False
     against: str = SPEC  # what the core is compared with after each event
-    reach: bool = False  # weigh the guards of the core and of the specification
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         entries.load(self.outside)
         ops = operations.load()
         swarm = self.swarm(seed)
-        reach = weak.Reach() if self.reach else None
-        weighed = weak.weighed(reach) if reach is not None else nullcontext()
-        with canary(self.canary), planted(self.plant), weighed, self.time_limit():
+        with canary(self.canary), planted(self.plant), self.time_limit():
             command = self.command(seed)
             outcome = play.generate(
                 swarm,
@@ -126,7 +120,6 @@ class Work:
                 None,
                 command,
                 self.compares,
-                None if reach is None else lambda hand: hand.observe(reach),
             )
         outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
@@ -156,8 +149,6 @@ class Work:
             hand.gauges.readings,
             hand.config.components,
             failure,
-            Counter() if reach is None else reach.evaluated,
-            Counter() if reach is None else reach.otherwise,
         )
 
     @property
