@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Hundreds of tests start a command, which would else be compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz prove bench
+.PHONY: help replay compiled wheel check check-all lint invariants test test-all fuzz bench
 .PHONY: check-newest gpu-check engines clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,16 +17,15 @@ help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
 	@echo "make compiled    compile what is slow (needs a C compiler); replays then take half the time"
 	@echo "make wheel       compile, and make a wheel in dist that needs no C compiler"
-	@echo "make check       install everything that is tested, then lint, prove, invariants, test and a short fuzz"
+	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
 	@echo "make check-all   the same, with every case of the tests that sample theirs"
 	@echo "make check-newest  install what README says, and the newest release of every extra, and try each"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
 	@echo "make fuzz        20 s of drawn sequences on every core, and a planted bug that must be found"
-	@echo "make prove       real models with this cache and without, a few requests of each family: the same logits"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
-	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge answers, hits and times with it (docs/vllm.md)"
+	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge hits and times with it (docs/vllm.md)"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -41,10 +40,8 @@ wheel: compiled
 	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-# mypy has one core for most of a minute, so prove gets the other one.
 check check-all: $(VENV)/.full
-	@$(MAKE) --no-print-directory -j2 lint prove
-	@$(MAKE) --no-print-directory invariants $(subst check,test,$@) fuzz
+	@$(MAKE) --no-print-directory lint invariants $(subst check,test,$@) fuzz
 	@cat $(LEFT_OUT)
 
 check-newest: $(VENV)/.full
@@ -69,15 +66,11 @@ fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
 	$(BIN)/hicache fuzz --seconds 20
 
-prove: $(VENV)/.full
-	$(BIN)/hicache prove --requests 12 --faults
-
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
 
 engines: $(VENV)/.full .engines/vllm/.ready
 	$(BIN)/python -m pytest -m engine tests/engine
-	$(BIN)/hicache prove --engine vllm --requests 60
 	$(BIN)/hicache generate multiturn --clients 20 --input-tokens 64 --output-tokens 16 -o .engines/trace.jsonl
 	$(BIN)/hicache twin .engines/trace.jsonl --engine vllm --limit 200
 	$(BIN)/hicache calibrate --engine vllm --family llama --judge -o .engines/server.json

@@ -4,7 +4,7 @@ Commands of a page that share a file run one after the other, the others in test
 trace of the README and of the page of stores (which shows a name that follows from it) is the
 public one where there is a copy (see conversation), that of other pages a small one. What would
 take minutes is cut short here: `size` to 12 requests, `sweep` to 3, `replay --why` to 5,000,
-`prove` to 2 requests of one family, hunts to a few sequences (`SHORTER`), and a timed replay to 500
+hunts to a few sequences (`SHORTER`), and a timed replay to 500
 requests, whose sizes are still compared with the whole trace. So these runs say nothing of the
 figures that a page gives for them. Everything else runs as shown.
 """
@@ -55,8 +55,6 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
-    ({"prove", "--planted"}, ("--plant", "values-are-keys", "--family", "llama", "--jobs", "1")),
-    ({"prove"}, ("--family", "llama", "--requests", "2", "--passes", "1", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
 )

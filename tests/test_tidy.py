@@ -57,7 +57,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.peers": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
-    "invariants.prove": ("hicache", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
         *("hicache.core.actions", "hicache.core.config"),
@@ -114,10 +113,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "invariants", "traces.executors", "traces.outside", "traces.terminal"),
     ),
     "traces.peers": ("hicache", "invariants", "traces.reporting.head", "traces.terminal"),
-    "traces.proving": (
-        *("hicache.core.errors", "hicache.registry", "invariants"),
-        *("traces.executors", "traces.fuzzing", "traces.terminal"),
-    ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": (
         "hicache.compiled",
@@ -308,7 +303,6 @@ def test_no_file_is_dead() -> None:
     children = {"traces.fuzzing.double_run_child", "traces.fuzzing.exported_child"}
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
     entry_points |= {"sim.fit.__main__"}  # a script
-    entry_points |= {"invariants.prove.definitions"}  # by name, as it needs a library
     # processes of their own
     entry_points |= {"invariants.peers.child", "traces.engines.child"}
     entry_points |= {"hicache.vllm.connector"}  # by name, as it needs vLLM

@@ -57,6 +57,7 @@ _GONE = {
     "fidelity": "python -m sim.fit, which fits the constants",
     "formats": "hicache convert --formats",
     "chat": "hicache.transformers.PrefixCache in a program",
+    "prove": "pytest tests/transformers, in a clone",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

@@ -19,7 +19,7 @@ from hicache.files import show
 
 from ..books.kinds import kinds_of
 from .ballast import FIRST as BALLAST
-from .executors import REPLIES, USUAL, device_of, model_of, settings_of, spelled
+from .executors import REPLIES, USUAL, device_of, settings_of, spelled
 from .swarm import ORDERS, POLICIES
 from .tapes.schema import MOST_TOKENS
 from .tapes.tape import Act, Tape, has_storage
@@ -75,7 +75,7 @@ def twins(tape: Tape) -> Iterator[Twin]:
             yield Twin(f"order {order}", replace(tape, order=order))
     if tape.ranks == 1 and tape.executor == REPLIES:
         yield Twin("two ranks", replace(tape, ranks=2))
-    if tape.ranks == 1 and not tape.pairs and not has_storage(tape) and not model_of(tape.executor):
+    if tape.ranks == 1 and not tape.pairs and not has_storage(tape):
         yield from _executors(tape)
 
 

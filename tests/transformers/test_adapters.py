@@ -14,8 +14,8 @@ import peft
 import torch
 
 from hicache.transformers import PrefixCache, UnsupportedModelError
-from invariants.prove import building as base
 
+from . import building as base
 from .test_cache import SIZES, both, prompt
 from .test_cache_errors import refused
 

@@ -30,10 +30,10 @@ from hicache.transformers import PrefixCache
 from hicache.transformers.describing import DTYPES
 from hicache.transformers.engine import Engine
 from hicache.transformers.live import LiveCache
-from invariants.prove import building as base
 from invariants.watch import Watch
 from tests.patience import PATIENCE_S
 
+from . import building as base
 from .emptying import Streamer, empty_device, empty_memory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -358,7 +358,7 @@ def test_a_prompt_of_whole_pages_hits_when_it_comes_again(name: str, hits: int) 
 _KILLED = """
 import sys, time, torch
 from hicache.transformers import PrefixCache
-from invariants.prove import building as base
+from tests.transformers import building as base
 from tests.transformers.test_cache import SIZES, prompt
 cache = PrefixCache(base.build("llama"), storage=sys.argv[1], **SIZES)
 print(cache.match(prompt(60)), flush=True)

@@ -41,8 +41,8 @@ from hicache.transformers import (
 )
 from hicache.transformers.describing import argument_of, describe
 from hicache.transformers.layers import attention
-from invariants.prove import building as base
 
+from . import building as base
 from .emptying import Streamer, empty_device
 from .test_cache import SIZES, both, noted, prompt
 

@@ -20,8 +20,8 @@ from transformers.models.llama import modeling_llama
 
 from hicache.transformers.identity import contents
 from hicache.transformers.identity.computation import Identity
-from invariants.prove import building as base
 
+from . import building as base
 from .drawing import FAMILIES
 from .test_cache import prompt
 from .worlds import World

@@ -1,9 +1,11 @@
-"""Drawn conversations of every family: whichever way an answer is generated, and wherever its past
-is, the logits are those of the model without a cache."""
+"""Drawn conversations of every family: whichever way an answer is generated, wherever its past is,
+and whatever came before, the logits are those of the model without a cache."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,12 +16,11 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 import torch
 
 from hicache.transformers import PrefixCache, building
-from invariants.prove import building as base
 
-from .emptying import empty_device
+from . import building as base
+from .emptying import Streamer, empty_device, empty_memory
 from .test_cache import SIZES, both, prompt
 
-TURNS = 8
 _APART = 1e-3  # in standard deviations of the logits; half of the steps may be farther
 
 
@@ -46,21 +47,44 @@ def answered(
     return out.sequences, float(steps.median())
 
 
-@pytest.mark.one_in(16)
+class Ended(Exception):
+    """What ends a call before its answer is complete."""
+
+
+def end(call: int) -> None:
+    if call == 2:  # the prompt, and one token
+        raise Ended
+
+
 @pytest.mark.parametrize("name", base.names())
-def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str) -> None:
+def test_the_logits_of_a_conversation_are_those_of_one_pass(name: str, tmp_path: Path) -> None:
     model, *drafts = base.build_all(name)
+    given = {"storage": f"file:{tmp_path}", "draft": drafts[0] if drafts else None, **SIZES}
     draws = Random(1)
-    with PrefixCache(model, draft=drafts[0] if drafts else None, **SIZES) as cache:
+    before = ["", "device", "memory", "restart", "abort"] * 2
+    draws.shuffle(before)
+    with ExitStack() as stack:
+        cache = stack.enter_context(PrefixCache(model, **given))
         ids = prompt(50).tile(2)[:, :70]  # repeats itself, so that a lookup finds something
-        for _ in range(TURNS):
-            if not draws.randrange(3):
+        for what in before:
+            if what == "device":
                 empty_device(cache)
+            elif what == "memory":
+                empty_memory(cache)
+            elif what == "restart":
+                stack.close()
+                cache = stack.enter_context(PrefixCache(model, **given))
+            elif what == "abort":
+                ending = {"attention_mask": torch.ones_like(ids), "streamer": Streamer(end)}
+                with pytest.raises(Ended):
+                    cache.generate(ids, max_new_tokens=9, do_sample=False, **ending)
             asked = {"max_new_tokens": draws.randrange(1, 20), **draws.choice(ways(model, drafts))}
+            hits = cache.stats.hits
             ids, apart = answered(model, cache, ids, asked)
-            assert apart < _APART, asked
+            assert apart < _APART, (what, asked)
+            tier = {"device": "host", "memory": "disk", "restart": "disk"}.get(what, "device")
+            assert what == before[0] or cache.stats.hits[tier] > hits[tier], (what, asked)
             ids = torch.cat([ids, prompt(draws.randrange(1, 12), draws.randrange(9))], dim=1)
-        assert cache.stats.saved_tokens
 
 
 @pytest.mark.one_in(32)

@@ -15,8 +15,8 @@ import torch
 
 from hicache.transformers import PrefixCache, UnsupportedModelError
 from hicache.transformers.identity.computation import Identity
-from invariants.prove import building as base
 
+from . import building as base
 from .emptying import Streamer
 from .test_cache import SIZES, both, prompt
 from .test_cache_errors import refused

@@ -15,8 +15,8 @@ from transformers import GenerationConfig
 
 from hicache.transformers import PrefixCache, UnsupportedArgumentError
 from hicache.transformers.arguments import check
-from invariants.prove import building as base
 
+from . import building as base
 from .test_cache import SIZES, prompt
 
 LIMIT = 64  # tokens; a longer text turns its first tokens by other angles

@@ -14,9 +14,9 @@ from hicache.storage.address import open_storage, parse
 from hicache.storage.base import StorageOptions
 from hicache.transformers import PrefixCache
 from hicache.transformers.stats import Stats
-from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
+from . import building as base
 from .test_cache import prompt
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("transformers", reason="needs the extra transformers", exc_t
 
 from hicache.transformers import ClosedError, PrefixCache
 from hicache.transformers.cache import _open
-from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
+from . import building as base
 from .test_cache import SIZES, prompt
 
 _TIMES = ("waited_s", "timed_s", "saved_s")

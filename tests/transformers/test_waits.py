@@ -19,9 +19,9 @@ from hicache.clock import Clock
 from hicache.storage.backends import file
 from hicache.storage.base import Status
 from hicache.transformers import PrefixCache, cache, engine
-from invariants.prove import building as base
 from tests.patience import PATIENCE_S
 
+from . import building as base
 from .test_cache import SIZES, both, prompt
 
 _MORE_S = 0.1  # of the last pauses

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from invariants.prove import building as base
+from . import building as base
 
 
 class Property(NamedTuple):

@@ -9,7 +9,7 @@
     close      end the engine
 
 Runs in the Python where vLLM is installed, so it imports nothing that is not there: of this project
-the connector, and what may be planted in it.
+the connector.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from vllm.config import KVTransferConfig
 
 from hicache.core.errors import CallerError
 from hicache.vllm.groups import groups_of
-from traces.engines import planted
 from traces.engines.passes import CLOCKS, Passes
 
 _SAID_EVERY = 32  # requests
@@ -73,12 +72,10 @@ class Served:
     def __init__(self, asked: dict[str, Any]) -> None:
         """asked: folder, family (classes, config; None: the folder has a model), seed of the
         weights, engine (arguments of `LLM`), connector (its `kv_connector_extra_config`, or None),
-        plant (of `planted`, or none), clock (of `CLOCKS`)."""
+        clock (of `CLOCKS`)."""
         folder = Path(asked["folder"])
         if asked["family"] is not None:
             _make(folder, asked["family"], asked["seed"])
-        if asked.get("plant"):
-            planted.plant(asked["plant"])
         self._clock = CLOCKS[asked.get("clock", "wall")]()
         if asked.get("connector") is not None:
             asked["engine"]["kv_transfer_config"] = KVTransferConfig(

@@ -52,14 +52,13 @@ class Vllm(Asked):
         kv_gib: int = 1,
         pinned: bool = True,
         quick: bool = False,
-        plant: str = "",
         clock: str = "wall",
     ) -> None:
         """python: from `python_of`. family: of `FAMILIES`; None for the model in `folder`. folder:
         where models are made. engine: more arguments of vLLM's `LLM`. connector: settings of this
         project's connector; None: without it. threads: of the kernels; 0: as many as vLLM takes.
         pinned: to cores. kv_gib: memory that vLLM may take for its cache. quick: nothing is
-        compiled, so it starts sooner. plant: a mistake of `planted`. clock: of `passes.CLOCKS`."""
+        compiled, so it starts sooner. clock: of `passes.CLOCKS`."""
         super().__init__()
         self._python, self._threads, self._kv_gib = python, threads, kv_gib
         self._pinned, self._quick = pinned, quick
@@ -75,7 +74,6 @@ class Vllm(Asked):
             "seed": seed,
             "engine": settings | dict(engine or {}),
             "connector": None if connector is None else dict(connector),
-            "plant": plant,
         }
 
     def program(self) -> list[str]:

@@ -1,7 +1,6 @@
 """The option `--plant`: one bug of invariants/planted in the core while a command runs.
 
-Also a wrong definition of invariants/prove/definitions, which only models can see, and the canary:
-a bug that the fuzzer must find. Does not define other bugs.
+Also the canary: a bug that the fuzzer must find. Does not define other bugs.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import Any
 from hicache.core.errors import CallerError
 from hicache.core.ledger import Pool
 from hicache.core.types import Pages
-from invariants.fuzz.executors import REPLIES, models
+from invariants.fuzz.executors import REPLIES
 from invariants.fuzz.tapes.tape import Tape
 from invariants.planted import base as bugs
-from invariants.prove import wrong
 
 from ..terminal.rows import option
 
@@ -34,18 +32,13 @@ def planted(name: str) -> Iterator[None]:
     if not name:
         yield
         return
-    with models().planted(name) if is_definition(name) else bugs.planted(name):
+    with bugs.planted(name):
         yield
-
-
-def is_definition(name: str) -> bool:
-    """Whether it is a wrong definition, which needs a model."""
-    return name.replace("_", "-") in wrong.names()
 
 
 def check(name: str) -> str:
     """Returns the name if it is empty or a planted bug. Raises CallerError otherwise."""
-    if name and not is_definition(name):
+    if name:
         bugs.load(name)
     return name
 
@@ -57,7 +50,7 @@ def requirements(
 
     Empty components and 0 mean any. Raises CallerError if what was given excludes the bug.
     """
-    if not name or is_definition(name):
+    if not name:
         return components, ranks, passes
     bug = bugs.load(name)
     if 0 < passes < bug.passes:

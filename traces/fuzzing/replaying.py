@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from invariants.against import SPEC
 from invariants.fuzz import play
 from invariants.fuzz.device import real
-from invariants.fuzz.executors import model_of, on_device
+from invariants.fuzz.executors import on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
 from invariants.fuzz.tapes.tape import Tape, has_storage
@@ -64,11 +64,10 @@ def moved(tape: Tape, device: str, path: str) -> Tape:
         f"{tape.ranks} ranks": tape.ranks > 1,
         "token pairs": tape.pairs,
         "a storage": has_storage(tape),
-        "a model": model_of(tape.executor) is not None,
     }
     if found := next((what for what, there in unfit.items() if there), ""):
         raise CallerError(
-            "--device: expected a tape of one rank without token pairs, storage and model, "
+            "--device: expected a tape of one rank without token pairs and storage, "
             f"found {found} in {path}; leave the option out"
         )
     real.check(device)

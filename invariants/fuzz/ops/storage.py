@@ -1,4 +1,4 @@
-"""What happens to a storage. Drawn with a storage only, `restart` with models only."""
+"""What happens to a storage. Drawn with a storage only; `restart` is in stored sequences only."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def draw_restart(hand: Hand, draws: Draws) -> Arguments | None:
 
 def restart(hand: Hand, args: Arguments) -> None:
     """The process restarts: every request ends, the tree and both tiers are lost, and storage
-    stays. Drawn with models only. A storage is attached again, as a new process does.
+    stays. A storage is attached again, as a new process does.
     """
     for job in list(hand.jobs.values()):
         hand.abort(job)

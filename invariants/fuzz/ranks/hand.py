@@ -14,7 +14,7 @@ from invariants.watch import Watch
 
 from ..content import Content
 from ..device.hand import DeviceHand
-from ..executors import device_of, model_of, models, settings_of
+from ..executors import device_of, settings_of
 from ..faults.base import Fault
 from ..hand import PLAIN, Hand
 from ..records import Pending
@@ -96,13 +96,9 @@ class RankedHand(Hand):
 
 
 def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
-    """Returns the hand that plays a tape. Raises CallerError if a library that it needs is missing,
-    or a model does not have the tape's configuration."""
+    """Returns the hand that plays a tape."""
     if tape.ranks > 1:
         return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
-    if model_of(tape.executor) is not None:
-        made: Hand = models().hand_of(tape, watch)
-        return made
     settings = settings_of(tape.executor)
     if settings is not None:
         real = device_of(tape.executor)

@@ -41,7 +41,7 @@ from hicache.files import (
 from hicache.runtime import recording_format
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
-from ..executors import REPLIES, model_of, settings_of
+from ..executors import REPLIES, settings_of
 from ..schedules import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
@@ -232,8 +232,7 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
         raise CallerError(f"{name}: {error}; {_AGAIN}") from error
     optional = {key: given[key] for key in ("seed", "notes", "ranks", "pairs") if key in given}
     tape = Tape(_config(given["config"], name), entries, order=order, executor=executor, **optional)
-    stored = has_storage(tape) and model_of(executor) is None
-    if (tape.ranks > 1 or tape.pairs or stored) and executor != REPLIES:
+    if (tape.ranks > 1 or tape.pairs or has_storage(tape)) and executor != REPLIES:
         raise CallerError(
             f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
             f"storage, found {executor!r}; {_AGAIN}"

@@ -1,1 +1,0 @@
-"""Judging by logits: models that nobody here wrote, with this cache and without any."""
