@@ -85,7 +85,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.sweeping": (
-        *("hicache", "sim", "invariants.watch", "traces.deciding", "traces.executors"),
+        *("hicache", "sim", "invariants.watch", "traces.executors"),
         *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
         *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
@@ -99,10 +99,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.reporting", "traces.results", "traces.terminal"),
     ),
     "traces.comparing": ("hicache", "traces.html", "traces.results", "traces.terminal"),
-    "traces.deciding": (
-        *("hicache.core.errors", "hicache.models", "sim.hardware", "sim.times"),
-        "traces.results",
-    ),
+    "traces.deciding": ("traces.reporting.amounts",),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
     "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),

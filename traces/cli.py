@@ -84,7 +84,6 @@ examples:
   hicache replay trace.jsonl --why 7
   hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html
   hicache sweep trace.jsonl --host-bytes 0,256GB,1TB --picture picture.svg
-  hicache size trace.jsonl --model llama-3.1-70b --tp 8 -o report.html
   hicache sweep trace.jsonl --host-ratio 0,1,2 --write-policy all -o s.jsonl
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -

@@ -174,17 +174,6 @@ def test_reports_and_comparisons(folder: Path) -> None:
     met = {"attained_rate": 0.5, "goodput_requests_per_s": 2.0}
     more = {"missed": {"ttft": 1}, "classes": [{"name": "a", "requests": 1}]}
     reports[0]["variants"][0]["slo"] = met | more
-    reports[0]["verdict"] = reports[0]["verdict"] | {
-        "limits": [
-            {
-                "resource": "load",
-                "sentence": "It is the load.",
-                "evidence": [{"name": "load", "value": 2, "unit": "", "label": "a"}],
-            }
-        ],
-        "buys": [{"resource": "gpu", "sentence": "It buys nothing."}],
-        "break_even": {"sentence": "It pays."},
-    }
     reports[0]["curve"] = {
         "capacities_tokens": [1],
         "capacities_bytes": [1],
@@ -200,7 +189,7 @@ def test_reports_and_comparisons(folder: Path) -> None:
 
 
 @pytest.mark.one_in(16)
-def test_sweep_and_size(folder: Path) -> None:
+def test_sweep(folder: Path) -> None:
     turns, file = str(folder / "turns.jsonl"), str(folder / "sweep.jsonl")
     small = ["--device-pages", "60", "--check", "off", "--jobs", "1"]
     grid = ["--host-ratio", "0,1", "--write-policy", "all", "-o", file]
@@ -214,14 +203,6 @@ def test_sweep_and_size(folder: Path) -> None:
     compare("hicache sweep", documents)
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
     assert {key for line in lines for key in line} >= {"decisions", "key", "variant", "load"}
-    study = written(
-        folder, "size", turns, *small, *limits, "--hardware", "h100", "--host-bytes", "0,2GB"
-    )
-    known = described("hicache report") | described("hicache size")
-    for key, _ in set(
-        leaves({**study, "curve": None, "verdict": {"served": study["verdict"]["served"]}})
-    ):
-        assert any(fits(key, pattern[: len(key)]) for pattern in known), key
 
 
 def test_models(capsys: Capsys) -> None:

@@ -1,13 +1,13 @@
-"""`hicache size`: the sizes that it chooses, what it replays, what a sampled trace stands for."""
+"""`hicache size`: the sizes that it offers, what is refused, what a sampled trace stands for."""
 
 from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,11 +21,9 @@ from traces.formats._with_jobs import groups, sampled
 from traces.formats.base import Trace
 from traces.replaying.options import ReplayOptions
 from traces.sizing import plan, sampling
-from traces.sizing.output import whole_load
-from traces.sizing.search import WITHIN, Search, typed
-from traces.sweeping import work
+from traces.sweeping.grid import Point
 
-from .rig import HEADER, Capsys, Patch, mooncake, read, write
+from .rig import HEADER, Capsys, mooncake, read, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -51,10 +49,11 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return conversations(tmp_path_factory.mktemp("size") / "trace.jsonl")
 
 
-def size(*words: str, code: int = 0) -> dict[str, Any]:
-    assert main(["size", *words, "--json", "out.json"]) == code
-    found: dict[str, Any] = json.loads(Path("out.json").read_text())
-    return found
+def test_without_limits_nothing_is_searched(trace: str, capsys: Capsys) -> None:
+    assert main(["size", trace]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hicache: --slo: expected the limits that requests must keep, found")
+    assert said.count("\n") == 1
 
 
 def options(*words: str) -> ReplayOptions:
@@ -67,67 +66,30 @@ def curve_of(trace: Trace) -> Curve:
     return lru_curve(trace.paged(512))
 
 
-# -- the points
+# -- the sizes
 
 
-def test_sizes_reach_nearly_every_hit_and_the_knee_most_of_them(trace: str) -> None:
+def test_sizes_reach_nearly_every_hit(trace: str) -> None:
     curve = curve_of(open_trace(trace))
     tokens = open_trace(trace).jobs.input_tokens
     enough = curve.pages_for(plan.NEARLY_ALL * curve.unbounded)
     for page_bytes in (GB // 100, GB // 4, 3 * GB):
-        steps = plan.ladder(curve, tokens, page_bytes, 10, None)
-        assert 1 <= len(steps.sizes) <= plan.MOST_SIZES
-        assert steps.sizes[0] >= 10 * page_bytes, "less than the device has holds nothing more"
-        assert all(small < large for small, large in pairwise(steps.sizes))
-        assert enough * page_bytes <= steps.sizes[-1]
-        first = curve.hit_tokens(steps.sizes[0] // page_bytes)
+        sizes = plan.ladder(curve, tokens, page_bytes, 10)
+        assert 1 <= len(sizes) <= plan.MOST_SIZES
+        assert sizes[0] >= 10 * page_bytes, "less than the device has holds nothing more"
+        assert all(small < large for small, large in pairwise(sizes))
+        assert enough * page_bytes <= sizes[-1]
+        first = curve.hit_tokens(sizes[0] // page_bytes)
         assert first >= curve.hit_tokens(10) + plan.LITTLE * tokens
-        hits = [curve.hit_tokens(max(size // page_bytes, 10)) for size in steps.sizes]
-        base = curve.hit_tokens(10)
-        wanted = base + plan.MOST * (hits[-1] - base)
-        place = steps.sizes.index(steps.knee)
-        assert hits[place] >= wanted
-        assert not place or hits[place - 1] < wanted
-    assert plan.ladder(curve, tokens, GB, 10, [0, 4 * GB, 2 * GB]).sizes == (2 * GB, 4 * GB)
-    assert plan.ladder(curve, tokens, GB, 10, [0]).sizes == ()
     for exclusive in (False, True):
-        assert plan.ladder(curve, tokens, GB, 10 * enough, None, exclusive).sizes == ()
-    assert len(plan.ladder(curve, tokens, GB, 10 * enough, [GB]).sizes) == 1
-
-
-def test_labels_name_the_memory_and_gpus_of_each_replica_and_of_all() -> None:
-    steps = plan.Ladder((GB, 2 * GB), 2 * GB)
-    one = [label for label, _ in plan.other_points(ReplayOptions(), steps)]
-    assert one[-2:] == ["2 GB host, host link 2x", "no host memory, 2 GPUs (tp 2)"]
-    several = ReplayOptions(replicas=3)
-    labels = [label for label, _ in plan.ladder_points(several, steps)]
-    assert labels == [
-        "no host memory",
-        "1 GB host each, 3 GB in all",
-        "2 GB host each, 6 GB in all",
-    ]
-    assert plan.other_points(several, steps)[-1][0] == "no host memory, 2 GPUs each (tp 2)"
-    assert plan.copies_of(ReplayOptions(prefill_replicas=1, decode_replicas=2)) == 3
-
-
-def test_a_part_of_the_load_is_named_beside_all_of_it(trace: str) -> None:
-    study: Any = SimpleNamespace(trace=open_trace(trace), options=ReplayOptions(), curves=True)
-    study.speed = Fraction(1, 5)
-    [told] = whole_load(study, unmet=True)
-    assert told.startswith("All figures are for 20 % of the trace's load (")
-    assert "without --hardware says which machine serves all of it." in told
-    study.speed = Fraction(1)
-    assert whole_load(study, unmet=False) == []
-    assert [one[:18] for one in whole_load(study, unmet=True)] == ["Without --hardware"]
-    study.speed, study.options = Fraction(1, 5), ReplayOptions(concurrency=4)
-    assert whole_load(study, unmet=False) == []
+        assert plan.ladder(curve, tokens, GB, 10 * enough, exclusive) == ()
 
 
 @pytest.mark.parametrize("device", [1, 10, 40, 1000])
 def test_no_size_is_tried_that_the_device_alone_has(trace: str, device: int) -> None:
     curve, tokens = curve_of(open_trace(trace)), open_trace(trace).jobs.input_tokens
     for page_bytes in (GB // 100, GB, 3 * GB):
-        sizes = plan.ladder(curve, tokens, page_bytes, device, None).sizes
+        sizes = plan.ladder(curve, tokens, page_bytes, device)
         assert bool(sizes) is not plan.device_is_enough(curve, tokens, device)
         assert all(size >= device * page_bytes for size in sizes)
 
@@ -141,152 +103,26 @@ def test_the_pages_for_some_hits_are_the_fewest_that_hit_so_many(trace: str) -> 
     assert curve.pages_for(curve.unbounded + 1) == 0
 
 
-# -- the search for the load
-
-
-@pytest.mark.one_in(16)
-@pytest.mark.parametrize("start", ["0.0123", "0.5", "1", "37"])
-def test_the_load_is_bracketed_within_a_twentieth(start: str) -> None:
-    draw = random.Random(start)
-    for _ in range(200):
-        limit = float(start) * 10 ** draw.uniform(-1.5, 1.5)
-        search, tries = Search(Fraction(start)), 0
-        while (load := search.next()) is not None:
-            assert load not in search.tried
-            search.tried[load] = float(load) <= limit
-            tries += 1
-        assert search.served is not None
-        assert search.refused is not None
-        assert float(search.served) <= limit < float(search.refused)
-        assert search.refused <= search.served * Fraction(WITHIN)
-        assert tries <= 12
-        assert all(one == typed(float(one)) for one in search.tried)
-
-
-def test_a_search_without_an_end_stops() -> None:
-    for good in (True, False):
-        search = Search(Fraction(1))
-        while (load := search.next()) is not None:
-            search.tried[load] = good
-        assert (search.served is None, search.refused is None) == (not good, good)
-        assert len(search.tried) <= 7
-
-
-def test_a_load_that_fails_below_one_that_is_served_is_the_limit() -> None:
-    search = Search(Fraction(1), {Fraction(1): True, Fraction(2): False, Fraction(3): True})
-    assert (search.served, search.refused) == (Fraction(1), Fraction(2))
-
-
-# -- studies
-
-
-@pytest.mark.one_in(16)
-def test_a_study_has_points_with_ranges_and_a_report(trace: str) -> None:
-    words = [trace, *SMALL, "--slo", "ttft=1s,tpot=50ms", "--jobs", "1", "--points", "p.jsonl"]
-    words += ["--hardware", "h100"]
-    found = size(*words, "-o", "r.html")
-    assert found["kind"] == "report"
-    assert found["complete"]
-    labels = [variant["label"] for variant in found["variants"]]
-    assert len(labels) == len({*labels}) >= 7
-    assert labels[0] == "no host memory"
-    sizes = [one for one in found["variants"] if one["label"].endswith(" host")]
-    for variant in (found["variants"][0], *sizes):
-        assert variant["replays"]["seeds"] == [1, 2, 3]
-        middle = sorted(variant["replays"]["ttft_p90_s"])[1]
-        assert variant["latency_s"]["ttft"]["p90"] == middle
-    policies = {variant["config"]["write_policy"] for variant in found["variants"]}
-    assert policies == {"write_back", "write_through", "write_through_selective"}
-    [speed] = {variant["config"]["speed"] for variant in found["variants"]}
-    served = found["verdict"]["served"]
-    assert [one["amount"] for one in served] == [labels[0], sizes[-1]["label"]] or len(served) == 2
-    assert speed == min(1.0, served[0]["served"])
-    assert all(1 < one["refused"] / one["served"] <= 1.05 for one in served if one["refused"])
-    assert {variant["config"]["tp"] for variant in found["variants"]} == {1, 2}
-    assert found["curve"]["policies"].keys() == {"lru", "optimum", "bound"}
-    page = Path("r.html").read_text()
-    assert page.startswith("<!DOCTYPE html>")
-    assert found["title"] in page
-
-
-@pytest.mark.one_in(16)
-def test_a_study_goes_on_where_it_ended(trace: str, monkeypatch: Patch, capsys: Capsys) -> None:
-    plain = work.PointWork.__call__
-
-    def some(self: work.PointWork, task: work.Task) -> dict[str, Any]:
-        if task.label.endswith("draw 2"):
-            raise KeyboardInterrupt
-        return plain(self, task)
-
-    words = [trace, *SMALL, "--jobs", "1", "--points", "p.jsonl", "--speed", "1"]
-    monkeypatch.setattr(work.PointWork, "__call__", some)
-    broken = size(*words, "-o", "r.html", code=130)
-    assert not broken["complete"]
-    assert not broken["variants"]
-    assert "points are done; the same command does the rest" in capsys.readouterr().err
-    monkeypatch.setattr(work.PointWork, "__call__", plain)
-    whole = size(*words, "-o", "r.html")
-    once = size(*words[:-2], "-o", "r.html", "--jobs", "2")
-    assert [one["digest"] for one in whole["variants"]] == [
-        one["digest"] for one in once["variants"]
-    ]
-
-
-@pytest.mark.one_in(32)
-def test_a_load_that_was_given_is_not_searched(trace: str) -> None:
-    words = [trace, *SMALL, "--jobs", "1", "--host-bytes", "4GB", "--points", "p.jsonl"]
-    found = size(*words, "--speed", "2", "--draws", "1")
-    assert found["verdict"]["served"] == []
-    assert {one["config"]["speed"] for one in found["variants"]} == {2.0}
-    assert all(len(one["replays"]["seeds"]) == 1 for one in found["variants"])
-    replayed = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()[1:]]
-    # beside the points, each machine with passes that take longer and shorter
-    assert len(replayed) == len(found["variants"]) + 4
-
-
 def test_slower_passes_are_the_same_requests_at_a_higher_load(trace: str) -> None:
     """Twice the time for everything is twice the load, with times that are twice as long."""
     base = plan.bare(options(trace, "--slo", "ttft=1s,tpot=50ms"))
-    [(_, plain), *_] = plan.machines(base, plan.Ladder((), 0))
+    plain = Point(base, {})
     label, twice = plan.slower_passes(("none", plain), Fraction(2))
     assert label == "none, passes 2x as long"
     assert twice.options.speed == 2
     assert twice.options.slo == (500_000_000, 25_000_000, None, None)
-    slow = plan.slower_passes(("x", plan.loaded(("x", plain), Fraction(1, 2))[1]), Fraction(2))[1]
-    assert slow.options.speed == 1
-
-
-@pytest.mark.one_in(16)
-def test_an_overloaded_trace_is_played_at_a_speed_that_can_be_served(tmp_path: Path) -> None:
-    records = [mooncake([n * 9 + k for k in range(9)], timestamp=20 * n) for n in range(60)]
-    path = str(write(tmp_path / "busy.jsonl", *records))
-    found = size(path, *SMALL, "--jobs", "1", "--host-bytes", "4GB", "--draws", "1")
-    [speed] = {variant["config"]["speed"] for variant in found["variants"]}
-    assert speed < 1
-    assert found["verdict"]["served"][0]["served"] == speed
-    assert not found["variants"][0]["load"]["overloaded"]
-    assert f"at {speed:g} x the speed of the trace" in found["verdict"]["sentences"][0]
-    given = size(path, *SMALL, "--jobs", "1", "--host-bytes", "0", "--speed", "1", "--draws", "1")
-    assert min(variant["config"]["speed"] for variant in given["variants"]) == 1
-
-
-@pytest.mark.one_in(16)
-def test_storage_is_behind_small_sizes(trace: str) -> None:
-    stored = ["--storage", "sim:read=6GB/s,write=3GB/s", "--host-bytes", "0,1GB,2GB"]
-    quick = ["--jobs", "1", "--draws", "1", "--speed", "1"]
-    found = size(trace, *SMALL, *stored, *quick, "--write-policy", "write_back")
-    labels = [one["label"] for one in found["variants"] if "storage" in one["config"]]
-    assert labels
-    assert all(label.endswith("host, storage") for label in labels)
+    half = Point(replace(base, speed=Fraction(1, 2)), {})
+    assert plan.slower_passes(("x", half), Fraction(2))[1].options.speed == 1
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--mode", "hits"], "--mode hits: a size is judged by its times"),
+        (["--mode", "hits"], "--mode hits: a machine is judged by its times"),
         (["--sample", "0.5", "--budget", "9s"], "--budget and --sample do not go together"),
         (["--sample", "1.5"], "--sample: expected at most 1"),
         (["--device-pages", "1"], "trace.jsonl:"),
+        (["--accelerators", "8"], "unrecognized arguments: --accelerators"),
         (["-o", "a.html", "--points", "a.html"], "--points: expected another file"),
     ],
     ids=str,
@@ -294,31 +130,10 @@ def test_storage_is_behind_small_sizes(trace: str) -> None:
 def test_what_cannot_be_costs_no_replay(
     words: list[str], said: str, trace: str, capsys: Capsys
 ) -> None:
-    assert main(["size", trace, *words]) == 2
+    assert main(["size", trace, "--slo", "ttft=2s", *words]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.one_in(16)
-def test_a_trace_of_lengths_only_has_times_and_no_word_of_hits(
-    tmp_path: Path, capsys: Capsys
-) -> None:
-    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
-    rows += [f"2023-11-16 18:00:{n // 4:02}.{n % 4}500000,{500 + 40 * n},20" for n in range(40)]
-    path = tmp_path / "azure.csv"
-    path.write_text("\n".join([*rows, ""]))
-    limits = ["--slo", "ttft=1s,tpot=50ms", "--hardware", "h100"]
-    found = size(str(path), "--jobs", "1", "-o", "r.html", *limits)
-    said = " ".join(capsys.readouterr().out.split())
-    assert [variant["config"]["tp"] for variant in found["variants"]] == [1, 2]
-    assert found["curve"] is found["prefixes"] is None
-    one, two = found["verdict"]["served"]
-    assert (one["amount"], two["amount"]) == ("1 GPU", "2 GPUs")
-    assert one["served"] < two["served"]
-    assert found["verdict"]["sentences"][0].startswith("The largest load that is served: ")
-    assert "has lengths only" in said
-    assert "hit" not in said.replace("no hits", "").lower()
 
 
 # -- a part of a trace
@@ -369,30 +184,16 @@ def test_the_error_of_a_sample_is_measured_and_small(tmp_path: Path) -> None:
     """Little where sessions are shorter than the part, and told where they are as long."""
     whole = open_trace(traffic(tmp_path / "short.jsonl", random.Random(7), "prefix"))
     exact = lru_curve(whole.paged(256))
-    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), exact, 256)
+    ends = exact.unique // 100, exact.unique
+    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), exact, 256, ends)
     assert 0 < error.mean <= error.largest < 0.08
-    none = sampling.error_of(whole, whole, exact, 256)
+    none = sampling.error_of(whole, whole, exact, 256, ends)
     assert none.largest == 0
     whole = open_trace(conversations(tmp_path / "long.jsonl", requests=2000))
-    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), curve_of(whole), 512)
+    exact = curve_of(whole)
+    ends = exact.unique // 100, exact.unique
+    error = sampling.error_of(whole, sampled(whole, Fraction(1, 2)), exact, 512, ends)
     assert 0.1 < error.largest < 0.3
-
-
-@pytest.mark.one_in(16)
-def test_a_sampled_study_has_the_machine_and_the_load_of_the_whole(trace: str) -> None:
-    words = [trace, *SMALL, "--host-bytes", "0,8GB", "--jobs", "1", "--points", "p.jsonl"]
-    found = size(*words, "--sample", "0.5", "--speed", "1", "--draws", "1")
-    [sentence] = [one for one in found["estimates"] if one.startswith("Replays are of 50.0 %")]
-    assert "points of hit rate on average" in sentence
-    assert {one["config"]["speed"] for one in found["variants"]} == {1.0}
-    half = sampled(open_trace(trace), Fraction(1, 2)).jobs
-    points = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()[1:]]
-    replayed, named = (
-        {(one["config"]["host_pages"], one["config"]["device_pages"]) for one in several}
-        for several in (points, found["variants"])
-    )
-    assert replayed == named
-    assert {one["trace"]["requests"] for one in points} == {len(half)}
 
 
 def test_a_budget_chooses_a_part_from_the_size_of_the_trace(trace: str) -> None:
@@ -522,20 +323,3 @@ def test_a_sample_is_sent_as_the_whole_trace_is(tmp_path: Path) -> None:
     whole = open_trace(path)
     assert whole.jobs.sender is not None
     assert sampled(whole, Fraction(1, 2)).jobs.sender == whole.jobs.sender
-
-
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize(("link", "faster"), [("0.5x", "1x"), ("2x", "4x"), ("4GB/s", "8")])
-def test_the_link_that_was_given_is_the_one_that_is_judged(
-    trace: str, link: str, faster: str
-) -> None:
-    """The faster link is twice that one, and so is the one of the break-even."""
-    base = ["--jobs", "1", "--host-bytes", "4GB", "--speed", "1", "--draws", "1", *SMALL]
-    plain = size(trace, *base)["verdict"]["break_even"]["link_bytes_per_s"]
-    found = size(trace, *base, "--host-bandwidth", link)
-    expected = {"0.5x": plain / 2, "2x": plain * 2, "4GB/s": 4e9}[link]
-    assert found["verdict"]["break_even"]["link_bytes_per_s"] == pytest.approx(expected, rel=1e-6)
-    links = {one["label"]: one["config"]["host_bandwidth"] for one in found["variants"]}
-    [label] = [label for label in links if label.endswith("host link 2x")]
-    assert links[label].startswith(faster)
-    assert len(links) == len(found["variants"])

@@ -184,7 +184,10 @@ def test_the_terminal_says_how_sessions_begin(
     more = {
         "replay": [],
         "sweep": ["--jobs", "1", "--host-ratio", "1"],
-        "size": ["--host-bytes", "0", "--jobs", "1", "--output", str(tmp_path / "size.html")],
+        "size": [
+            *("--slo", "ttft=1m", "--hardware", "h100", "--host-bytes", "0"),
+            *("--most-gpus", "1", "--jobs", "1"),
+        ],
     }
     assert main([command, str(trace), *more[command], *given]) == 0
     told = " ".join("".join(capsys.readouterr()).split())

@@ -299,7 +299,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["size", "sweep"])
 @pytest.mark.parametrize("words", [["--stream"], ["generate:random-tree"]])
 def test_other_commands_hold_their_trace(command: str, words: list[str], capsys: Capsys) -> None:
-    given = ["--host-ratio", "0,1", "--jobs", "1"] if command == "sweep" else []
+    given = ["--host-ratio", "0,1", "--jobs", "1"] if command == "sweep" else ["--slo", "ttft=2s"]
     assert cli.main([command, *words, *given]) == 2
     said = capsys.readouterr().err.strip()
     assert f"{words[0]}: expected a file that is held, found a trace that is read once" in said

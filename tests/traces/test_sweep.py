@@ -457,7 +457,7 @@ def test_the_front_has_what_nothing_beats_and_the_best_is_the_cheapest() -> None
 def test_a_low_goodput_is_not_printed_as_none(capsys: Capsys) -> None:
     rates = (0.0, 0.00563, 0.1, 12.345)
     points = [outcome(f"{rate}", goodput_requests_per_s=rate) for rate in rates]
-    print_outcomes("title", points, sys.stdout, ranked=False)
+    print_outcomes("title", points, sys.stdout)
     said = capsys.readouterr().out.split()
     assert {"0.0056", "0.1", "12.35"} <= {*said}
     assert "0.00" not in said

@@ -179,7 +179,8 @@ def test_a_trace_from_standard_input_has_no_name_for_its_pages(
 def test_the_points_of_one_command_do_not_share_a_real_store(
     command: str, trace: str, tmp_path: Path, capsys: Capsys
 ) -> None:
-    assert main([command, trace, "--storage", f"file:{tmp_path / 'store'}"]) == 2
+    given = ["--slo", "ttft=2s", "--storage", f"file:{tmp_path / 'store'}"]
+    assert main([command, trace, *given]) == 2
     assert "a point would find what others have stored" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
 

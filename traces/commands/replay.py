@@ -117,16 +117,6 @@ def _with_eviction(settings: Settings, order: str) -> Settings:
     return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))
 
 
-# What a verdict has that only several replays show.
-_NOTHING_COMPARED: dict[str, Any] = {
-    "limits": [],
-    "evidence": [],
-    "buys": [],
-    "best": None,
-    "break_even": None,
-}
-
-
 def _limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:
     """The limits of `--slo` that the charts show; None without it."""
     slo = variant["slo"]
@@ -157,7 +147,7 @@ def _html_file(
                 "input_tokens": trace.jobs.input_tokens,
             },
             [variant],
-            verdict={"sentences": list(told), **_NOTHING_COMPARED},
+            verdict={"sentences": list(told), "best": None},
             slo=_limits(variant),
             prefixes=hot_prefixes(paged, run.account) if trace.identity else None,
             warnings=warnings,

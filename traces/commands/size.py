@@ -1,9 +1,8 @@
-"""`hicache size`: from a trace to a decision, in one report.
+"""`hicache size`: the cheapest machine that serves the whole trace within limits (`--slo`), in one
+report. Takes the options of `hicache replay`.
 
-With limits (`--slo`) it searches the cheapest machine that serves the whole trace within them. With
-one accelerator named, or without limits, it says what host memory brings on that machine. Takes the
-options of `hicache replay`. Does not search (see sizing/decision), choose points (see sizing/plan),
-run them (see sweeping/running), conclude (see deciding) or draw the report (see html).
+Does not search (see sizing/decision), run replays (see sweeping/running), word the answer (see
+deciding) or draw the report (see html).
 """
 
 from __future__ import annotations
@@ -21,31 +20,26 @@ from sim.hardware import profile
 
 from ..deciding.prices import Prices, read_prices
 from ..executors import base as executors
-from ..replaying.defaults import HARDWARE
 from ..replaying.options import HOST_SIZES, OPTIONS, ReplayOptions
 from ..reporting.outputs import check_files
-from ..sizing import buying, decision, splits, splits_shown, study
+from ..sizing import buying, decision
 from ..sizing.candidates import MOST_GPUS, Candidate
 from ..sizing.decision import ATTAIN
-from ..sizing.output import show
 from ..sweeping.running import How
 from ..terminal import options as read
-from ..terminal.rows import add_rows, flag, option
+from ..terminal.rows import add_rows, option
 from ._options import OfReplays, WorkerOptions, of_replay, sizes_of
 
-SUMMARY = "from a trace to a decision: which machine to buy, what memory brings, one HTML report"
+SUMMARY = "from a trace to a decision: which machine to buy, in one HTML report"
 GROUP = "plan"
 COMPILED = True
 _DRAWS = 3
-_OF_A_PURCHASE = ("attain", "most_gpus", "today")
-_NOT_OF_SPLITS = ("draws", "budget", "price", "output", "most_gpus", "today")
 _CHOSEN: tuple[str, ...] = (
     "hardware",
     "tp",
     "pp",
     "replicas",
 )  # options of a replay that may have several values
-_NAMED = {"sizes": "--host-bytes"}
 _MOST_VALUES = 16
 
 
@@ -97,49 +91,40 @@ def _part(text: str) -> Fraction:
 _HARDWARE = next(one.row.parse for one in OPTIONS if one.name == "hardware")
 _TODAY = "2xh100,tp=2,host=512GB"
 _EXAMPLES = (
-    "Examples: `hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html` says which "
-    "machine to buy; `hicache size trace.jsonl --hardware h100 -o report.html` what host memory "
-    "brings on one H100. docs/sizing.md has the rules."
+    "Example: `hicache size trace.jsonl --slo ttft=2s,tpot=50ms -o report.html` says which machine "
+    "to buy. docs/sizing.md has the rules."
 )
 _MOST_DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Options(WorkerOptions, OfReplays):
-    """sizes: bytes of host memory; None to choose them. draws: replays of each size. budget:
+    """sizes: bytes of host memory; None to choose them. draws: replays of the answer. budget:
     nanoseconds."""
 
-    accelerators: int | None = option(
-        "with --slo: say which split of so many accelerators of --hardware into --tp x --pp x "
-        "--replicas serves most, and why; --host-bytes is then of all of them",
-        read.between(1, 64),
-        "N",
-    )
     attain: Fraction | None = option(
-        f"with --slo: the part of the requests that must keep every limit (default: "
-        f"{float(ATTAIN):g})",
+        f"the part of the requests that must keep every limit (default: {float(ATTAIN):g})",
         _part,
         "PART",
     )
     most_gpus: int | None = option(
-        f"with --slo: accelerators of a machine at most (default: {MOST_GPUS})",
+        f"accelerators of a machine at most (default: {MOST_GPUS})",
         read.between(1, 64),
         "N",
     )
     today: Candidate | None = option(
-        f"with --slo: the machine that you have, such as {_TODAY}; the answer says what it lacks",
+        f"the machine that you have, such as {_TODAY}; the answer says what it lacks",
         _machine,
         "MACHINE",
     )
     hardware: tuple[str, ...] | None = option(
-        "accelerators to choose from, or the one to study (default: with --slo those with a price, "
-        f"else {HARDWARE})",
+        "accelerators to choose from (default: those with a price)",
         _several(_HARDWARE),  # type: ignore[arg-type]
         "LIST",
         common=True,
     )
     tp: tuple[int, ...] | None = option(
-        "accelerators that share the model (default: 1; with --slo powers of two)",
+        "accelerators that share the model (default: powers of two)",
         _several(read.at_least(1)),
         "LIST",
         common=True,
@@ -151,7 +136,7 @@ class Options(WorkerOptions, OfReplays):
     )
     replicas: tuple[int, ...] | None = option(
         "replicas behind a router, each with the device and the host memory of the other options "
-        "(default: one, without a router; with --slo up to --most-gpus)",
+        "(default: up to --most-gpus)",
         _several(read.at_least(1)),
         "LIST",
     )
@@ -173,8 +158,8 @@ class Options(WorkerOptions, OfReplays):
         "TIME",
     )
     price: Prices | None = option(
-        "prices, such as gpu=2.5/h,host=4/GB or h100=3.2/h,b200=6/h (docs/verdict.md; default with "
-        "--slo: list prices)",
+        "prices, such as gpu=2.5/h,host=4/GB or h100=3.2/h,b200=6/h (docs/sizing.md; default: list "
+        "prices)",
         lambda text: read_prices(text, profile.names()),
         "LIST",
     )
@@ -182,7 +167,7 @@ class Options(WorkerOptions, OfReplays):
         "keep each point here when it is done (JSON lines), and do only what is missing", *read.FILE
     )
     draws: int | None = option(
-        "replays of each size, with arrivals that differ a little (seeds from --seed on): how far "
+        "replays of the answer, with arrivals that differ a little (seeds from --seed on): how far "
         f"figures move by chance (default: {_DRAWS})",
         read.between(1, 100),
         "N",
@@ -202,13 +187,6 @@ class Options(WorkerOptions, OfReplays):
     def how(self) -> How:
         return How(self.executor, self.jobs or 0, self.points, "size")
 
-    @property
-    def buys(self) -> bool:
-        """Whether a machine is to be chosen."""
-        one = self.hardware is not None and len(self.hardware) == 1
-        chosen = one or self.accelerators is not None
-        return self.replay.slo is not None and not chosen
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_rows(parser, of_replay(without=(*HOST_SIZES, *_CHOSEN)))
@@ -219,36 +197,22 @@ def run(options: Options, command: str) -> int:
     given = options.replay
     named = {"output": options.output, "json": options.json, "points": options.points}
     check_files(given, **named)
-    _check_used(options)
+    if given.slo is None:
+        raise CallerError(
+            "--slo: expected the limits that requests must keep, found none; give them, such as "
+            "--slo ttft=2s,tpot=50ms"
+        )
     if given.trace == "-":
         raise CallerError(
             "-: expected a file, which every worker reads, found standard input; write it to a file"
         )
     if given.mode != "timed":
         raise CallerError(
-            "--mode hits: a size is judged by its times; leave it out, or take hicache sweep"
+            "--mode hits: a machine is judged by its times; leave it out, or take hicache sweep"
         )
     if given.sample is not None and options.budget is not None:
         raise CallerError("--budget and --sample do not go together; leave one out")
     executors.load(options.executor)
-    if options.buys:
-        return _buy(options, command)
-    if options.accelerators is not None:
-        return _split(options, options.accelerators, command)
-    out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    asked = study.Asked(
-        options.sizes,
-        None if options.budget is None else options.budget / 1e9,
-        options.draws or _DRAWS,
-        options.how,
-    )
-    found = study.study(given, asked, command)
-    show(found, options.price, command, out, options.output, options.json)
-    return found.ended.ended()
-
-
-def _buy(options: Options, command: str) -> int:
-    """The cheapest machine that serves the trace."""
     wanted = decision.Asked(
         *(options.hardware, options.tp, options.pp, options.replicas, options.sizes),
         options.most_gpus or MOST_GPUS,
@@ -260,51 +224,8 @@ def _buy(options: Options, command: str) -> int:
         None if options.budget is None else options.budget / 1e9,
     )
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    found = decision.decision(options.replay, wanted, command)
+    found = decision.decision(given, wanted, command)
     if found.ended.error is not None and not found.replays:
         raise found.ended.error  # a fault of every replay: there is nothing to show
     buying.show(found, command, out, options.output, options.json)
     return found.ended.ended()
-
-
-def _split(options: Options, accelerators: int, command: str) -> int:
-    """The split of some accelerators that serves most."""
-    asked = splits.Asked(
-        *((options.hardware or (HARDWARE,))[0], accelerators, options.tp, options.pp),
-        *(options.replicas, (options.sizes or (0,))[0], options.attain or ATTAIN, options.how),
-    )
-    out = sys.stderr if options.json == "-" else sys.stdout
-    found = splits.splits(options.replay, asked, command)
-    if found.ended.error is not None:
-        raise found.ended.error
-    splits_shown.show(found, command, out, options.json)
-    return found.ended.ended()
-
-
-def _check_used(options: Options) -> None:
-    """Raises CallerError for an option that this kind of study does not read."""
-    if options.accelerators is not None:
-        used = [name for name in _NOT_OF_SPLITS if getattr(options, name) is not None]
-        why = "--accelerators compares splits of one machine, and does not read it"
-    elif options.buys:
-        used, why = [], ""
-    else:
-        used = [name for name in _OF_A_PURCHASE if getattr(options, name) is not None]
-        why = "it is read where a machine is chosen, with --slo and without one --hardware"
-    if used:
-        raise CallerError(f"{flag(used[0])}: {why}; leave one of them out")
-    single, where = _CHOSEN, "a machine is chosen, with --slo and without one --hardware"
-    if options.accelerators is not None:
-        single, where = ("hardware", "sizes"), "hicache size has no --accelerators"
-        if options.replay.slo is None:
-            raise CallerError(
-                "--accelerators: expected --slo, the limits that requests must keep, found none; "
-                "give it, such as --slo ttft=2s,tpot=50ms"
-            )
-    for name in () if options.buys else single:
-        values = getattr(options, name)
-        if values is not None and len(values) > 1:
-            raise CallerError(
-                f"{_NAMED.get(name, flag(name))}: expected one value, found {len(values)}; several "
-                f"are read where {where}"
-            )

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .limits import digits, percent
-from .measured import span
+from ..reporting.amounts import digits, percent, span
 
 Document = Mapping[str, Any]
 _MOST_LESS = 0.99  # of the time of a pass

@@ -1,11 +1,11 @@
-"""What memory, bandwidth and GPUs cost, as the command line writes it: `gpu=2.5/h,host=3/GB`.
+"""What memory and GPUs cost, as the command line writes it: `gpu=2.5/h,host=3/GB`.
 
 A price ends with what it is for, and with `/h` if it is a rent. Without `/h` it is paid once, and
 spread over the years that the thing is used (`years=4`). No currency: any, the same for all.
 
     gpu=2.5/h           a GPU for an hour              gpu=30000        a GPU
     host=3/GB           a gigabyte of host memory      host=0.002/GB/h  a gigabyte for an hour
-    storage=0.1/GB      a gigabyte of storage          link=40/GBps     a GB/s of the host link
+    storage=0.1/GB      a gigabyte of storage
     h100=3.2/h          an H100 for an hour, where `gpu` is any other one
 
 `LIST_PRICES` is what is assumed where nothing was given.
@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-UNITS = {"gpu": "", "host": "GB", "storage": "GB", "link": "GBps"}
+UNITS = {"gpu": "", "host": "GB", "storage": "GB"}
 YEARS = 4
 _HOURS = 365 * 24
 _PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)((?:/[A-Za-z]+)*)", re.ASCII)
@@ -28,8 +28,8 @@ _EXAMPLE = "gpu=2.5/h,host=3/GB,years=4"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """per_hour: of a GPU, a gigabyte or a gigabyte per second, by name; only those that are
-    known. source: where they are from, for a sentence. currency: empty for any."""
+    """per_hour: of a GPU or a gigabyte, by name; only those that are known. source: where they are
+    from, for a sentence. currency: empty for any."""
 
     per_hour: dict[str, float] = field(default_factory=dict)
 

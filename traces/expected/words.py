@@ -10,7 +10,6 @@ from .table import ALL, METRICS, Asked, Expected, Nearest
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "throughput": "throughput"}
 _OF_GROUP = ("hardware", "engine", "ranks", "precision", "load")
-_HOW_MUCH = " (how much: hicache size)"
 _WAITING = ", whose requests mostly wait"
 _DIRECTION = "trust their direction more than their size"
 
@@ -35,7 +34,7 @@ def sentence(expected: Expected) -> str:
 def _saturated(asked: Asked) -> str:
     return (
         f" Requests wait in the queue for {_percent(asked.queueing)} of their time to first token: "
-        f"so near saturation TTFT errs by more than that{_HOW_MUCH}."
+        f"so near saturation TTFT errs by more than that."
     )
 
 
@@ -64,14 +63,11 @@ def _metric(one: Nearest | None) -> dict[str, Any]:
     }
 
 
-def together(documents: Iterable[Mapping[str, Any] | None], sized: bool = False) -> list[str]:
+def together(documents: Iterable[Mapping[str, Any] | None]) -> list[str]:
     """Sentences about the `expected_error` of several runs: the one that all have, or the range of
-    the medians, and which runs are not validated. None: a run without times. sized: for `hicache
-    size`, which does not name itself as what to run."""
+    the medians, and which runs are not validated. None: a run without times."""
     found = [one for one in documents if one]
     same = list(dict.fromkeys(one["sentence"] for one in found))
-    if sized:
-        same = [one.replace(_HOW_MUCH, "") for one in same]
     if len(same) < 2:
         return same
     told = []

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hicache.core.errors import CallerError
-from hicache.files import ANY, FLAG, NUMBER, TEXT, Maybe, Named, fit, parsed, show, text_of, unlike
+from hicache.files import FLAG, NUMBER, TEXT, Maybe, Named, fit, parsed, show, text_of, unlike
 
 from ..results.reading import shape_of
 from .document import KIND, MOST_PREFIXES, QUANTILES, SCHEMA, Prefixes, Variant, report
@@ -39,15 +39,7 @@ _CURVE = {
     **dict.fromkeys(("page_size", "input_tokens", "unbounded_hit_tokens"), Maybe(NUMBER)),
     "tiers": Maybe({"device_pages": NUMBER, "inclusive": {"device_hit_tokens": _SERIES}}),
 }
-_BUY = {"resource": TEXT, "sentence": TEXT}
-_EVIDENCE = {"name": TEXT, "value": Maybe(ANY), "unit": Maybe(TEXT), "label": Maybe(TEXT)}
-_VERDICT = {
-    "sentences": [TEXT],
-    "limits": [_BUY | {"evidence": [_EVIDENCE]}],
-    "buys": [_BUY],
-    "best": Maybe(TEXT),
-    "break_even": Maybe({"sentence": TEXT}),
-}
+_VERDICT = {"sentences": [TEXT], "best": Maybe(TEXT)}
 _TRACE = {"path": TEXT, "format": TEXT, "requests": NUMBER, "input_tokens": NUMBER}
 _CANDIDATE = {
     **dict.fromkeys(("label", "hardware", "why"), TEXT),
@@ -168,13 +160,7 @@ def joined(reports: Sequence[dict[str, Any]], title: str | None, command: str) -
     verdicts = [given["verdict"] for given in reports if given["verdict"]]
     if len(verdicts) > 1:
         sentences = dict.fromkeys(one for verdict in verdicts for one in verdict["sentences"])
-        whole["verdict"] = {
-            "sentences": list(sentences),
-            "limits": [],
-            "buys": [],
-            "best": None,
-            "break_even": None,
-        }
+        whole["verdict"] = {"sentences": list(sentences), "best": None}
     whole["complete"] = all(given["complete"] for given in reports)
     whole["command"] = command
     return whole
@@ -215,10 +201,6 @@ def _consistent(path: str, document: dict[str, Any]) -> None:
         for times in (variant["ttft_quantiles_s"], variant["tpot_quantiles_s"]):
             if times is not None and len(times) != QUANTILES:
                 raise _wrong(path, at, f"{QUANTILES} quantiles", f"{len(times)}")
-    for limit in (document["verdict"] or {}).get("limits", ()):
-        for fact in limit["evidence"]:
-            if isinstance(fact["value"], int | float) and not isinstance(fact["value"], bool):
-                fit(fact["value"], NUMBER, path, AGAIN, f".verdict: {fact['name'][:80]}")
     if prefixes:
         edges = prefixes["edges"]
         if len(edges) > MOST_PREFIXES:

@@ -16,7 +16,7 @@ from . import figures, tables
 from .figures import Figure
 from .markup import Html, joined, tag
 from .numbers import count, percent, seconds, short
-from .words import NOT_JUDGED, definitions, load_told, policy_name, resource_name, tail_judged
+from .words import NOT_JUDGED, definitions, load_told, policy_name, tail_judged
 
 Document = Mapping[str, Any]
 
@@ -143,41 +143,13 @@ def _model(document: Document) -> list[str]:
 
 def _verdict(document: Document) -> Html:
     verdict = document["verdict"] or {}
-    limits, buys, even = (verdict.get(key) for key in ("limits", "buys", "break_even"))
-    said = [one["sentence"] for one in (*(limits or ()), *(buys or ()), *([even] if even else ()))]
-    parts = [
-        tag("p", sentence, class_="lead")
-        for sentence in verdict.get("sentences", ())
-        if not any(one and one in sentence for one in said)  # it stands below, with its evidence
-    ]
+    parts = [tag("p", sentence, class_="lead") for sentence in verdict.get("sentences", ())]
     if not document["complete"]:
         parts.insert(0, tag("p", "Incomplete: the run was interrupted.", class_="warning"))
     if not parts:
         parts.append(tag("p", "This report draws no conclusion; its figures follow."))
-    if limits:
-        parts.append(tag("h3", "What limits"))
-        parts.append(tag("ol", *(_limit(one) for one in limits)))
-    if buys:
-        parts.append(tag("h3", "What one more buys"))
-        parts.append(tag("ul", *(_bought(one) for one in buys)))
-    if even:
-        parts += [tag("h3", "Loading or computing again"), tag("p", even["sentence"])]
     parts += [tag("p", f"Warning: {one}", class_="warning") for one in document["warnings"]]
     return _section("verdict", "Verdict", *parts)
-
-
-def _limit(one: Document) -> Html:
-    name = resource_name(one["resource"])
-    shown: list[str] = [tag("strong", name), ": ", one["sentence"]]
-    if one["evidence"]:
-        table = tables.evidence(one["evidence"])
-        shown.append(tag("details", tag("summary", "Evidence"), table))
-    return tag("li", *shown)
-
-
-def _bought(one: Document) -> Html:
-    name = resource_name(one["resource"])
-    return tag("li", tag("strong", name), ": ", one["sentence"])
 
 
 def _curve(document: Document, page: Page) -> Html:

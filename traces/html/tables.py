@@ -239,23 +239,3 @@ def prefixes(document: Mapping[str, Any]) -> Html:
         for edge in edges[:_MOST_ROWS]
     ]
     return table("Hot prefixes: the edges that save most, in tokens", columns, rows)
-
-
-def evidence(rows: Sequence[Mapping[str, Any]]) -> Html:
-    cells = [
-        [str(one["name"]), _valued(one["value"], one.get("unit")), str(one.get("label") or "")]
-        for one in rows
-    ]
-    return table("Evidence", ["figure", "value", "of"], cells)
-
-
-def _valued(value: object, unit: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return NONE if value is None else str(value)
-    if unit in ("rate", "share"):
-        return percent(value)
-    if unit == "s":
-        return seconds(value)
-    if unit in ("B", "bytes"):
-        return short(value, "B")
-    return f"{count(value)} {unit or ''}".strip()

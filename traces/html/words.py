@@ -33,18 +33,6 @@ _POLICIES = {
     "optimum": "optimum (Belady)",
     "bound": "bound of any policy",
 }
-_RESOURCES = {
-    "working_set": "working set",
-    "capacity": "capacity",
-    "policy": "memory and the order of eviction",
-    "tier_bandwidth": "bandwidth of a tier",
-    "compute": "compute",
-    "load": "load",
-    "host_gigabyte": "one more GB of host memory",
-    "tier_gigabyte_per_s": "one more GB/s of the tier",
-    "gpu": "one more GPU",
-}
-
 _ALWAYS = (
     (
         "hit rate",
@@ -161,10 +149,6 @@ def reason_name(reason: str) -> str:
 
 def policy_name(name: str) -> str:
     return _POLICIES.get(name, name)
-
-
-def resource_name(name: str) -> str:
-    return _RESOURCES.get(name, name)
 
 
 def definitions(document: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -10,15 +10,20 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from ..deciding.answer import in_words, sentences
-from ..deciding.verdict import Verdict, spelled
 from ..expected.words import together as errors_together
+from ..html.document import report
+from ..html.prefixes import hot_prefixes
+from ..html.render import render
+from ..reporting import timestamps
 from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import scaled
-from ..terminal.tables import console, percent, table
+from ..terminal.output import as_json, write_all
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import console, percent, print_sentences, print_written, table
 from .decision import Decision, Row
-from .output import TAILS, arrivals_told, print_report, report_of, write_report
 
 _SHOWN = 20  # rows of the table on a terminal
+_TAILS = "Nobody has validated p90 and p99: published runs to compare them with are too few."
 
 
 def show(found: Decision, command: str, out: TextIO, html: str | None, json: str | None) -> None:
@@ -30,13 +35,37 @@ def show(found: Decision, command: str, out: TextIO, html: str | None, json: str
     documents = [found.rows[place].found for place in shown if place is not None]
     variants = [one["variant"] for one in documents if one and "stopped" not in one]
     best = None if found.answer is None else found.rows[found.answer].candidate.label
-    verdict = Verdict(tuple(sentences(decision, complete)), (), (), best, None).document()
-    title = f"What to buy for {os.path.basename(found.trace.path)}"
-    whole = report_of(
-        *(found, title, command, variants, verdict, assumptions(found), complete, decision)
+    trace, jobs, settings, slo = found.trace, found.trace.jobs, found.settings, found.options.slo
+    whole = report(
+        f"What to buy for {os.path.basename(trace.path)}",
+        command,
+        {
+            "path": trace.path,
+            "format": trace.format,
+            "requests": len(jobs),
+            "input_tokens": jobs.input_tokens,
+        },
+        variants,
+        curve=found.curves.document() if found.curves else None,
+        verdict={"sentences": sentences(decision, complete), "best": best},
+        decision=decision,
+        slo=None if slo is None else {f"{name}_s": limit / 1e9 for name, limit in slo.limits},
+        # of a trace too long to replay, counting every page takes gigabytes
+        prefixes=hot_prefixes(found.paged) if trace.identity and found.part.rate == 1 else None,
+        warnings=[*trace.notes, *timestamps.warnings(jobs, settings.speed, settings.load)],
+        estimates=assumptions(found),
+        complete=complete,
     )
-    print_report("What to buy", whole, lambda: _print_table(found, out), out)
-    write_report(whole, html, json, out)
+    with ignore_broken_pipe():
+        print_sentences("What to buy", whole["verdict"]["sentences"], out)
+        _print_table(found, out)
+        if whole["warnings"]:
+            print_sentences("Warnings", whole["warnings"], out)
+        print_sentences("What was assumed", whole["estimates"], out)
+    files = [(html, [render(whole)])] if html else []
+    files += [(json, as_json(whole))] if json else []
+    write_all(files)
+    print_written((path for path, _ in files), out)
 
 
 def document(found: Decision) -> dict[str, Any]:
@@ -45,7 +74,7 @@ def document(found: Decision) -> dict[str, Any]:
     of = {one.candidate: row for one, row in zip(found.rows, rows, strict=True)}
     slo = found.options.slo
     assert slo is not None
-    limits = " and ".join(f"{name.upper()} {spelled(limit / 1e9)}" for name, limit in slo.limits)
+    limits = " and ".join(f"{name.upper()} {_spelled(limit / 1e9)}" for name, limit in slo.limits)
     sure = found.sure
 
     def at(place: int | None) -> dict[str, Any] | None:
@@ -199,14 +228,16 @@ def assumptions(found: Decision) -> list[str]:
         told.append(f"Host memory of a replica that was offered: {_sizes(hosts)} (--host-bytes).")
     if found.part.rate < 1:
         told.append(_sampling(found))
-    told += arrivals_told(found)
+    if found.options.spread:
+        coarse = "The clock of the trace is coarse: requests" if found.spread else "Requests"
+        told.append(f"{coarse} arrive at random times until the next timestamp (--spread, --seed).")
     for reason, machines in found.refused.items():
         told.append(f"Left out: {', '.join(machines)}: {reason}.")
     documents = [one.found for one in found.rows if one.served]
     if found.answer is not None:
         documents = [found.rows[found.answer].found]
-    told += errors_together(((one or {}).get("expected_error") for one in documents), sized=True)
-    return [*told, TAILS]
+    told += errors_together((one or {}).get("expected_error") for one in documents)
+    return [*told, _TAILS]
 
 
 def _sampling(found: Decision) -> str:
@@ -219,3 +250,7 @@ def _sampling(found: Decision) -> str:
 
 def _sizes(hosts: list[int]) -> str:
     return ", ".join(gigabytes(size) if size else "none" for size in hosts)
+
+
+def _spelled(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"

@@ -16,7 +16,6 @@ from math import ceil, sqrt
 from . import plan
 from .candidates import Candidate, Machines
 from .replays import Document, kept_of, pass_error
-from .search import WITHIN, typed
 from .trials import Moved, Trials
 
 LESS, MORE = Fraction(4, 5), Fraction(5, 4)  # of the load
@@ -30,6 +29,8 @@ _FEW = 4  # replays, before a bracket is halved instead
 _STEP = 1.4
 _LEAST = Fraction(1, 100)  # of the times of passes
 _CLEARLY = 1.5  # times the odds
+_WITHIN = 1.05  # the ends of a bracket that is narrow enough
+_DIGITS = 3  # of a factor, so that it can be typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def factors_to_try(known: Mapping[Fraction, _Seen], attain: Fraction) -> list[Fr
     """The next factors: on both sides of where a line through what is known meets the part that is
     asked for. None if that is known to 5 %, or lies beyond what is looked at."""
     low, high = _ends(known)
-    if low >= _MOST or (high is not None and high <= low * Fraction(WITHIN)):
+    if low >= _MOST or (high is not None and high <= low * Fraction(_WITHIN)):
         return []
     least = low * Fraction(101, 100)
     most = Fraction(_MOST) if high is None else high * Fraction(100, 101)
@@ -206,8 +207,9 @@ def factors_to_try(known: Mapping[Fraction, _Seen], attain: Fraction) -> list[Fr
             at = float(low) + (float(attain) - known[low].kept) / slope
     if len(known) > _FEW and high is not None:
         at = sqrt(low * high)
-    near = sqrt(WITHIN) * 0.999
-    found = {typed(min(max(float(least), one), float(most))) for one in (at / near, at * near)}
+    near = sqrt(_WITHIN) * 0.999
+    both = (min(max(float(least), one), float(most)) for one in (at / near, at * near))
+    found = {Fraction(f"{one:.{_DIGITS}g}") for one in both}
     return sorted(one for one in found if one not in known and low < one and one != high)
 
 

@@ -10,7 +10,7 @@ print (see buying).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -22,6 +22,7 @@ from ..deciding.prices import LIST_PRICES, Prices
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings
+from ..reporting import timestamps
 from ..sweeping.grid import check_simulated
 from ..sweeping.running import How, Measured
 from ..sweeping.work import Traces, opened_once
@@ -31,13 +32,12 @@ from . import plan, sampling
 from .candidates import Candidate, Demand, Machines, cost_of, demand_of, every
 from .confidence import SAMPLE, Sure, how_sure
 from .replays import Document, Replays, kept_of
-from .study import spread_of
 from .trials import Search, Trials, as_it_is
 
 ATTAIN = Fraction(9, 10)  # of the requests, as DistServe (OSDI 2024) counts
 _HOST_OF_A_GPU = 256 * 10**9  # bytes; a DGX H100 has 2 TB for eight, says its data sheet
 _HOSTS = 3  # sizes of host memory beside none
-_NOT_HARDWARE = ("gpu", "host", "storage", "link")
+_NOT_HARDWARE = ("gpu", "host", "storage")
 _SIDE_BY_SIDE = 8  # trials in a round; the same on every machine, and so are the replays
 _SECONDS = 2  # replays for the runner-up
 _RANKS = (1, 2, 4, 8, 16, 32)
@@ -175,6 +175,18 @@ def decision(given: ReplayOptions, asked: Asked, command: str) -> Decision:
         *(asked.attain, rows, offered.refused, answer, runner_up, today, sure),
         *(spread, searched, replays.count, replays.ended, part),
     )
+
+
+def spread_of(
+    base: ReplayOptions, traces: Callable[[ReplayOptions], Trace]
+) -> tuple[ReplayOptions, bool]:
+    """The options with --spread, with which a seed draws arrivals; whether the clock of the trace
+    is coarse and nobody asked for that."""
+    if base.spread is not None or base.arrivals is not None or base.concurrency is not None:
+        return base, False
+    if traces(base).jobs.sender is not None:
+        return base, False
+    return replace(base, spread=True), timestamps.is_coarse(traces(base).jobs)
 
 
 def _part(
@@ -390,9 +402,9 @@ def _hosts(
     curve: Curve, input_tokens: int, page_bytes: int, device: int, most: int, exclusive: bool
 ) -> tuple[int, ...]:
     """None, and sizes of the ladder (see plan) up to what a server has for so many ranks."""
-    steps = plan.ladder(curve, input_tokens, page_bytes, device, None, exclusive)
-    sizes = [size for size in steps.sizes if size <= most]
-    if steps.sizes and len(sizes) < _HOSTS:
+    steps = plan.ladder(curve, input_tokens, page_bytes, device, exclusive)
+    sizes = [size for size in steps if size <= most]
+    if steps and len(sizes) < _HOSTS:
         sizes = sorted({*sizes, most // 4, most // 2, most})
     return (0, *sizes[-_HOSTS:])
 

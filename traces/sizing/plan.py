@@ -1,52 +1,28 @@
-"""Which replays answer how much memory a server needs: a ladder of host sizes, and what else there
-is to change at the size that is about enough.
-
-    no host memory       what the device does alone
-    a ladder             sizes in powers of two, from what adds hits to what brings nearly all
-    other write policies at the knee of the ladder: the smallest size with most of the hits
-    a faster link        there, too: whether the bandwidth of the host link binds
-    twice the GPUs       without host memory: what they would buy instead
-    storage              behind small sizes, if it was named
-
-The curve of the trace tells the sizes beforehand. Does not choose loads (see search) or run points
-(see study).
+"""The sizes of host memory that are offered, from the curve of the trace, and points that differ
+from others in their load, their passes or what is random. Does not run points; see replays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from hicache import registry
-
 from ..curves.distances import Curve
 from ..formats.base import Paged, Trace
 from ..replaying.declared.needs import Need
-from ..replaying.defaults import WRITE_POLICY
 from ..replaying.load.slo import Slo
 from ..replaying.options import ReplayOptions, that_need
 from ..replaying.settings import Settings, resolve
 from ..sweeping.grid import Point, Value
-from ..terminal.options import Bandwidth
 
 MOST_SIZES = 4
 NEARLY_ALL = Fraction(19, 20)  # of the hits of an unbounded cache
-MOST = 0.9  # of what host memory adds
 LITTLE = 0.01  # of all prompt tokens: a size that adds less is not tried
 Named = tuple[str, Point]
 _STORAGE = ("storage", *that_need(Need.STORE))
 OF_HOST = tuple(name for name in that_need(Need.HOST) if name != "storage")
-
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """sizes: bytes of host memory, ascending, without 0. knee: the one for further points."""
-
-    sizes: tuple[int, ...]
-    knee: int
 
 
 def ladder(
@@ -54,31 +30,19 @@ def ladder(
     input_tokens: int,
     page_bytes: int,
     device_pages: int,
-    given: Sequence[int] | None,
     exclusive: bool = False,
-) -> Ladder:
-    """page_bytes: of all ranks. given: sizes of the user, which may have 0. exclusive: whether host
-    memory adds to the device; otherwise less of it than the device has holds nothing more."""
-    sizes = tuple(sorted({size for size in given if size})) if given is not None else ()
-    if given is None:
-        if device_is_enough(curve, input_tokens, device_pages):
-            return Ladder((), 0)
-        top = max(1, curve.pages_for(NEARLY_ALL * curve.unbounded))
-        low = curve.pages_for(curve.hit_tokens(device_pages) + LITTLE * input_tokens)
-        if exclusive:
-            low, top = max(0, low - device_pages), max(1, top - device_pages)
-        low = max(1 if exclusive else device_pages, min(low or top, top))
-        sizes = _between(low * page_bytes, top * page_bytes)
-    if not sizes:
-        return Ladder((), 0)
-
-    def hits(size: int) -> int:
-        pages = size // page_bytes
-        return curve.hit_tokens(pages + device_pages if exclusive else max(pages, device_pages))
-
-    base = curve.hit_tokens(device_pages)
-    wanted = base + MOST * (hits(sizes[-1]) - base)
-    return Ladder(sizes, next(size for size in sizes if hits(size) >= wanted))
+) -> tuple[int, ...]:
+    """Sizes of host memory in powers of two, ascending, from what adds hits to what brings nearly
+    all; none where the device alone does. page_bytes: of all ranks. exclusive: whether host memory
+    adds to the device; otherwise less of it than the device has holds nothing more."""
+    if device_is_enough(curve, input_tokens, device_pages):
+        return ()
+    top = max(1, curve.pages_for(NEARLY_ALL * curve.unbounded))
+    low = curve.pages_for(curve.hit_tokens(device_pages) + LITTLE * input_tokens)
+    if exclusive:
+        low, top = max(0, low - device_pages), max(1, top - device_pages)
+    low = max(1 if exclusive else device_pages, min(low or top, top))
+    return _between(low * page_bytes, top * page_bytes)
 
 
 def device_is_enough(curve: Curve, input_tokens: int, device_pages: int) -> bool:
@@ -97,65 +61,6 @@ def _between(low: int, high: int) -> tuple[int, ...]:
     step = max(1.0, (len(places) - 1) / (MOST_SIZES - 1))
     chosen = {places[round(index * step)] for index in range(min(MOST_SIZES, len(places)))}
     return tuple(known[place] for place in sorted(chosen))
-
-
-def ladder_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
-    """No host memory, then the sizes, ascending. base: with the load."""
-    base = _without_storage(base)
-    return [
-        ("no host memory", _at(base)),
-        *((_host(size, base), _at(base, host_bytes=size)) for size in steps.sizes),
-    ]
-
-
-def other_points(base: ReplayOptions, steps: Ladder) -> list[Named]:
-    """What else there is to change. base: with the load; what reads storage is for the points with
-    storage alone."""
-    stored: dict[str, Any] = {name: getattr(base, name) for name in _STORAGE}
-    base = _without_storage(base)
-    found: list[Named] = []
-    fixed = steps.knee
-    if fixed:
-        at = _host(fixed, base)
-        used = base.write_policy or WRITE_POLICY
-        for policy in registry.spellings(registry.WRITE_POLICIES):
-            if policy != used:
-                point = _at(base, host_bytes=fixed, write_policy=policy)
-                found.append((f"{at}, {policy}", point))
-        link = _at(base, host_bytes=fixed, host_bandwidth=_twice(base.host_bandwidth))
-        found.append((f"{at}, host link 2x", link))
-    each = " each" if copies_of(base) > 1 else ""
-    twice = f"no host memory, {gpus_of(2 * base.tp * base.pp)}{each} (tp {2 * base.tp})"
-    found.append((twice, _at(base, tp=2 * base.tp)))
-    if stored["storage"] is not None:
-        for size in [one for one in steps.sizes if one <= fixed][-3:]:
-            point = _at(replace(base, **stored), host_bytes=size, storage=stored["storage"])
-            found.append((f"{_host(size, base)}, storage", point))
-    return found
-
-
-def machines(base: ReplayOptions, steps: Ladder | None) -> list[Named]:
-    """The machines whose largest load is searched: without host memory and with the knee; for a
-    trace of lengths only (no ladder) the GPUs that were given, and twice as many."""
-    base = _without_storage(base)
-    if steps is None:
-        return [(gpus_of(tp * base.pp), _at(base, tp=tp)) for tp in (base.tp, 2 * base.tp)]
-    found = [("no host memory", _at(base))]
-    if steps.knee:
-        found.append((_host(steps.knee, base), _at(base, host_bytes=steps.knee)))
-    return found
-
-
-def loaded(named: Named, speed: Fraction) -> Named:
-    """The point at another speed, which its label names."""
-    label, point = named
-    return f"{label}, {float(speed):g}x speed", _with(point, speed=speed)
-
-
-def at_speed(point: Point, speed: Fraction) -> Point:
-    """The point at another speed; as it is where its load is a rate or a concurrency."""
-    changed = {} if "speed" not in _load_of(point.options, speed) else {"speed": speed}
-    return _with(point, **changed)
 
 
 def drawn(named: Named, seed: int) -> Named:
@@ -188,13 +93,8 @@ def sharing(named: Named, how: str) -> Named:
 def first_of(named: Named, requests: int) -> Named:
     """The point with the first requests of the whole trace alone."""
     label, point = named
-    point = of_part(point, None)
+    point = Point(replace(point.options, sample=None), point.varied)
     return f"{label}, {requests:,} requests", _with(point, limit=requests)
-
-
-def of_part(point: Point, rate: Fraction | None) -> Point:
-    """The point with this part of the trace; None for all of it."""
-    return Point(replace(point.options, sample=rate), point.varied)
 
 
 def slower_passes(named: Named, factor: Fraction) -> Named:
@@ -212,12 +112,6 @@ def slower_passes(named: Named, factor: Fraction) -> Named:
     return f"{label}, passes {float(factor):g}x as long", _with(point, **changed)
 
 
-def _twice(link: Bandwidth | None) -> Bandwidth:
-    if link is not None and link.bytes_per_s:
-        return replace(link, bytes_per_s=2 * link.bytes_per_s)
-    return Bandwidth(2 * (Fraction(1) if link is None else link.factor))
-
-
 def _load_of(
     options: ReplayOptions, speed: Fraction, load: Fraction = Fraction(1)
 ) -> dict[str, Any]:
@@ -233,7 +127,8 @@ def _load_of(
 def bare(options: ReplayOptions) -> ReplayOptions:
     """The options without host memory, and without what reads it."""
     nothing: dict[str, Any] = dict.fromkeys((*OF_HOST, *_STORAGE))
-    return replace(_without_host(options), **{**nothing, "exclusive": False})
+    nothing |= {"host_ratio": Fraction(0), "host_bytes": None, "host_pages": None}
+    return replace(options, **{**nothing, "exclusive": False})
 
 
 def resolved(point: ReplayOptions, base: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
@@ -244,50 +139,10 @@ def resolved(point: ReplayOptions, base: ReplayOptions, trace: Trace) -> tuple[S
     return replace(settings, parallelism=ranks), paged
 
 
-def _without_host(options: ReplayOptions) -> ReplayOptions:
-    return replace(options, host_ratio=Fraction(0), host_bytes=None, host_pages=None)
-
-
-def _without_storage(options: ReplayOptions) -> ReplayOptions:
-    nothing: dict[str, Any] = dict.fromkeys(_STORAGE)
-    return replace(options, **nothing)
-
-
 def _with(point: Point, **changed: Any) -> Point:
     varied = point.varied | {name: Value(_text(value), value) for name, value in changed.items()}
     return Point(replace(point.options, **changed), varied)
 
 
-def _at(base: ReplayOptions, **varied: Any) -> Point:
-    """A point that differs from the base. Its host memory is always named."""
-    varied = {"host_bytes": 0} | varied
-    texts = {name: Value(_text(value), value) for name, value in varied.items()}
-    given: dict[str, Any] = {"host_ratio": None}
-    if not varied["host_bytes"]:
-        given = {**dict.fromkeys(OF_HOST), "exclusive": False}
-        varied = varied | {"host_bytes": None}
-    return Point(replace(base, **given | varied), texts)
-
-
 def _text(value: Any) -> str:
     return f"{float(value):g}" if isinstance(value, Fraction) else str(value)
-
-
-def _size(size: int) -> str:
-    unit, scale = ("TB", 10**12) if size >= 10**12 else ("GB", 10**9)
-    return f"{size / scale:g} {unit}" if size >= 10**9 else f"{size / 10**6:g} MB"
-
-
-def _host(size: int, base: ReplayOptions) -> str:
-    """Host memory of a replica, and of all of them where there are several."""
-    copies = copies_of(base)
-    return f"{_size(size)} host" + (f" each, {_size(size * copies)} in all" if copies > 1 else "")
-
-
-def copies_of(base: ReplayOptions) -> int:
-    """Replicas, each with host memory and GPUs of its own."""
-    return base.replicas or (base.prefill_replicas or 0) + (base.decode_replicas or 0) or 1
-
-
-def gpus_of(count: int) -> str:
-    return f"{count} GPU{'s' * (count > 1)}"

@@ -46,12 +46,11 @@ def error_of(
     some: Trace,
     exact: Curve,
     page_size: int,
-    between: tuple[int, int] | None = None,
+    between: tuple[int, int],
 ) -> Error:
-    """exact: the curve of the whole trace. some: the part. between: capacities in pages; None for
-    those from a hundredth of all pages to all."""
+    """exact: the curve of the whole trace. some: the part. between: capacities in pages."""
     curve = lru_curve(some.paged(page_size))
-    least, most = between or (exact.unique // 100, exact.unique)
+    least, most = between
     capacities = np.geomspace(max(1, least), max(1, most), _CAPACITIES).astype(np.int64)
     of_whole, of_part = (
         one.tokens_at(capacities) / of.jobs.input_tokens

@@ -17,8 +17,8 @@ from functools import partial
 from math import inf
 
 from ..deciding.answer import ALONE
-from ..deciding.limits import percent
 from ..replaying.options import ReplayOptions
+from ..reporting.amounts import percent
 from . import plan
 from .candidates import SURE, Candidate, Machines
 from .replays import Document, Replays

@@ -6,15 +6,13 @@ rate, p90 time to first token, goodput) and better in something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any, TextIO
 
-from ..deciding.limits import digits
-from ..deciding.measured import span
 from ..expected.words import together
 from ..replaying.options import plain
-from ..reporting.amounts import gigabytes
+from ..reporting.amounts import digits, gigabytes
 from ..results.reading import record_of
 from ..results.record import Result
 from ..terminal.streams import print_error
@@ -26,7 +24,7 @@ from .grid import Axis
 class Outcome:
     """The figures of a point. None for what it does not have: times in `hits` mode, hits of a
     trace that has lengths alone, goodput without `--slo`. host_bytes: of all pools, ranks and
-    replicas. replays: the figures of each replay of a point that was replayed several times."""
+    replicas."""
 
     label: str
     point: dict[str, object]
@@ -43,10 +41,9 @@ class Outcome:
     overloaded: bool
     wall_s: float
     expected_error: Mapping[str, Any] | None = None
-    replays: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, object]:
-        return {name: value for name, value in asdict(self).items() if name != "replays"}
+        return asdict(self)
 
 
 def outcome_of(point: Mapping[str, Any]) -> Outcome:
@@ -71,7 +68,6 @@ def outcome_of(point: Mapping[str, Any]) -> Outcome:
         overloaded=bool(load and load.overloaded),
         wall_s=found.wall_s,
         expected_error=found.expected_error,
-        replays=point.get("replays"),
     )
 
 
@@ -144,20 +140,19 @@ def print_outcomes(
     outcomes: Sequence[Outcome],
     stream: TextIO,
     axes: Sequence[Axis] = (),
-    ranked: bool = True,
 ) -> None:
-    """The table. axes: options with a column each; without any, a point has its label. ranked:
-    best first, and * marks the front; otherwise in their order."""
+    """The table, best first; * marks the front. axes: options with a column each; without any, a
+    point has its label."""
     if not outcomes:
         return
-    rows = ordered(outcomes) if ranked else outcomes
-    kept = {one.key for one in front(outcomes)} if ranked else set()
+    rows = ordered(outcomes)
+    kept = {one.key for one in front(outcomes)}
     timed = any(one.ttft_p90_s is not None for one in outcomes)
     served = any(one.goodput_requests_per_s is not None for one in outcomes)
     hits = any(one.hit_rate is not None for one in outcomes)
     named = [axis.name.replace("_", "-") for axis in axes] or ["point"]
     typed = [{repr(plain(one.value)): one.text for one in axis.values} for axis in axes]
-    columns = [*named, *[""] * ranked, *["hits"] * hits, *["p50 s", "p90 s"] * timed]
+    columns = [*named, "", *["hits"] * hits, *["p50 s", "p90 s"] * timed]
     bars = ["# device + host . storage"] * hits
     result = table(title, *columns, *["goodput/s"] * served, *bars)
     for column in result.columns[: len(named)]:
@@ -169,11 +164,11 @@ def print_outcomes(
         read = [repr(one.point[axis.name]) if axis.name in one.point else "" for axis in axes]
         cells = [texts.get(own, own) for texts, own in zip(typed, read, strict=True)]
         cells = cells or [one.label]
-        cells += ["*" if one.key in kept else ""] * ranked
+        cells.append("*" if one.key in kept else "")
         cells += [_rate(one.hit_rate)] * hits
         if timed:
-            cells += [_ranged(one, name, _seconds) for name in ("ttft_p50_s", "ttft_p90_s")]
-        cells += [_ranged(one, "goodput_requests_per_s", _number)] * served
+            cells += [_seconds(one.ttft_p50_s), _seconds(one.ttft_p90_s)]
+        cells += [_number(one.goodput_requests_per_s)] * served
         result.add_row(*cells, *[_bar(one, most)] * hits)
     console(stream).print(result)
     if len(rows) > MOST_ROWS:
@@ -220,12 +215,6 @@ def tell_lines(lines: Sequence[str]) -> None:
 def best_document(outcomes: Sequence[Outcome]) -> Mapping[str, str]:
     """The labels of the best points."""
     return {name: one.label for name, one in best(outcomes).items()}
-
-
-def _ranged(one: Outcome, name: str, told: Callable[[float | None], str]) -> str:
-    """A figure; of several replays the median and the range."""
-    values = (one.replays or {}).get(name)
-    return span(values, told) if values else told(getattr(one, name))
 
 
 def _rate(rate: float | None) -> str:
