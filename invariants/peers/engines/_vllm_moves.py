@@ -18,6 +18,7 @@ from hicache.runtime.driver import REPLY_TO
 from hicache.runtime.restorable import LookedUp
 from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.storage.base import Losses
+from hicache.vllm.describing import context_of
 from hicache.vllm.groups import FULL, STATE
 
 from ..base import need
@@ -161,7 +162,8 @@ class Held:
         pools = {name: (buffer,) for name, buffer in self.lent.buffers.items()}
         parallel = half._config.parallel_config
         rank = Rank(parallel.rank, parallel.world_size)
-        self.stored = StoredPages(half._context(given), pools, rank)
+        context = context_of(half._config, half._groups, given, half._blocks, {})
+        self.stored = StoredPages(context, pools, rank)
         self.order: list[Any] = []  # actions without a reply
         self.answers: dict[int, int] = {}
 
