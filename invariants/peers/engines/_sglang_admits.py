@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang.srt.mem_cache.allocation import alloc_req_slots
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
@@ -13,10 +14,9 @@ from invariants.fuzz.records import Job
 
 from ..base import Config, Hit, Peer, Unfit, need
 from ..script import Recorder, raw
-from ._sglang_calls import calls_of_release
+from ._sglang_calls import Calls
 from ._sglang_doubles import World, new_request, token_list
 from ._sglang_events import Mirror
-from ._sglang_names import anywhere
 from ._sglang_ops import EVERYTHING
 from ._sglang_state import (
     begin_states,
@@ -32,19 +32,17 @@ from ._sglang_state import (
 )
 from ._sglang_storage import arrived, ask, asks_again, forget, retry
 
-alloc_req_slots = anywhere("alloc_req_slots", "mem_cache.allocation", "mem_cache.common")
-
 
 class Admits(Peer):
     def __init__(self, config: Config, recorder: Recorder) -> None:
         super().__init__(config, recorder)
         self.world = recorder.make("world", World, config)
         plain: World = raw(self.world)
-        if getattr(plain.cache, "_tree_core_backend", config["core"]) != config["core"]:
+        if plain.cache._tree_core_backend != config["core"]:
             raise Unfit(f"the core {config['core']} does not do this")
         self.plain = plain
         self.cache, self.rows = self.world.cache, self.world.rows
-        self.calls = calls_of_release()(recorder, self.cache, self.rows, self.world.allocator)
+        self.calls = Calls(recorder, self.cache, self.rows, self.world.allocator)
         self.running: dict[int, Any] = {}  # requests with a row
         self.mirror = recorder.make("mirror", Mirror) if config["events"] else None
         self.judged = -1  # changes of the pools when what requests read was judged
@@ -120,7 +118,7 @@ class Admits(Peer):
         self.seat(self.world, request, self.calls.prefix(request))
         self._start()
         if "mamba" in self.plain.pools:
-            copied = getattr(raw(request).kv, "mamba_cow_src_index", None) is not None
+            copied = raw(request).kv.mamba_cow_src_index is not None
             self.begin_states(self.world, request)
             if hit or copied:
                 self.recorder.check(judge_state, self.world, request, hit, copied)
@@ -179,7 +177,7 @@ class Admits(Peer):
         """What PrefillBudget.prepare_load_back makes sure of: slots for the load and the rest."""
         if not self._budget(request, len(request.origin_input_ids)):
             return False
-        return self._state_budget(request, int(getattr(request, "mamba_host_hit_length", 0) > 0))
+        return self._state_budget(request, int(request.mamba_host_hit_length > 0))
 
     def _budget(self, request: Any, until: int) -> bool:
         """Whether as many slots can be had, by evictions if need be."""

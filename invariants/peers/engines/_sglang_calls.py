@@ -1,26 +1,16 @@
-"""The calls of SGLang's scheduler that differ between releases: locks, publishing, ending.
-
-0.5.22 and newer   a lock is an object; checkpoint_kv_cache, release_kv_cache(checkpoint=)
-0.5.20, 0.5.21     a lock is a node and a receipt; maybe_cache_unfinished_req,
-                   release_kv_cache(is_insert=)
-0.5.19             the request carries the window's id of its lock instead of a receipt
-"""
+"""The calls of SGLang's scheduler: locks, publishing, ending."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from sglang.srt.mem_cache import common
-from sglang.srt.mem_cache.base_prefix_cache import DecLockRefParams, InitLoadBackParams
+from sglang.srt.mem_cache.base_prefix_cache import InitLoadBackParams
 
 from ..script import Recorder, raw
-from ._sglang_doubles import ComponentType
 
 
 class Calls:
-    """0.5.22 and newer."""
-
     def __init__(self, recorder: Recorder, cache: Any, rows: Any, allocator: Any) -> None:
         recorder.note("from sglang.srt.mem_cache import common")
         self.common = recorder.wrap("common", common)
@@ -103,84 +93,3 @@ class Calls:
     def leave_window(self, request: Any) -> None:
         """The window has moved past what hit: its window slots need no lock any more."""
         self.cache.release_swa_prefix_lock(request)
-
-
-class Receipts(Calls):
-    """0.5.20 and 0.5.21."""
-
-    def lock(self, node: Any, host: bool = False) -> Any:
-        return node, self.cache.inc_lock_ref(node).to_dec_params()
-
-    def unlock(self, held: Any) -> None:
-        self.cache.dec_lock_ref(*held)
-
-    def keep(self, request: Any) -> None:
-        request.lock_receipt = self.cache.inc_lock_ref(request.last_node).to_dec_params()
-
-    def forget(self, request: Any) -> None:
-        self.cache.dec_lock_ref(request.last_node, request.lock_receipt)
-
-    def prefix(self, request: Any) -> Any:
-        return request.prefix_indices
-
-    def hit(self, request: Any) -> int:
-        return len(raw(request).prefix_indices)
-
-    def load(self, request: Any, params: Any) -> int:
-        slots, request.last_node = self.cache.init_load_back(params)
-        if len(slots):
-            request.prefix_indices = torch.cat([raw(request).prefix_indices, raw(slots)])
-            request.kv.cache_protected_len = self.hit(request)
-        return len(slots)
-
-    def extend(self, request: Any, start: int, until: int) -> None:
-        request.set_extend_range(start, until)
-
-    def publish(self, request: Any) -> None:
-        self.common.maybe_cache_unfinished_req(request, self.cache)
-
-    def release(self, request: Any, keep: bool) -> None:
-        self.common.release_kv_cache(request, self.cache, is_insert=keep)
-
-    def leave_window(self, request: Any) -> None:
-        plain = raw(request)
-        if not plain.swa_prefix_lock_released and _window(plain.lock_receipt) is not None:
-            self.cache.dec_swa_lock_only(request.last_node, request.lock_receipt)
-            request.swa_prefix_lock_released = True
-
-
-def _window(receipt: Any) -> Any:
-    if hasattr(receipt, "component_lock_uuids"):  # 0.5.21
-        return receipt.component_lock_uuids.get(ComponentType.SWA)
-    return receipt.swa_uuid_for_lock
-
-
-class Windows(Receipts):
-    """0.5.19."""
-
-    def keep(self, request: Any) -> None:
-        found = self.cache.inc_lock_ref(request.last_node)
-        request.swa_uuid_for_lock = found.swa_uuid_for_lock
-        request.skip_lock_node_ids = {}
-
-    def forget(self, request: Any) -> None:
-        plain = raw(request)
-        receipt = DecLockRefParams(swa_uuid_for_lock=plain.swa_uuid_for_lock)
-        self.cache.dec_lock_ref(request.last_node, receipt)
-
-    def leave_window(self, request: Any) -> None:
-        plain = raw(request)
-        if not plain.swa_prefix_lock_released and plain.swa_uuid_for_lock is not None:
-            self.cache.dec_swa_lock_only(
-                request.last_node,
-                plain.swa_uuid_for_lock,
-                skip_lock_node_ids=plain.skip_lock_node_ids,
-            )
-            request.swa_prefix_lock_released = True
-
-
-def calls_of_release() -> type[Calls]:
-    """How this release's scheduler calls the cache."""
-    if hasattr(common, "checkpoint_kv_cache"):
-        return Calls
-    return Receipts if hasattr(common, "coalesce_ranges") else Windows

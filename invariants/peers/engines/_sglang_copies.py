@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import MOVING, UNWRITTEN, need
+from ..base import need
 
 
 class Event:
@@ -73,9 +73,6 @@ class Copies:
 
     def _submit(self, transfers: Any, to_host: bool, on_layer_done: Any = None) -> Any:
         legs = [_leg(one.host_pool, one.device_pool.pool, one) for one in transfers]
-        for host, device, at, to, *_ in legs if to_host else ():
-            new = host.promise[at] == UNWRITTEN  # up to 0.5.20 nothing is queued before
-            host.promise[at[new]], host.content[at[new]] = device.content[to[new]], MOVING
         copy = Copy(self, len(self.all), to_host, legs)
         self.all.append(copy)
         self.still.append(copy)

@@ -19,46 +19,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.managers import cache_controller, schedule_batch
+from sglang.srt.managers import cache_controller
 from sglang.srt.managers.schedule_batch import Req
+from sglang.srt.mem_cache.allocator import BaseTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+from sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler import (
+    _evict_mamba_for_device_alloc,
+    _evict_swa_for_device_alloc,
+)
 from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
+from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeNode
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.runtime_context import _CONTEXT as CONTEXT
 
 from ..base import FREED, MOVING, UNWRITTEN, need
 from ._sglang_copies import Copies, Event
-from ._sglang_names import anywhere
 from ._sglang_storage import Storage
 from ._sglang_threads import stand_still
 
-ASSEMBLER = "mem_cache.hybrid_cache.hybrid_pool_assembler"
-ALLOCATOR, GROUP = (
-    "mem_cache.allocator",
-    ("mem_cache.pool_host.group", "mem_cache.memory_pool_host"),
-)
-COMPONENTS = ("mem_cache.unified_cache.component_type", "mem_cache.unified_cache_components")
-CONTEXT = anywhere("_CONTEXT", "runtime_context")
-BaseTokenToKVPoolAllocator: Any = anywhere("BaseTokenToKVPoolAllocator", ALLOCATOR)
-BaseSWAKVPool: Any = anywhere("BaseSWAKVPool", "mem_cache.base_swa_memory_pool")
-SWATokenToKVPoolAllocator = anywhere(
-    "SWATokenToKVPoolAllocator", f"{ALLOCATOR}.swa", "mem_cache.swa_memory_pool"
-)
-_evict_mamba_for_device_alloc = anywhere("_evict_mamba_for_device_alloc", ASSEMBLER)
-_evict_swa_for_device_alloc = anywhere("_evict_swa_for_device_alloc", ASSEMBLER)
-HostPoolGroup, PoolEntry = anywhere("HostPoolGroup", *GROUP), anywhere("PoolEntry", *GROUP)
-ComponentType = anywhere("ComponentType", *COMPONENTS)
-UnifiedRadixCache = anywhere("UnifiedRadixCache", "mem_cache.unified_radix_cache")
-OF_TREES = ("mem_cache.unified_cache.unified_tree_core", "mem_cache.unified_radix_cache")
-UnifiedTreeNode: Any = anywhere("UnifiedTreeNode", *OF_TREES)
-next_component_uuid = anywhere(
-    "next_component_uuid",
-    *(f"mem_cache.unified_cache.components.{one}" for one in ("base", "tree_component")),
-    "mem_cache.unified_cache_components.tree_component",
-)
-
 ROWS, WIDTH = 12, 2048
-NAMES = {name: getattr(ComponentType, name.upper(), name) for name in ("full", "swa", "mamba")}
+NAMES = {name: getattr(ComponentType, name.upper()) for name in ("full", "swa", "mamba")}
 
 
 class Pool(BaseTokenToKVPoolAllocator):  # type: ignore[misc]
@@ -287,10 +273,9 @@ def row_tensors(rows: Any, count: int) -> None:
 
 
 def count_anew() -> None:
-    """What SGLang numbers by process begins anew with each cache: scripts name nodes and locks of
-    windows by their numbers, and run in a process of their own."""
+    """What SGLang numbers by process begins anew with each cache: scripts name nodes by their
+    numbers, and run in a process of their own."""
     UnifiedTreeNode.counter = 0
-    getattr(next_component_uuid, "__globals__", {})["_COMPONENT_UUID_COUNTER"] = 1  # up to 0.5.21
 
 
 def publish(config: dict[str, Any]) -> None:
@@ -330,8 +315,7 @@ class Evicts:
 
 
 def storage_of(config: dict[str, Any]) -> Any:
-    """The store below a cache. That of this project is imported only where it is played, since it
-    knows fewer releases."""
+    """The store below a cache."""
     if config["storage"] in ("hicache", "hicache_pages"):
         return import_module("invariants.peers.engines._sglang_hicache").Folder
     return Storage
@@ -442,8 +426,7 @@ class World:
         )
         made.pools, made.l2_transfer_engine = sides, self.copies
         self.sides = sides
-        if hasattr(self.core, "set_hicache_enabled"):  # 0.5.19
-            self.core.set_hicache_enabled()
+        self.core.set_hicache_enabled()
         if "swa" in parts:
             self.core.has_swa_host_pool = True
         cache.write_through_threshold = 1 if config["policy"] == "write_through" else 2
@@ -452,8 +435,7 @@ class World:
 
 
 def token_list(tokens: Sequence[int]) -> Any:
-    """Tokens as this release has them."""
-    return array("q", tokens) if "array" in vars(schedule_batch) else list(tokens)
+    return array("q", tokens)
 
 
 def new_request(number: int, tokens: Sequence[int], space: str) -> Any:

@@ -122,7 +122,7 @@ def generate(request: Any, token: int) -> None:
 def begin_states(world: World, request: Any) -> None:
     """The pass starts from a copy of the state that hit (_collect_deferred_mamba_cow_and_clear)."""
     kv = request.kv
-    if getattr(kv, "mamba_cow_src_index", None) is not None:
+    if kv.mamba_cow_src_index is not None:
         target = kv.mamba_pool_idx.unsqueeze(0)
         world.rows.mamba_pool.copy_from(kv.mamba_cow_src_index, target)
         kv.mamba_cow_src_index = None
@@ -153,7 +153,7 @@ def track(world: World, request: Any, start: int, until: int, decodes: bool) -> 
     here = kv.mamba_next_track_idx
     slot = int(kv.mamba_ping_pong_track_buffer[here])
     world.pools["mamba"].content[slot] = of_request(world, request)[at - 1]
-    if decodes and hasattr(kv, "mamba_prev_track_seqlen"):
+    if decodes:
         kv.mamba_prev_track_seqlen = kv.mamba_last_track_seqlen
     kv.mamba_last_track_idx, kv.mamba_last_track_seqlen = here, at
     kv.mamba_next_track_idx = world.rows.get_mamba_ping_pong_other_idx(here)
@@ -305,10 +305,8 @@ def judge_reads(world: World, requests: Sequence[Any]) -> None:
 
 def judge_admission(world: World, request: Any) -> None:
     """The same for the look-up of a request, which leaves out its last token."""
-    indices = getattr(request, "prefix_indices", None)  # up to 0.5.21
     hit = SimpleNamespace(
-        device_prefix_len=request.prefix_len if indices is None else len(indices),
-        device_indices=indices,
+        device_prefix_len=request.prefix_len,
         host_hit_length=request.host_hit_length,
         last_device_node=request.last_node,
         best_match_node=request.best_match_node,
@@ -344,15 +342,12 @@ def judge_match(world: World, tokens: Sequence[int], space: str, result: Any) ->
 
 def on_device(result: Any) -> int:
     """Tokens that hit on the device."""
-    indices = getattr(result, "device_indices", None)  # up to 0.5.21
-    return int(result.device_prefix_len if indices is None else len(indices))
+    return int(result.device_prefix_len)
 
 
 def path_slots(world: World, result: Any) -> Any:
     """The slots of what hit on the device."""
-    indices = getattr(result, "device_indices", None)
-    if indices is None:
-        indices = world.cache.path_device_indices(result.last_device_node)
+    indices = world.cache.path_device_indices(result.last_device_node)
     return indices.numpy().astype(np.int64, copy=False)
 
 
@@ -404,8 +399,7 @@ def _judge_tiers(world: World, result: Any, expected: Any, parts: list[Part], mo
         need(device <= there, "MATCH", text, "longer")
         need(device == there or not exact, "MATCH", text, "shorter")
     else:
-        depth = path_end(world, result.best_match_node)
-        found, exact = (device + host, False) if depth is None else (depth, exact)
+        found = path_end(world, result.best_match_node)
     text = f"the best match has {found} tokens, {best} are cached on the tiers"
     need(found <= best, "MATCH", text, "tiers longer")
     need(found == best or not exact, "MATCH", text, "tiers shorter")

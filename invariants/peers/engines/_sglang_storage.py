@@ -15,18 +15,18 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from sglang.srt.mem_cache import utils
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolName
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    PoolHitPolicy,
+    PoolName,
+    PoolTransferResult,
+)
 from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.storage_attachment import StorageAttachment
+from sglang.srt.mem_cache.utils import get_storage_hash_str
 
 from ..base import Broken, need
-from ._sglang_names import anywhere
 from ._sglang_threads import THREADS, Items
-
-OF_STORAGE = "mem_cache.hicache_storage"
-PoolHitPolicy: Any = anywhere("PoolHitPolicy", OF_STORAGE)
-PoolTransferResult = anywhere("PoolTransferResult", OF_STORAGE)
-StorageAttachment = anywhere("StorageAttachment", "mem_cache.unified_cache.storage_attachment")
 
 MODULE = "hicache_shelf"
 MOST_TRIES, PACE = 3, 2  # of a look-up that found nothing: SGLang's retry options
@@ -240,8 +240,7 @@ class Storage:
         """The keys of a prompt's pages, computed from its beginning."""
         key = RadixKey(array("q", tokens), space or None, is_bigram=self.bigram)
         key = key.page_aligned(self.page)
-        hashed = getattr(utils, "get_storage_hash_str", utils.get_hash_str)
-        return list(hashed(key, None, page_size=self.page)) if len(key) else []
+        return list(get_storage_hash_str(key, None, page_size=self.page)) if len(key) else []
 
     # -- what the host tier takes
 
@@ -366,29 +365,14 @@ class Storage:
         )
 
 
-def handle_of(request: Any) -> Any:
-    """What the cache knows a request by; up to 0.5.19 its id."""
-    return getattr(request, "cache_request_handle", request.rid)
-
-
 def hit_of(request: Any) -> int:
-    indices = getattr(request, "prefix_indices", None)  # up to 0.5.21
-    device = request.prefix_len if indices is None else len(indices)
-    return int(device) + int(request.host_hit_length)
+    return int(request.prefix_len) + int(request.host_hit_length)
 
 
-def path_end(world: Any, node: Any) -> int | None:
-    """The tokens from the root to the end of a node; None where the core does not tell."""
-    core = world.core
-    if hasattr(core, "collect_path_info"):  # 0.5.22
-        path = core.collect_path_info([node])[0]
-        return int(path[-1].path_end) if path else 0
-    if world.config["core"] == "rust":
-        return None
-    end, node = 0, core.node_by_id(node)
-    while node.parent is not None:
-        end, node = end + len(node.key), node.parent
-    return end
+def path_end(world: Any, node: Any) -> int:
+    """The tokens from the root to the end of a node."""
+    path = world.core.collect_path_info([node])[0]
+    return int(path[-1].path_end) if path else 0
 
 
 def ask(world: Any, request: Any, storage_hit_end: Any = None) -> None:
@@ -404,7 +388,7 @@ def ask(world: Any, request: Any, storage_hit_end: Any = None) -> None:
     tokens = request.full_untruncated_fill_ids
     end = request._compute_max_prefix_len(len(tokens))
     passes = cache.hicache_storage_pass_prefix_keys
-    handle = handle_of(request)
+    handle = request.cache_request_handle
     before = cache.ongoing_prefetch.get(handle)
     cache.prefetch_from_storage(
         handle,
@@ -415,19 +399,19 @@ def ask(world: Any, request: Any, storage_hit_end: Any = None) -> None:
         matched_prefix_tokens=tokens[:matched],
         extra_key=request.extra_key,
         cache_salt=request.cache_salt,
-        **({} if handle == request.rid else {"storage_hit_end": storage_hit_end}),
+        storage_hit_end=storage_hit_end,
     )
     begun = cache.ongoing_prefetch.get(handle)
     if begun is not None and begun is not before:
         depth = path_end(world, node)
         text = f"a look-up goes on from token {matched}, below a node that ends at {depth}"
-        need(depth in (None, matched), "MATCH", text, "store anchor")
+        need(depth == matched, "MATCH", text, "store anchor")
         world.storage.asked[begun.operation.id] = list(tokens), request.space, matched
 
 
 def arrived(world: Any, request: Any) -> int | None:
     """The tokens that the store gave, or None: the request still waits for it."""
-    handle = handle_of(request)
+    handle = request.cache_request_handle
     if not world.cache.check_prefetch_progress(handle):
         return None
     return int(world.cache.pop_prefetch_loaded_tokens(handle))
@@ -435,9 +419,9 @@ def arrived(world: Any, request: Any) -> int | None:
 
 def asks_again(world: Any, request: Any) -> bool:
     """After its look-up a waiting request lost a part of what it hit
-    (_prefetch_after_device_hit_loss, from 0.5.20 on)."""
-    before = getattr(request, "storage_prefetch_last_match_len", None)
-    if not before or hit_of(request) >= before or handle_of(request) == request.rid:
+    (_prefetch_after_device_hit_loss)."""
+    before = request.storage_prefetch_last_match_len
+    if not before or hit_of(request) >= before:
         return False
     if request.storage_prefetch_retry_attempts >= MOST_TRIES:
         request.storage_prefetch_last_match_len = hit_of(request)
@@ -448,13 +432,13 @@ def asks_again(world: Any, request: Any) -> bool:
 
 
 def retry(world: Any, waiting: Sequence[Any]) -> None:
-    """Look-ups that found nothing, or no room, are made again (from 0.5.20 on)."""
-    retries = getattr(world.cache, "storage_prefetch_retries", None)
-    for request, end in retries.pop_ready(waiting, PACE, MOST_TRIES) if retries else ():
+    """Look-ups that found nothing, or no room, are made again."""
+    retries = world.cache.storage_prefetch_retries
+    for request, end in retries.pop_ready(waiting, PACE, MOST_TRIES):
         request.storage_prefetch_retry_attempts += 1
         ask(world, request, end)
 
 
 def forget(world: Any, request: Any) -> None:
     """A waiting request leaves (_release_aborted_request)."""
-    world.cache.release_aborted_request(handle_of(request))
+    world.cache.release_aborted_request(request.cache_request_handle)

@@ -22,7 +22,6 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
-    KVCacheTensor,
     MambaSpec,
     SlidingWindowSpec,
 )
@@ -84,15 +83,7 @@ def cache_config(blocks: int, groups: Sequence[Group], layers: int = 1) -> KVCac
         )
         for at, group in enumerate(groups)
     ]
-    tensors = []
-    if "shared_by" in KVCacheTensor.__dataclass_fields__:  # offloading sizes its chunks by them
-        tensors = [
-            KVCacheTensor(
-                size=blocks * one.kv_cache_spec.page_size_bytes, shared_by=one.layer_names
-            )
-            for one in made
-        ]
-    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors, kv_cache_groups=made)
+    return KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=made)
 
 
 def _spec(group: Group) -> Any:
@@ -385,7 +376,7 @@ def audit(manager: Any, held: Container[str], lent: Sequence[int] = ()) -> None:
     for block in lent:
         holders[block] += 1
     for single in manager.coordinator.single_type_managers:
-        for pair in getattr(single, "_pending_cow_copies", ()):
+        for pair in single._pending_cow_copies:
             for one in pair:
                 holders[one.block_id] += 1
         for name, blocks in single.req_to_blocks.items():
@@ -417,7 +408,7 @@ def audit_index(manager: Any, memory: Memory, everything: bool = True) -> None:
     """Raises Broken unless every block that a hash leads to holds the prefix of that hash.
     everything: not only of blocks that were written since the last call."""
     pool = manager.block_pool
-    more = getattr(pool, "cached_block_hashes_by_block", None) or {}
+    more = pool.cached_block_hashes_by_block
     if not everything:
         for number in memory.dirty:
             block = pool.blocks[number]

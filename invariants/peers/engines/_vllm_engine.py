@@ -197,21 +197,18 @@ def engine_config(
 def make_scheduler(config: Any, cache: KVCacheConfig, block: int, page: int) -> Scheduler:
     """The engine's scheduler. block: tokens that hits are multiples of. page: of a block hash."""
     kind = AsyncScheduler if config.scheduler_config.async_scheduling else Scheduler
-    given: dict[str, Any] = {
-        "vllm_config": config,
-        "kv_cache_config": cache,
-        "structured_output_manager": Structured(),
-        "block_size": block,
-        "log_stats": False,
-    }
-    code = Scheduler.__init__.__code__
-    if "hash_block_size" in code.co_varnames[: code.co_argcount]:
-        given["hash_block_size"] = page
-    return kind(**given)
+    return kind(
+        vllm_config=config,
+        kv_cache_config=cache,
+        structured_output_manager=Structured(),
+        block_size=block,
+        log_stats=False,
+        hash_block_size=page,
+    )
 
 
 def lent(scheduler: Any, kept: Sequence[Any] = ()) -> list[int]:
     """Blocks that are not free and that no request has: those of requests that ended while a step
     was under way."""
-    waiting = [block for _, blocks in getattr(scheduler, "deferred_frees", ()) for block in blocks]
+    waiting = [block for _, blocks in scheduler.deferred_frees for block in blocks]
     return [block.block_id for block in (*waiting, *kept) if not block.is_null]

@@ -9,12 +9,12 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_offload.tiering import async_lookup
+from vllm.v1.kv_offload.tiering.fs import thread_pool
 
 from hicache.core.errors import CallerError
 from invariants.fuzz.records import Job
@@ -27,7 +27,6 @@ from ._vllm_engine import PAGE, engine_config, make_scheduler
 from ._vllm_models import groups_of, sizes_of
 from ._vllm_moves import Moves
 from ._vllm_ours import Ranks, ours
-from ._vllm_reference import check_release
 from ._vllm_remote import Arrivals, RemoteConnector, remote
 from ._vllm_settings import OURS, longest
 from ._vllm_shelf import shelf
@@ -35,9 +34,7 @@ from ._vllm_tiers import IDLE, Files
 from ._vllm_worker import Host, MappedHost, Mover, Worker
 
 logging.disable(logging.CRITICAL)
-for module in ("async_lookup", "fs.thread_pool"):
-    if find_spec(f"vllm.v1.kv_offload.tiering.{module}") is not None:
-        vars(import_module(f"vllm.v1.kv_offload.tiering.{module}"))["threading"] = IDLE
+async_lookup.threading = thread_pool.threading = IDLE
 
 
 @contextmanager
@@ -109,7 +106,6 @@ class Made(Peer):
             self.half: Any = None
             if kind is not None:
                 self.half = recorder.make("half", kind, made, KVConnectorRole.WORKER, raw(cache))
-        check_release(raw(self.scheduler).kv_cache_manager, self.groups)
         self.worker = recorder.make("worker", Worker, self.groups, made, self.half)
         self.follows = bool(config.get("follow", True))
         if not self.follows:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vllm.v1.core import kv_cache_utils
-from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
-
-from ..base import Unfit, need
+from ..base import need
 from ._vllm_doubles import Group
-
-# Until 0.23.0 the hash of a large block is that of its parts, one behind the other.
-MERGED = BlockHashListWithBlockSize([b"a", b"b"], 1, 2)[0] == b"ab"
 
 
 def longest_hit(
@@ -43,12 +37,9 @@ def longest_hit(
     return 0
 
 
-def _key(at: int, size: int, hashes: Sequence[bytes], page: int, end: int) -> bytes:
-    """The key of the prefix of `end` tokens for a group with blocks of `size` tokens."""
-    said = hashes[end // page - 1]
-    if MERGED and size > page:
-        said = b"".join(hashes[(end - size) // page : end // page])
-    return said + at.to_bytes(4, "big")
+def _key(at: int, hashes: Sequence[bytes], page: int, end: int) -> bytes:
+    """The key of the prefix of `end` tokens for a group."""
+    return hashes[end // page - 1] + at.to_bytes(4, "big")
 
 
 def _leading(
@@ -56,11 +47,11 @@ def _leading(
 ) -> int:
     """The tokens that a group with full attention has from the start on, in steps."""
     end = 0
-    while end + size <= until and _key(at, size, hashes, page, end + size) in index:
+    while end + size <= until and _key(at, hashes, page, end + size) in index:
         end += size
     if step < size:  # a block may be cached for a part of it
         for part in range(size - step, 0, -step):
-            if end + part <= until and _key(at, size, hashes, page, end + part) in index:
+            if end + part <= until and _key(at, hashes, page, end + part) in index:
                 return end + part
     return end // step * step
 
@@ -69,25 +60,16 @@ def _restores(
     index: Any, at: int, group: Group, hashes: Sequence[bytes], page: int, end: int
 ) -> bool:
     if group.kind in ("align", "all"):
-        return _key(at, group.block, hashes, page, end) in index
+        return _key(at, hashes, page, end) in index
     if group.kind == "chunk":
         first = end // group.reach * group.reach
     else:
         first = max(0, end - group.reach + 1)
     size = group.block
     return end % size == 0 and all(
-        _key(at, size, hashes, page, (block + 1) * size) in index
+        _key(at, hashes, page, (block + 1) * size) in index
         for block in range(first // size, end // size)
     )
-
-
-def check_release(manager: Any, groups: Sequence[Group]) -> None:
-    """Raises Unfit for what 0.26.0 to 0.27.1 assert never to be asked for: a window beside states
-    that are cached within blocks."""
-    partial = getattr(manager.coordinator, "enable_partial_hash_hits", False)
-    old = not hasattr(kv_cache_utils, "partial_hash_hits_enabled")
-    if partial and old and any(one.kind == "window" for one in groups):
-        raise Unfit("this release has no hits within blocks beside windows")
 
 
 def judge_hit(
@@ -96,7 +78,9 @@ def judge_hit(
     """Judges an answer to a look-up. exact: nothing shorter is allowed."""
     coordinator = manager.coordinator
     page, index = manager.block_pool.hash_block_size, manager.block_pool.cached_block_hash_to_block
-    step = getattr(coordinator, "_cache_hit_alignment_tokens", 0) or _step(coordinator, groups)
+    step = (
+        getattr(coordinator, "_cache_hit_alignment_tokens", 0) or coordinator.scheduler_block_size
+    )
     hashes, most = request.block_hashes, request.num_tokens - 1
     need(0 <= hit <= most, "MATCH", f"{hit} tokens of a prompt of {most + 1} hit", "bounds")
     best = longest_hit(index._cache, groups, hashes, page, step, most, len(hashes) * page)
@@ -108,13 +92,6 @@ def judge_hit(
         need(hit >= best, "MATCH", text, "shorter")
     for at, group in enumerate(groups):
         _judge_blocks(at, group, blocks.blocks[at], hashes, page, hit)
-
-
-def _step(coordinator: Any, groups: Sequence[Group]) -> int:
-    for name in ("scheduler_block_size", "lcm_block_size", "block_size"):
-        if hasattr(coordinator, name):
-            return int(getattr(coordinator, name))
-    return groups[0].block
 
 
 def _judge_blocks(
@@ -135,7 +112,7 @@ def _judge_blocks(
         if block.is_null:
             need(number < first, "MATCH", f"group {at}: block {number} is missing", "blocks")
         elif (number + 1) * size <= hit:
-            key = _key(at, size, hashes, page, (number + 1) * size)
+            key = _key(at, hashes, page, (number + 1) * size)
             if block.block_hash != key:
                 text = f"group {at}: block {number} of the hit is that of another prefix"
                 need(False, "MATCH", text, "blocks")

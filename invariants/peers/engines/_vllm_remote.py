@@ -16,14 +16,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     SupportsHMA,
 )
-from vllm.v1.outputs import KVConnectorOutput
 
 from ..base import need
 from ._vllm_doubles import BROKEN, UNWRITTEN, Memory
 
 BEING_LOADED = -3
 MOST_LOADS = 3  # of a request
-NAMES_REQUESTS = "failed_recving" in KVConnectorOutput.__dataclass_fields__
 
 
 class Wanted(NamedTuple):
@@ -157,7 +155,6 @@ class Arrivals:
         for block, group, _ in self._places(load):
             text = f"block {block} was overwritten while a load wrote it"
             need(self.memory.is_filled(block, group, BEING_LOADED), "PIN-IO", text, "load target")
-        fails = fails and (len(load.tables) == 1 or NAMES_REQUESTS)
         self._arrive(load, number, fails)
         self.done.append(load.request.request_id)
 

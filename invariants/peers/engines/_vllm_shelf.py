@@ -12,9 +12,6 @@ import numpy as np
 from vllm.v1.kv_offload.tiering import base as tiering
 from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
-RESULTS = getattr(tiering.JobResult, "__dataclass_fields__", {})
-ANSWERS = getattr(tiering, "LookupResult", None)  # until then a look-up says yes or no
-
 
 class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
     """Chunks by key. Its jobs end when `carry_out` says so. loses: how many keys are fetched until
@@ -37,10 +34,7 @@ class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
         return tiering.RequestOffloadingContext()
 
     def lookup(self, key: bytes, req_context: Any) -> Any:
-        there = key in self.chunks
-        if ANSWERS is None:
-            return there
-        return ANSWERS.HIT if there else ANSWERS.MISS
+        return tiering.LookupResult.HIT if key in self.chunks else tiering.LookupResult.MISS
 
     def submit_store(self, job_metadata: Any) -> None:
         self._begin("store", job_metadata)
@@ -55,8 +49,6 @@ class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
     def get_finished_jobs(self) -> list[Any]:
         done, self.done = self.done, []
         return done
-
-    get_finished = get_finished_jobs  # in 0.22
 
     def drain_jobs(self) -> None:
         for number in list(self.jobs):
@@ -77,7 +69,7 @@ class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
         if job is None:
             return
         keys = list(job.keys)
-        chunks = [int(one) for one in getattr(job, "chunk_ids", getattr(job, "block_ids", ()))]
+        chunks = [int(one) for one in job.chunk_ids]
         lost = set(keys[number % len(keys) :: 2]) if lose else set()
         rows, well = np.asarray(self.view), []
         for key, chunk in zip(keys, chunks, strict=True):
@@ -92,7 +84,7 @@ class Shelf(tiering.SecondaryTierManager):  # type: ignore[misc]
                     rows[chunk] = np.frombuffer(self.chunks[key], rows.dtype)
         self.parts += job.is_promotion and 0 < len(well) < len(keys)
         said: dict[str, Any] = {"job_id": number, "success": len(well) == len(keys)}
-        if job.is_promotion and "successful_keys" in RESULTS and not said["success"]:
+        if job.is_promotion and not said["success"]:
             said["successful_keys"] = tuple(well) or None
         self.done.append(tiering.JobResult(**said))
 

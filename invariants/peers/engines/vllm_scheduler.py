@@ -158,14 +158,13 @@ class VllmSchedulerPeer(Made):
 
     def _count(self, step: Any) -> None:
         counts = self.counts
-        cached = step.scheduled_cached_reqs
-        counts["preempted"] += len(getattr(step, "preempted_req_ids", None) or ())
+        counts["preempted"] += len(step.preempted_req_ids or ())
         counts["drafts"] += len(step.scheduled_spec_decode_tokens)
         for name, count in step.num_scheduled_tokens.items():
             one = raw(self.requests.get(name))
             if one is not None and one.num_computed_tokens < one.num_prompt_tokens:
                 counts["a chunk of a prompt"] += bool(count)
-        counts["resumed"] += len(getattr(cached, "resumed_req_ids", ()))
+        counts["resumed"] += len(step.scheduled_cached_reqs.resumed_req_ids)
 
     def _ended(self) -> list[int]:
         ended = []

@@ -43,15 +43,6 @@ def test_the_store_holds_its_laws(opened: Opened, storage: str, components: str)
         assert said["counts"][reached], reached
 
 
-@pytest.mark.parametrize("release", ["0.5.20", "0.5.21", "0.5.22"])
-def test_older_releases_have_a_store(opened: Opened, release: str) -> None:
-    """What fails there is known."""
-    fixed = {"components": "full", "policy": "write_through", "events": False, "storage": "pages"}
-    failures, said = fuzzed(opened(f"sglang=={release}"), 4, fixed)
-    assert {one["kind"] for one in failures} <= {"CRASH a thread of the store ends"}
-    assert said["counts"]["fetch began"]
-
-
 @pytest.mark.parametrize("core", ["rust", "python"])
 def test_a_script_fails_in_a_process_of_its_own(opened: Opened, tmp_path: Path, core: str) -> None:
     """Whatever the process that wrote it has run before."""
