@@ -85,7 +85,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.sweeping": (
-        *("hicache", "sim", "invariants.watch", "traces.executors"),
+        *("hicache", "invariants.watch", "traces.executors"),
         *("traces.expected", "traces.formats", "traces.html", "traces.outside"),
         *("traces.replaying", "traces.reporting", "traces.results", "traces.terminal"),
     ),
