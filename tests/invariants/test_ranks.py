@@ -143,7 +143,7 @@ def test_a_transfer_that_failed_on_one_rank_failed_on_all(
     outcome = play.replay(one_prompt(*acts), OPS)
     assert outcome.failure is None
     seen, name = outcome.hand.probes.seen, "PrefillDone: failed on"
-    assert seen["Restarted by PrefillDone"] == every + one
+    assert seen["restarted by PrefillDone"] == every + one
     found = seen[f"{name} every rank"], seen[f"{name} rank 0 alone"], seen[f"{name} one rank"]
     assert found == (every, first, one)
 
@@ -165,7 +165,7 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
     assert outcome.failure is None
     seen = outcome.hand.probes.seen
     assert (seen["Load of full by AdmitWanted"], seen["LoadDone: failed on one rank"]) == (1, 1)
-    assert seen["Restarted by PrefillDone"] == 1
+    assert seen["restarted by PrefillDone"] == 1
 
 
 @pytest.mark.parametrize("name", faults.names(of_ranks=True))

@@ -47,9 +47,6 @@ def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     assert 0 < len(tape.entries) <= 30
     outcome = play.replay(tape, operations.load(), name=str(path))
     assert outcome.failure is None, outcome.failure.text
-    assert sum(outcome.hand.probes.seen.values()) > 20
-    reached = {**outcome.hand.probes.seen, **outcome.hand.counts}
-    assert all(reached[name] for name in tape.notes["reaches"].split("; "))
 
 
 def trails(hash_seed: str) -> dict[str, str]:
@@ -347,7 +344,6 @@ OPTIONS = {
     "--seed 9999999999999999": "expected at most 281474976710656",
     "--replay=": "--replay: expected a name, found none",
     "--json=": "--json: expected a name",
-    "--rates=": "--rates: expected a name",
     "--output=": "--output: expected a name",
 }
 

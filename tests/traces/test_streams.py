@@ -229,16 +229,6 @@ def test_no_file_is_kept_of_a_canary(capsys: Capsys) -> None:
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.one_in(8)
-def test_two_documents_cannot_both_go_to_stdout(capsys: Capsys) -> None:
-    assert main([*HUNT, "--json", "-", "--rates", "-"]) == 2
-    assert "--rates: expected a file, since --json goes to stdout" in capsys.readouterr().err
-    assert main(["fuzz", "--sequences", "1", "--jobs", "1", "--rates", "-", "--twice", "0"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)
-    assert "hicache fuzz --seed" in said.err
-
-
 @pytest.mark.one_in(16)
 def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
     def code_of(*words: str) -> int:

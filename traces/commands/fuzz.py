@@ -21,7 +21,6 @@ from hicache.core.errors import CallerError
 from invariants.against import AGAINST, SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import REAL
-from invariants.fuzz.reach import probes, rates
 from invariants.fuzz.swarm import MOST_PASSES
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
@@ -31,7 +30,7 @@ from ..fuzzing import option_values, planting
 from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files, hunt
 from ..fuzzing.replaying import replay
-from ..fuzzing.report import FailureGroup, Tally, conclusions, document, reached, show
+from ..fuzzing.report import FailureGroup, Tally, conclusions, document, show
 from ..fuzzing.work import Work
 from ..outside import entries
 from ..replaying.defaults import CHECKS
@@ -137,7 +136,6 @@ class Options(OptionRecord):
         "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
     plant: str | None = planting.bug("none; with --replay, the bug in the tape's notes")
-    rates: str | None = option("write how often each state was reached (rates.json)", *read.OUTPUT)
     first: bool = option("stop at the first failure", default=False)
     replay: str | None = option("play this tape and nothing else", *read.FILE, excludes="group")
     canary: bool = option(
@@ -147,10 +145,8 @@ class Options(OptionRecord):
 
 def _check(options: Options) -> None:
     """Raises CallerError, before long work, if options conflict or an output cannot be written."""
-    if options.json == "-" == options.rates:
-        raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
     inputs = {"tape": options.replay, **entries.files()}
-    check_outputs(inputs, json=options.json, rates=options.rates)
+    check_outputs(inputs, json=options.json)
     variants = options.twins or options.fail_each_transfer
     if variants and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
@@ -186,7 +182,7 @@ def run(options: Options, command: str) -> int:
         raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
     options = replace(options, components=components, ranks=ranks, passes=passes)
     seed = commit_seed() if options.seed is None else options.seed
-    stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
+    stream = sys.stderr if options.json == "-" else sys.stdout
     with ignore_broken_pipe():
         print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
     work = _work(options, plant)
@@ -199,15 +195,13 @@ def run(options: Options, command: str) -> int:
         complete, lost = hunt(results, tally, files, options.canary, options.first)
         files.restore_missing(tally)
         settings = _settings(options, seed)
-        stopped = options.first and bool(tally.kinds)
-        tally.missed = _missed(tally, options) if complete and not stopped else []
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
         told = conclusions(tally, complete, options.canary, bool(lost), options.check)
         with ignore_broken_pipe():
             again = work.command(seed, tally.sequences)
-            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
+            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream)
             if options.canary and complete:
                 survived = f"SURVIVED: no check found it\nreplay: {again}"
                 print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
@@ -216,8 +210,6 @@ def run(options: Options, command: str) -> int:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)
                 write_json(options.json, result | {"conclusions": told})
-        if options.rates and complete:
-            write_json(options.rates, rates.document(reached(tally)))
     return code
 
 
@@ -254,19 +246,6 @@ def _hint(work: Work, kind: FailureGroup) -> str:
     if work.canary:
         return "the planted canary; no file is kept"
     return f"not written; to draw it again: {work.command(kind.seed)}"
-
-
-def _missed(tally: Tally, options: Options) -> list[str]:
-    """States that a run of this length must reach, but did not.
-
-    Empty if the options differ from those with which the expected rates were measured.
-    """
-    usual = options.operations >= rates.OPERATIONS
-    usual &= not (options.write_policy or options.eviction or options.ranks or options.device)
-    usual &= not options.passes
-    if not usual or options.canary or options.plant or options.rates:
-        return []
-    return probes.missed(tally.probes, tally.played, options.components)
 
 
 def commit_seed() -> int:

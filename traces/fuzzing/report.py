@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TextIO, TypeVar, get_args
+from typing import TextIO, TypeVar
 
-from rich.table import Table
-
-from hicache.core.events import Event
-from invariants.fuzz.reach import gauges
-from invariants.fuzz.reach.gauges import Readings
-from invariants.fuzz.reach.probes import MISSED
+from invariants.fuzz import probes
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
@@ -25,10 +20,8 @@ from .work import FoundFailure, Result
 _Name = TypeVar("_Name", str, tuple[str, str])
 FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
-PERCENTS = (10, 50, 90, 100)
-EVENTS = sorted(one.__name__ for one in get_args(Event))
 # Codes that make all other results doubtful come first, then the costliest ones for a user.
-WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
+WORST = (17, 16, 12, 13, 10, 11, 15, 14, 19)
 
 
 @dataclass
@@ -56,11 +49,7 @@ class Tally:
     variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
-    readings: Readings = field(default_factory=Counter)
-    played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
-    reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], FailureGroup] = field(default_factory=dict)
-    missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
     def add(self, result: Result, seconds: float = 0.0) -> FoundFailure | None:
         """Adds a result. Returns its failure if that is the smallest of its kind so far.
@@ -75,11 +64,6 @@ class Tally:
         self.variants += result.variants
         self.counts += result.counts
         self.probes += result.probes
-        self.readings += result.readings
-        self.played[",".join(result.components)] += 1
-        self.reached.update(
-            (",".join(result.components), name) for name, met in result.probes.items() if met
-        )
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
@@ -104,8 +88,7 @@ class Tally:
 
     def code(self) -> int:
         """The exit code of the worst failure; 0 if there is none."""
-        codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
-        return min(codes, key=_badness, default=0)
+        return min((code for code, _ in self.kinds), key=_badness, default=0)
 
     def sorted_kinds(self) -> list[FailureGroup]:
         return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
@@ -125,12 +108,10 @@ def show(
     files: dict[str, str],
     hint: Callable[[FailureGroup], str],
     stream: TextIO,
-    command: str,
 ) -> None:
     """Prints the summary.
 
     files: the tape of each failure, by the failure's name. hint: the text for one without a file.
-    command: the command that runs the same sequences again.
     """
     out = console(stream)
     kinds = len(tally.kinds)
@@ -143,7 +124,7 @@ def show(
         ("run twice", f"{tally.twice:,}"),
         *([("variants", f"{tally.variants:,}")] if tally.variants else []),
         ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
-        ("states reached", f"{len(tally.probes):,} different ones"),
+        ("states reached", _states(tally)),
         ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
     out.print(pairs("Fuzz", rows))
@@ -158,15 +139,6 @@ def show(
             if len(counts) > SHOWN:
                 result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
-    out.print(_coverage_table(tally))
-    shares = [(name, f"{share:g} %") for name, share in _shares(tally).items()]
-    out.print(pairs("Of the sequences", shares))
-    if tally.missed:
-        print(
-            f"\n{MISSED}: this many sequences should have reached these states, but did not: "
-            f"{'; '.join(tally.missed)}\nreplay: {command}",
-            file=stream,
-        )
     if tally.kinds:
         result = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -195,39 +167,10 @@ def next_steps(path: str, export: bool) -> list[str]:
     ]
 
 
-def _coverage_table(tally: Tally) -> Table:
-    """The table of how much the drawn sequences covered."""
-    result = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
-    for name in gauges.QUANTITIES:
-        result.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
-    return result
-
-
-def _shares(tally: Tally) -> dict[str, float]:
-    """By name, the percentage of sequences of which it is true."""
-    return {name: gauges.share(tally.readings, name) for name in gauges.SHARES}
-
-
-def _audit(tally: Tally) -> dict[str, object]:
-    return {
-        "events_per_thousand": {
-            name: gauges.per_thousand(tally.probes, (name, f"failed {name}"), tally.events)
-            for name in EVENTS
-        },
-        "quantiles": {
-            name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
-            for name in gauges.QUANTITIES
-        },
-        "percent_of_sequences": _shares(tally),
-    }
-
-
-def reached(tally: Tally) -> dict[str, dict[str, int]]:
-    """Sequences by their components: how many, and how many reached each state."""
-    result = {kind: {"": count} for kind, count in sorted(tally.played.items())}
-    for (kind, name), count in sorted(tally.reached.items()):
-        result[kind][name] = count
-    return result
+def _states(tally: Tally) -> str:
+    """How many of the named states were reached, and which were not."""
+    missing, named = probes.unreached(tally.probes), len(probes.NAMES)
+    return f"{named - len(missing)} of {named}" + (f"; not {'; '.join(missing)}" * bool(missing))
 
 
 def _most(counts: Iterable[tuple[_Name, int]]) -> list[tuple[_Name, int]]:
@@ -277,9 +220,7 @@ def document(
         ],
         "counts": dict(sorted(tally.counts.items())),
         "probes": dict(sorted(tally.probes.items())),
-        "reached": reached(tally),
-        "missed": tally.missed,
-        "audit": _audit(tally),
+        "not_reached": probes.unreached(tally.probes),
     }
 
 
@@ -298,12 +239,6 @@ def conclusions(
             *told,
             f"{_count(tally.failures, 'sequence')} of {tally.sequences:,} failed{kinds}.",
             f"Begin with {which}: shrink its tape, then explain the smaller one.",
-        ]
-    if tally.missed:
-        return [
-            *told,
-            "No check failed, but the run did not reach states that it should have reached. It "
-            "says less than a run of this length usually does.",
         ]
     if not tally.sequences:
         return told

@@ -23,7 +23,6 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.plain import Stuck
 from invariants.fuzz.play import Failure, Outcome
-from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
@@ -77,8 +76,6 @@ class Result:
     variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
-    readings: Readings = field(default_factory=Counter)
-    components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
 
 
@@ -134,7 +131,6 @@ class Work:
         twice = failure is None and bool(asked)
         if twice:
             failure = self.run_twice(outcome.tape)
-        hand.gauges.end()
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
@@ -146,8 +142,6 @@ class Work:
             count,
             hand.counts,
             hand.probes.seen,
-            hand.gauges.readings,
-            hand.config.components,
             failure,
         )
 

@@ -115,7 +115,7 @@ class DeviceHand(Hand):
         super().__init__(config, order, watch, remember)
         self.rig = Rig(config, settings, self.core.view, real, seed)
         self.states = DeviceStates(self.probes.seen, self.rig.device, self.done)
-        observers = (self.watch, self.probes, self.gauges, self.states, *self.rig.observers)
+        observers = (self.watch, self.probes, self.states, *self.rig.observers)
         self._driver = Driver(self.core, self, observers)
         self._layers, self._batched = settings.layers, bool(settings.batched)
         self._sequences: dict[int, Sequence] = {}

@@ -37,7 +37,7 @@ from hicache.runtime.restorable import LookedUp
 from ..content import Arrives, Content
 from ..faults.base import LOST, Fault, Player, kind_of
 from ..faults.plain import lane_of
-from ..reach.probes import Probes
+from ..probes import Probes
 from ..records import Broken, Pending
 from ..schedules import Schedule
 from ..shelf import Shelf
