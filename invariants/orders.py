@@ -9,14 +9,6 @@ from collections.abc import Callable, Sequence
 from hicache.core.eviction_policies.base import TICK_BITS, EvictionPolicy, Facts, Term
 
 Key = tuple[int, ...]
-RECENCY = (Term("last_use"),)
-
-
-def is_recency(policy: EvictionPolicy) -> bool:
-    """Whether the policy orders the copies of the backbone by their last use alone."""
-    order: tuple[Term, ...] = getattr(policy, "order", ())
-    told = tuple(term for term in order if term.fact != "depth")
-    return told == RECENCY and not hasattr(policy, "reference")
 
 
 def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:

@@ -35,7 +35,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..against import Against
 from ..source_lines import SourceLine, raised
-from . import hosted, twins
+from . import twins
 from .content import WrongContent
 from .drain import drain
 from .generate import last_entry, next_entry
@@ -138,8 +138,6 @@ def generate(
         failure = _told(error, len(entries), command, hand)
     _close(hand, failure)
     tape = replace(tape, entries=tuple(entries))
-    if failure is None and level == "every":
-        failure = _without_host(tape, ops, command)
     return Outcome(tape, failure, hand)
 
 
@@ -208,26 +206,7 @@ def _played(
     except Exception as error:
         failure = _told(error, done, command, hand)
     _close(hand, failure)
-    if failure is None and level == "every":
-        failure = _without_host(tape, ops, command)
     return Outcome(tape, failure, hand)
-
-
-def _without_host(tape: Tape, ops: dict[str, Operation], command: str) -> Failure | None:
-    """Plays a clean tape beside a core without a host, if it must be clean there, too."""
-    if not hosted.applies(tape):
-        return None
-    hand, done = hosted.HostedHand(tape), 0
-    try:
-        for entry in hosted.calm(tape).entries:
-            done += 1
-            step(hand, ops, entry)
-            if done % hosted.EVERY == 0:
-                hand.probe()
-        hand.probe()
-    except Exception as error:
-        return _told(error, done, command, hand)
-    return None
 
 
 def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
@@ -319,8 +298,6 @@ def failure_of(error: Exception, at: int) -> Failure:
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
-    if isinstance(error, hosted.HostCosts):
-        return Failure(INVARIANT, "HOST-TIER", text, at, about)
     if isinstance(error, SpecMismatch):
         return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):

@@ -23,7 +23,7 @@ def test_forty_states_have_names() -> None:
 def test_drawn_sequences_reach_every_named_state() -> None:
     seen: Counter[str] = Counter()
     weights = {name: one.weight for name, one in OPS.items()}
-    for seed in range(150):
+    for seed in range(600):
         outcome = play.generate(draw_swarm(seed, weights), OPS, seed, 60, "off")
         assert outcome.failure is None, outcome.failure
         seen += outcome.hand.probes.seen

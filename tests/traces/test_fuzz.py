@@ -26,7 +26,6 @@ from traces.commands import fuzz as fuzz_command
 from traces.executors import local
 from traces.executors.base import JobOptions
 from traces.fuzzing import work as fuzz_work
-from traces.fuzzing.double_run import Step, first_difference
 from traces.fuzzing.planting import canary
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
@@ -37,7 +36,7 @@ from .rig import Capsys, Patch, Ray, python
 pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
+SMALL = ("--operations", "25", "--jobs", "1")
 
 
 def fuzz(*options: str) -> int:
@@ -103,8 +102,8 @@ def test_fixed_options_hold_for_every_sequence(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.one_in(16)
-def test_several_ranks_replay_and_repeat_in_a_fresh_process(capsys: Capsys) -> None:
-    assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
+def test_several_ranks_replay(capsys: Capsys) -> None:
+    assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2") == 0
     tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
     path.write_text(tapes.dumps(replace(tape, notes={"plant": "idle-rank-skips-the-collective"})))
@@ -240,44 +239,12 @@ def test_another_bug_does_not_count_as_the_canary(monkeypatch: Patch) -> None:
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
 
-# -- twice
-
-
-@pytest.mark.one_in(16)
-def test_nondeterminism_is_named_by_the_first_different_event(monkeypatch: Patch) -> None:
-    (Path() / "sitecustomize.py").write_text(
-        "from hicache.core.eviction_policies.lru import Lru\n"
-        "Lru.rank = lambda self, node, component: -int(node.last_use[component])\n"
-    )
-    path = os.pathsep.join([str(Path().resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", path)
-    work = Work(120, ("full",), "write_through", "off", 100)
-    for seed in range(7, 12):
-        found = work(seed).failure
-        if found is not None:
-            break
-    assert found is not None
-    assert (found.code, found.kind) == (16, "DETERMINISM")
-    assert "event " in found.text
-    again = f"hicache fuzz --seed {seed} --sequences 1 --operations 120 --check off "
-    again += "--components full --write-policy write_through --twice 100"
-    assert found.text.endswith(f"replay: {again}")
-
-
-def test_the_first_different_event_is_named() -> None:
-    run = [Step("a", "Arrived"), Step("b", "AdmitWanted"), Step("c", "Finished")]
-    assert first_difference(run, run) == ""
-    other = [run[0], Step("x", "Aborted"), Step("y", "Finished")]
-    assert first_difference(run, other).startswith("event 2: here AdmitWanted; in")
-    assert first_difference(run, run[:2]).endswith("(ended)")
-
-
 # -- executors
 
 
 @pytest.mark.one_in(16)
 def test_a_run_on_several_processes_ends_without_noise() -> None:
-    words = "fuzz --operations 5 --sequences 4 --seed 7 --jobs 2 --twice 0"
+    words = "fuzz --operations 5 --sequences 4 --seed 7 --jobs 2"
     done = python("-m", "hicache", *words.split(), env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -306,7 +273,7 @@ def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
 
 
 BUG = "donated-slot-stays-with-its-request"
-HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--twice", "0", "--first")
+HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--first")
 
 
 @pytest.mark.one_in(32)

@@ -34,7 +34,7 @@ CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 
 
 def fuzz(*options: str) -> int:
-    return main(["fuzz", "--operations", "25", "--jobs", "1", "--twice", "0", *options])
+    return main(["fuzz", "--operations", "25", "--jobs", "1", *options])
 
 
 # -- the corpus
@@ -55,9 +55,16 @@ def trails(hash_seed: str) -> dict[str, str]:
         "import json, sys\n"
         "from pathlib import Path\n"
         "from invariants.fuzz.tapes import corpus\n"
-        "from traces.fuzzing.double_run import trail_of\n"
+        "from invariants.fuzz.ops.base import load\n"
+        "from invariants.fuzz.play import replay\n"
+        "from sim.recorder import Recorder\n"
+        "def digest(path):\n"
+        "    seen = Recorder(lambda: 0)\n"
+        "    tape = corpus.read(path)\n"
+        "    replay(tape, load(), 'off', follow=lambda hand: hand.observe(seen))\n"
+        "    return seen.digest()\n"
         "paths = corpus.paths(Path(sys.argv[1]))\n"
-        "print(json.dumps({at.stem: trail_of(corpus.read(at))[-1].digest for at in paths}))"
+        "print(json.dumps({path.stem: digest(path) for path in paths}))"
     )
     ran = python("-c", code, str(CORPUS), env={**os.environ, "PYTHONHASHSEED": hash_seed})
     found: dict[str, str] = json.loads(ran.stdout)
@@ -330,7 +337,6 @@ OPTIONS = {
     "--check some": "--check",
     "--jobs 0": "--jobs",
     "--executor slurm": "expected one of local, ray",
-    "--twice 101": "a percentage from 0 to 100",
     "--canary --replay x": "not allowed with",
     "--first --canary": "--canary takes no --first",
     "--first --replay x": "--replay takes no --first",

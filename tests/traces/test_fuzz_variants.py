@@ -36,7 +36,7 @@ OPS = operations.load()
 CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
 WITHOUT_STORAGE = next(path for path in CORPUS if '"storage":true' not in path.read_text())
 RANKED = "ranks-do-not-agree-on-success"
-SMALL = ("--operations", "40", "--jobs", "1", "--twice", "0")
+SMALL = ("--operations", "40", "--jobs", "1")
 
 
 def fuzz(*options: str) -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -18,18 +17,15 @@ from invariants.planted.base import load, planted
 from traces.cli import main
 from traces.executors import local
 from traces.executors.base import JobOptions
-from traces.fuzzing import double_run
-from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
-from traces.fuzzing.work import Result, Work
-from traces.terminal import workers
+from traces.fuzzing.work import Result, Work, hash_seed
 
 from .rig import Capsys, Patch, fails
 
 pytestmark = pytest.mark.usefixtures("here")
 
 BUG = "empty-slot-sentinel-is-freed"
-HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
+HUNT = ("fuzz", "--operations", "40", "--seed", "1", "--sequences", "6")
 
 
 @pytest.mark.one_in(16)
@@ -66,27 +62,6 @@ def test_the_printed_next_commands_run(capsys: Capsys) -> None:
             assert words[-2:] == ["--export", "tests/regress/"]
             continue  # its own tests run it
         assert main(words[1:]) == first["code"]
-
-
-@pytest.mark.one_in(4)
-def test_the_new_process_of_a_double_run_has_as_many_passes() -> None:
-    work = Work(5, passes=4)
-    assert double_run.differs(work.drawn(7), work) == ""
-
-
-@pytest.mark.one_in(16)
-def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
-    """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""
-    work = Work(60, ("full",), "write_through", "off", plant="most-recently-used-is-evicted-first")
-    for seed in range(8, 40):
-        tape = work.drawn(seed)
-        with planted(work.plant):
-            trail = trail_of(tape)
-        if trail != trail_of(tape):
-            break
-    else:
-        raise AssertionError("no tape shows the bug")
-    assert work.run_twice(tape) is None
 
 
 @pytest.mark.one_in(16)
@@ -158,15 +133,6 @@ def test_every_failure_ends_with_its_replay_command() -> None:
     assert kinds >= {10, 11}
 
 
-CHILD = """
-import os, sys
-for line in sys.stdin:
-    if line == "end\\n":
-        sys.exit("no more")
-    print(os.environ["PYTHONHASHSEED"], line, end="", flush=True)
-"""
-
-
 def hash_seed_of_worker(seed: int) -> Result:
     """Takes the place of a sequence; says in which process it ran."""
     return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
@@ -176,7 +142,7 @@ def hash_seed_of_worker(seed: int) -> Result:
 @pytest.mark.parametrize("given", ["", "77"])
 def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", given or "random")
-    manner = JobOptions(str, hash_seed=int(double_run.hash_seed() or 5))
+    manner = JobOptions(str, hash_seed=int(hash_seed() or 5))
     results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
     found = list(results)
     results.close()
@@ -186,52 +152,3 @@ def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> No
     assert set(seeds.values()) <= {first, first + 1}
     assert len(set(seeds.values())) == len(seeds)
     assert os.environ["PYTHONHASHSEED"] == (given or "random")
-
-
-def test_the_other_process_has_another_hash_seed_which_changes(monkeypatch: Patch) -> None:
-    seeds = []
-
-    class Nobody:
-        def __init__(self, module: str, environment: dict[str, str]) -> None:
-            seeds.append(environment["PYTHONHASHSEED"])
-
-        def ask(self, line: str, timeout_s: float) -> str:
-            raise workers.ChildLost("no")
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr(double_run, "_other", double_run._Other())
-    monkeypatch.setattr(double_run, "Child", Nobody)
-    last = 7 + double_run.KEPT_FOR
-    for given, seed in (
-        ("11", 7),
-        ("11", last),
-        ("4294967295", 8),
-        ("random", 7),
-        ("random", last),
-    ):
-        monkeypatch.setenv("PYTHONHASHSEED", given)
-        assert "(failed: no)" in double_run.differs(Work(5).drawn(seed), Work(5))
-    assert seeds == ["12", "13", "0", "1", "2"]
-
-
-@pytest.mark.one_in(16)
-def test_ranks_run_twice_whatever_the_percentage(monkeypatch: Patch) -> None:
-    played = []
-    monkeypatch.setattr(Work, "run_twice", lambda self, tape: played.append(tape.ranks))
-    for percent in (0, 1):
-        for seed in range(4):
-            cast(Any, Work(10, ranks=2, level="off", twice=percent))(seed)
-    assert played == [2] * 4
-
-
-def test_a_child_answers_each_line_until_it_ends(monkeypatch: Patch) -> None:
-    Path("answers.py").write_text(CHILD)
-    path = os.pathsep.join([str(Path.cwd()), str(Path(workers.__file__).parents[2])])
-    child = workers.Child("answers", {"PYTHONHASHSEED": "5", "PYTHONPATH": path})
-    assert [child.ask(word, 60) for word in ("one", "two")] == ["5 one\n", "5 two\n"]
-    with pytest.raises(workers.ChildLost, match="no more"):
-        child.ask("end", 60)
-    with pytest.raises(workers.ChildLost):
-        child.ask("three", 60)
-    child.close()

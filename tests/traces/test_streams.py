@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
 HUNT = (
     *("fuzz", "--plant", BUG, "--seed", "16", "--sequences", "3", "--operations", "25"),
-    *("--jobs", "1", "--twice", "0"),
+    *("--jobs", "1"),
 )
 
 
@@ -232,7 +232,7 @@ def test_no_file_is_kept_of_a_canary(capsys: Capsys) -> None:
 @pytest.mark.one_in(16)
 def test_the_document_has_the_exit_code_of_the_command(monkeypatch: Patch) -> None:
     def code_of(*words: str) -> int:
-        code = main([*words, "--jobs", "1", "--twice", "0", "--json", "out.json"])
+        code = main([*words, "--jobs", "1", "--json", "out.json"])
         assert json.loads(Path("out.json").read_text())["exit_code"] == code
         return code
 

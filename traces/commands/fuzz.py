@@ -27,11 +27,10 @@ from invariants.watch import Level
 
 from ..executors import base as executors
 from ..fuzzing import option_values, planting
-from ..fuzzing.double_run import hash_seed
 from ..fuzzing.files import Files, hunt
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import FailureGroup, Tally, conclusions, document, show
-from ..fuzzing.work import Work
+from ..fuzzing.work import Work, hash_seed
 from ..outside import entries
 from ..replaying.defaults import CHECKS
 from ..terminal import options as read
@@ -101,12 +100,6 @@ class Options(OptionRecord):
         ", ".join(registry.names(executors.EXECUTORS)),
         read.entry(executors.EXECUTORS),
         default=executors.LOCAL,
-    )
-    twice: int = option(
-        "percentage of sequences that run again in a process with another hash seed",
-        option_values.percent,
-        "PERCENT",
-        default=10,
     )
     against: str = option(
         "what every outcome is compared with: spec, the executable specification, or none",
@@ -219,7 +212,6 @@ def _work(options: Options, plant: str) -> Work:
         options.components,
         options.write_policy or "",
         options.check,
-        0 if options.canary else options.twice,
         options.output,
         options.canary,
         ranks=options.ranks,

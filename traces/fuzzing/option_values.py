@@ -21,9 +21,3 @@ def components(text: str) -> tuple[str, ...]:
         known = " or ".join(",".join(one) for one in COMPONENTS)
         raise argparse.ArgumentTypeError(f"expected {known}, found {text!r}")
     return given
-
-
-def percent(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 100:
-        raise argparse.ArgumentTypeError(f"expected a percentage from 0 to 100, found {text!r}")
-    return int(text)

@@ -45,7 +45,6 @@ class Tally:
     operations: int = 0
     events: int = 0
     busy_ns: int = 0
-    twice: int = 0
     variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
@@ -60,7 +59,6 @@ class Tally:
         self.operations += result.operations
         self.events += result.events
         self.busy_ns += result.busy_ns
-        self.twice += result.twice
         self.variants += result.variants
         self.counts += result.counts
         self.probes += result.probes
@@ -121,7 +119,6 @@ def show(
         ("sequences", f"{tally.sequences:,}"),
         ("operations", f"{tally.operations:,}"),
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
-        ("run twice", f"{tally.twice:,}"),
         *([("variants", f"{tally.variants:,}")] if tally.variants else []),
         ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
         ("states reached", _states(tally)),
@@ -200,7 +197,6 @@ def document(
         "operations": tally.operations,
         "events": tally.events,
         "events_per_second_and_core": tally.speed,
-        "run_twice": tally.twice,
         "variants": tally.variants,
         "failures": [
             {

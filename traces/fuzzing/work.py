@@ -6,6 +6,7 @@ seeds (see commands/fuzz) or start workers (see traces/executors).
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import Counter
@@ -18,7 +19,6 @@ from hicache import registry
 from invariants.against import SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants
-from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.plain import Stuck
@@ -32,7 +32,6 @@ from invariants.watch import Level
 from ..outside import entries
 from ..terminal.signals import alarm
 from ..terminal.text import command_line
-from .double_run import differs, hash_seed
 from .planting import NOTE, canary, planted
 
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
@@ -47,8 +46,8 @@ class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
     at: entries of the tape that were played, with the one that failed. hash_seed: of the process
-    that found it; empty if it was not set. event: number of the last event before it, from 1; 0 if
-    two runs of the tape differ. event_text: that event.
+    that found it; empty if it was not set. event: number of the last event before it, from 1.
+    event_text: that event.
     """
 
     code: int
@@ -72,7 +71,6 @@ class Result:
     operations: int
     events: int
     busy_ns: int
-    twice: bool = False
     variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
@@ -87,7 +85,6 @@ class Work:
     components: tuple[str, ...] = ()
     policy: str = ""
     level: Level = "every"
-    twice: int = 0  # percent of the seeds that run again in another process; 0: also no ranks
     folder: str = ""
     canary: bool = False
     limit_s: float = 0.0  # 0: `allowed_s` of the operations
@@ -127,10 +124,6 @@ class Work:
             if variant.failure:
                 failure = self.judge(variant)
                 break
-        asked = self.twice and (swarm.ranks > 1 or Draws(seed, "twice").chance(self.twice))
-        twice = failure is None and bool(asked)
-        if twice:
-            failure = self.run_twice(outcome.tape)
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
@@ -138,7 +131,6 @@ class Work:
             played,
             events,
             busy,
-            twice,
             count,
             hand.counts,
             hand.probes.seen,
@@ -217,15 +209,6 @@ class Work:
             ops, path = operations.load(), self.path(name)
             return play.replay(tape, ops, self.level, path, against=self.compares).failure
 
-    def run_twice(self, tape: Tape) -> FoundFailure | None:
-        """The failure if a second run of the tape in another process differs; else None."""
-        with planted(self.plant):
-            text = differs(tape, self)
-        if not text:
-            return None
-        failure = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
-        return found_failure(failure, tape, self.path(name_of(failure, tape)))
-
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed, drawn without checks."""
         ops = operations.load()
@@ -280,6 +263,12 @@ def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
         failure.event,
         failure.event_text,
     )
+
+
+def hash_seed() -> str:
+    """The hash seed of this process; empty if it was not set."""
+    given = os.environ.get("PYTHONHASHSEED", "")
+    return given if given.isdecimal() else ""
 
 
 def name_of(failure: Failure, tape: Tape) -> str:

@@ -5,17 +5,15 @@ Does not handle the signals of the command itself; see traces/terminal/signals.
 
 from __future__ import annotations
 
-import atexit
 import os
 import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 
@@ -102,62 +100,6 @@ def run_child(
         **given,  # type: ignore[call-overload]
     )
     return done
-
-
-class Child:
-    """A module in another process. It answers each line on its standard input with one line, and
-    exits when this process is gone.
-    """
-
-    def __init__(self, module: str, environment: dict[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            module_command(module),
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        atexit.register(self.close)
-
-    def ask(self, line: str, timeout_s: float) -> str:
-        """Returns the answer to a line. Raises ChildLost, with the last line that the child wrote
-        to its standard error, if there is none.
-        """
-        late = threading.Timer(timeout_s, self._process.kill)
-        late.start()
-        try:
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        finally:
-            late.cancel()
-        if not answer:
-            raise ChildLost(self._last_words())
-        return answer
-
-    def close(self) -> None:
-        """Ends the process."""
-        atexit.unregister(self.close)
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            with suppress(OSError, AttributeError):
-                stream.close()  # type: ignore[union-attr]
-        self._process.wait()
-
-    def _last_words(self) -> str:
-        self._process.wait()
-        self._errors.seek(0)
-        return (self._errors.read().strip().splitlines() or ["nothing"])[-1]
-
-
-class ChildLost(Exception):
-    """A child ended without an answer."""
 
 
 def module_command(module: str) -> list[str]:
