@@ -6,9 +6,7 @@ functions. Does not change any values at these lines (see explain/instruments).
 
 from __future__ import annotations
 
-import ast
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -63,31 +61,6 @@ def stand_in(replacement: Any, original: Any) -> Callable[[], None]:
     return lambda: _STAND_INS[new].remove(old)
 
 
-def function_of(source_line: SourceLine) -> SourceLine | None:
-    """Returns the first line of the function that contains this line. None for a helper of a
-    planted bug, which belongs to the function that calls it.
-    """
-    found = _functions(source_line.file).get(source_line.line)
-    if found is None or not found.file.startswith(_PLANTED):
-        return found
-    originals = _STAND_INS.get(found, [])
-    return originals[0] if len(originals) == 1 else None
-
-
-@cache
-def _functions(file: str) -> dict[int, SourceLine]:
-    """The innermost function around each line of a file. A decorator is part of its function, as
-    for Python.
-    """
-    found: dict[int, SourceLine] = {}
-    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef):  # outer functions come first
-            start = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            lines = range(start, (node.end_lineno or start) + 1)
-            found.update(dict.fromkeys(lines, SourceLine(file, start, node.name)))
-    return found
-
-
 def line_in(code: Any, line: int) -> SourceLine | None:
     """Returns a line of a code object of hicache or of a planted bug, else None."""
     file = _file(code.co_filename)
@@ -115,17 +88,6 @@ def running_lines() -> tuple[SourceLine, ...]:
             found.append(source_line)
         frame = frame.f_back
     return tuple(found)
-
-
-def raised(error: Exception) -> tuple[SourceLine, ...]:
-    """Returns the lines of hicache in the traceback of an error, innermost first."""
-    lines = traceback.walk_tb(error.__traceback__)
-    found = (line_in(frame.f_code, line) for frame, line in lines)
-    return tuple(
-        source_line
-        for source_line in found
-        if source_line is not None and source_line.file != DRIVER
-    )[::-1]
 
 
 @contextmanager

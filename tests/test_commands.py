@@ -61,7 +61,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
 ENGINES = {name for name in facts.known() if name != "hicache"}
 TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
-FINDS = {"fuzz": (0, 11), "explain": (0, 11), "gpu-check": (0, 2)}
+FINDS = {"fuzz": (0, 11), "gpu-check": (0, 2)}
 
 
 def small_trace(path: Path) -> None:

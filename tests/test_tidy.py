@@ -297,8 +297,7 @@ def test_no_file_is_dead() -> None:
     stubs = sorted((ROOT / "hicache").rglob("*.pyi"))
     everyone = [*SOURCES, *stubs, *sorted((ROOT / "tests").rglob("*.py"))]
     imported = {target for path in everyone for target in imports(path)}
-    children = {"traces.fuzzing.exported_child"}
-    entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building", *children}
+    entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building"}
     entry_points |= {"sim.fit.__main__"}  # a script
     # processes of their own
     entry_points |= {"invariants.peers.child", "traces.engines.child"}

@@ -56,6 +56,8 @@ _GONE = {
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",
     "formats": "hicache convert --formats",
+    "shrink": "hicache fuzz, which shrinks each failure",
+    "explain": "hicache fuzz --replay TAPE",
     "chat": "hicache.transformers.PrefixCache in a program",
     "prove": "pytest tests/transformers, in a clone",
 }
@@ -89,8 +91,6 @@ examples:
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
   hicache fuzz                          60 s on all cores; failures become tapes
-  hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
-  hicache explain small.jsonl
 
 Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
 also with a B: 512GB.

@@ -19,8 +19,6 @@ from ..fuzz.hand import Hand
 from ..fuzz.ops.base import Operation
 from ..fuzz.tapes.tape import Tape
 from ..source_lines import Call, calls
-from .coverage import Coverage, Ran
-from .difference import Comparison, Difference
 from .instruments import Change, instruments
 
 
@@ -42,14 +40,10 @@ class Step:
 
 @dataclass
 class Account:
-    """A replay and its recording. ran: what ran for each of its events. difference: the first one
-    from the specification.
-    """
+    """A replay and its recording."""
 
     outcome: play.Outcome
     steps: list[Step]
-    ran: list[Ran] = field(default_factory=list)
-    difference: Difference | None = None
 
 
 class Recorder:
@@ -98,14 +92,8 @@ def recorded(
     checks: Sequence[str] | None = None,
 ) -> Account:
     """Plays a tape like `play.replay` and records everything."""
-    recorder, coverage, comparison = Recorder(), Coverage(), Comparison(tape.config)
-
-    def follow(hand: Hand) -> None:
-        comparison.follow(hand)
-        recorder.follow(hand)
-        coverage.follow(hand)
-
+    recorder = Recorder()
     instrumented = instruments(recorder.report, tape.config.components)
-    with instrumented, calls(recorder.called), coverage.tracing():
-        outcome = play.replay(tape, ops, name=name, checks=checks, follow=follow)
-    return Account(outcome, recorder.steps, coverage.ran(), comparison.first)
+    with instrumented, calls(recorder.called):
+        outcome = play.replay(tape, ops, name=name, checks=checks, follow=recorder.follow)
+    return Account(outcome, recorder.steps)

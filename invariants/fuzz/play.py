@@ -34,7 +34,6 @@ from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..against import Against
-from ..source_lines import SourceLine, raised
 from . import twins
 from .content import WrongContent
 from .drain import drain
@@ -56,8 +55,8 @@ HARNESS = 17
 @dataclass(frozen=True)
 class Failure:
     """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. raised: source lines of the error. event: number of the last
-    event before it, from 1, or 0. event_text: that event.
+    objects whose story explains it. event: number of the last event before it, from 1, or 0.
+    event_text: that event.
     """
 
     code: int
@@ -65,7 +64,6 @@ class Failure:
     text: str
     at: int
     about: tuple[About, ...] = ()
-    raised: tuple[SourceLine, ...] = ()
     event: int = 0
     event_text: str = ""
 
@@ -281,9 +279,7 @@ def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
     last = "" if hand.last is None else brief(hand.last)
-    failure = replace(
-        failure_of(error, at), raised=raised(error), event=hand.events, event_text=last
-    )
+    failure = replace(failure_of(error, at), event=hand.events, event_text=last)
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:
         story = hand.watch.story_of(failure.about)

@@ -26,12 +26,10 @@ LEAST = {
     "compare": ["a", "b"],
     "convert": ["t", "-o", "x"],
     "curve": ["t"],
-    "explain": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
     "peers": ["list"],
     "report": ["t"],
-    "shrink": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
 }

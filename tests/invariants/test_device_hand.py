@@ -33,7 +33,6 @@ from invariants.fuzz.ranks.hand import hand_of
 from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
 from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.export import pytest_file
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from invariants.planted import base as planted
 from sim.errors import HazardError, WrongBytesError
@@ -327,6 +326,3 @@ def test_shrinking_drops_the_device_or_simplifies_it(needs: bool, left: str) -> 
     small = shrink(Tape(CONFIG, (entry,), executor="device:3:20:20:2"), failure, play)
     assert small.tape.executor == left
     assert simpler.weight(small.tape) < simpler.weight(replace(small.tape, executor=DEVICE))
-    text = pytest_file(small.tape, failure)
-    assert (f'executor="{left}"' in text) == needs
-    compile(text, "exported", "exec")

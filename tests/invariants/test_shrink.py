@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,11 +16,9 @@ from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure, Outcome, generate, replay
 from invariants.fuzz.shrink import Shrunk, shrink
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tapes.export import file_name, pytest_file
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps
 from invariants.planted.base import planted
 from tests.configs import configured, said
-from tests.patience import PATIENCE_S
 
 OPS = base.load()
 # A planted bug, and the most operations that are needed to show it.
@@ -203,75 +198,3 @@ def test_proposals_are_legal_and_most_are_lighter() -> None:
         assert found
         assert sum(simpler.weight(one) < own for one in found) > len(found) // 2
     assert simpler.weight(replace(tape, entries=tape.entries[1:])) < own
-
-
-# -- export
-
-
-@pytest.fixture
-def exported() -> tuple[Shrunk, str]:
-    with planted("released-receipt-keeps-its-locks"):
-        tape, failure = find()
-        small = shrink(tape, failure, play)
-    return small, pytest_file(small.tape, small.failure, "a bug")
-
-
-@pytest.mark.one_in(32)
-def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
-    exported: tuple[Shrunk, str],
-) -> None:
-    small, text = exported
-    names: dict[str, Any] = {"__file__": "exported"}
-    exec(compile(text, "exported", "exec"), names)
-    assert names["TAPE"] == replace(small.tape, notes={})
-    names["test_the_core_plays_it_clean"]()
-    wrong = pytest.raises(AssertionError, match=small.failure.kind.split()[0])
-    with planted("released-receipt-keeps-its-locks"), wrong:
-        names["test_the_core_plays_it_clean"]()
-    assert f"{small.failure.kind} (exit code {small.failure.code})" in text
-    assert "With the planted bug a bug" in text
-    assert "random" not in text
-
-
-def test_the_exported_test_is_formatted_as_the_project(tmp_path: Path) -> None:
-    failure = Failure(
-        10, "KeyError in play", 'Traceback (most recent call last):\n  x\nE: """\\', 3
-    )
-    many = replace(long_tape(), entries=long_tape().entries[:6] + long_tape().entries[15:18])
-    words = [[index % 3, index] for index in range(1, 40)]
-    wide = Entry(
-        "arrive", {"request": 1, "tokens": words, "space": 'a"b', "é😀": "it's", "whole": False}
-    )
-    for at, tape in enumerate((many, Tape(CONFIG, (wide,)), Tape(CONFIG, ()))):
-        text = pytest_file(tape, failure, "")
-        (tmp_path / f"test_{at}.py").write_text(text)
-        names: dict[str, Any] = {}
-        exec(compile(text, "exported", "exec"), names)
-        assert names["TAPE"] == tape
-    settings = ["--config", str(Path(__file__).parents[2] / "pyproject.toml")]
-    for way in (["format", "--check"], ["check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *way, *settings, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
-        assert done.returncode == 0, done.stdout
-
-
-def test_the_file_name_depends_on_failure_and_tape() -> None:
-    tape, failure = long_tape(), Failure(12, "BYTES by content", "", 3)
-    name = file_name(tape, failure)
-    assert name.startswith("test_bytes_by_content_")
-    assert len(name) == len("test_bytes_by_content_01234567.py")
-    assert file_name(replace(tape, seed=99, notes={"commit": "x"}), failure) == name
-    assert file_name(replace(tape, order="time"), failure) != name
-
-
-def test_an_exported_test_names_no_folder_of_this_machine() -> None:
-    text = "Wrong: it broke in /some/where/hicache/core/tree.py\nreplay: hicache fuzz --replay /x/y"
-    told = pytest_file(long_tape(), Failure(11, "Wrong", text, 3), "")
-    assert "/some" not in told
-    assert "tree.py" in told
-    assert "replay: " not in told

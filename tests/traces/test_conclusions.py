@@ -348,7 +348,7 @@ def test_a_person_at_a_terminal_reads_each_warning_once(
     assert printed.out.count("The requests arrive within") == (not screen)
 
 
-@pytest.mark.parametrize("command", ["replay", "inspect", "size", "explain"])
+@pytest.mark.parametrize("command", ["replay", "inspect", "size"])
 def test_a_name_that_is_empty_is_refused_as_such(command: str, capsys: Capsys) -> None:
     assert main([command, ""]) == 2
     assert "expected a name, found none" in capsys.readouterr().err

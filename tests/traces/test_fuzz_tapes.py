@@ -269,7 +269,6 @@ def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -
         stream.truncate(200 << 20)
     for path, word in (
         ("gone.jsonl", "readable tape"),
-        ("gone.py", "a readable test that shrink exported"),
         (".", "found: a directory; name a file"),
         ("pipe.jsonl", "found: a pipe or a device"),
         ("/dev/zero", "found: a pipe or a device"),
@@ -280,37 +279,7 @@ def test_pipes_and_directories_are_refused_in_one_line_at_once(capsys: Capsys) -
         ("a\0b", "expected a name, found 'a\\x00b'"),
         ("", "expected a name, found none"),
     ):
-        for command in (["fuzz", "--replay", path], ["shrink", path], ["explain", path]):
-            assert word in fails(capsys, *command)
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("import os; os._exit(0)", "with its TAPE, found none"),
-        ("def (", "found SyntaxError: invalid syntax"),
-        ("print('hello'); TAPE = 5", "with its TAPE, found none"),
-        ("TAPE = Tape(os._exit(0), ())", "expected literals in its TAPE, found a call of os._exit"),
-        ("TAPE = Tape(Config(2, (9,)), (Entry(exit(), {}),))", "found a call of exit"),
-        ("TAPE = Tape(config=CONFIG, entries=())", "found ValueError: malformed node"),
-        ("TAPE = Tape(Config(2, (9,)))", "found TypeError"),
-        ("TAPE = Tape(5, ())", "found AttributeError"),
-        ("TAPE = Tape(Config(0, (9,)), ())", "found CallerError: page_size"),
-        ("TAPE = Tape(Config(2, (9,)), (7,))", "found AttributeError"),
-        (
-            "TAPE = Tape(Config(2, (9,)), (Entry('wait', {}, gap=-1),))",
-            "gap: expected an integer",
-        ),
-        (f"TAPE = {'(' * 150}{')' * 150}", "expected a test that shrink exported"),
-        (f"TAPE = {'-' * 100_000}1", "expected a test that shrink exported"),
-    ],
-)
-def test_a_file_that_is_no_exported_test_is_refused_in_one_line(
-    text: str, word: str, capsys: Capsys
-) -> None:
-    Path("test_it.py").write_text(text)
-    for command in (["fuzz", "--replay"], ["shrink"], ["explain"]):
-        assert word in fails(capsys, *command, "test_it.py")
+        assert word in fails(capsys, "fuzz", "--replay", path)
 
 
 def test_a_whole_tape_is_replayed(capsys: Capsys) -> None:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import replay
-from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.export import pytest_file
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.commands import shrink
-from traces.fuzzing.planting import planted
-from traces.fuzzing.work import Work
 from traces.terminal import output
 
-from .rig import BUG, Capsys, Patch, fails, input_files
+from .rig import Capsys, Patch, fails, input_files
 from .test_outside import MINE
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -40,10 +32,6 @@ WRITERS = [
     ("model.json", "replay trace.jsonl --model model.json --json"),
     ("profile.json", "replay trace.jsonl --hardware ./profile.json --json"),
     ("tape.jsonl", "fuzz --replay tape.jsonl --json"),
-    ("tape.jsonl", "explain tape.jsonl --json"),
-    ("tape.jsonl", "explain tape.jsonl --trace"),
-    ("tape.jsonl", "shrink tape.jsonl --json x --output"),
-    ("tape.jsonl", "shrink tape.jsonl -o x --json"),
     ("trace.jsonl", "twin trace.jsonl --profile profile.json --json"),
     ("profile.json", "twin trace.jsonl --profile profile.json --recording"),
 ]
@@ -134,48 +122,14 @@ def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
     assert Path("pipe").is_fifo()
 
 
-@pytest.mark.one_in(8)
-def test_all_files_are_written_or_none(monkeypatch: Patch) -> None:
+def test_all_files_are_written_or_none(inputs: dict[str, str], monkeypatch: Patch) -> None:
     def fill(name: str, path: Path, mode: str, pieces: Any, pack: bool) -> None:
-        if name.startswith("folder"):
+        if name == "out.json":
             raise output.unwritable(name, "No space left on device")
         path.write_text("".join(pieces))
 
-    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    before = sorted(os.listdir())
     monkeypatch.setattr(output, "_fill", fill)
-    monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
-    words = ("shrink", "tape.jsonl", "-o", "small.jsonl", "--export", "folder/below")
-    assert main([*words, "--json", "out.json"]) == 2
-    assert os.listdir() == ["tape.jsonl"]
-
-
-def test_an_exported_test_fails_without_asserts_and_is_printable() -> None:
-    tape = Work(5, ("full", "mamba"), plant=BUG).drawn(16)
-    with planted(BUG):
-        failure = replay(tape, load()).failure
-    assert failure is not None
-    hostile = replace(failure, kind='"""\x1b[2J', text='"""\n\x1b[2J\u202e\x9b1m\\')
-    text = pytest_file(replace(tape, notes={"commit": "\x1b[2J\n\x00"}), hostile, BUG)
-    assert text.isascii()
-    assert text.replace("\n", "").isprintable()
-    exported: dict[str, Any] = {"__name__": "exported", "__file__": "test_exported.py"}
-    exec(compile(text, "exported", "exec", optimize=2), exported)
-    with planted(BUG), pytest.raises(AssertionError):
-        exported["test_the_core_plays_it_clean"]()
-    exported["test_the_core_plays_it_clean"]()
-
-
-@pytest.mark.one_in(16)
-def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
-    monkeypatch: Patch, capsys: Capsys
-) -> None:
-    monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
-    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
-    assert main(["shrink", "tape.jsonl", "-o", "small", "--export", "."]) == 0
-    [exported] = Path().glob("test_*.py")
-    text = exported.read_text()
-    capsys.readouterr()
-    words = ("shrink", exported.name, "--plant", BUG, "-o", "smaller", "--export", ".")
-    assert "--export: expected another file than the tape" in fails(capsys, *words)
-    assert exported.read_text() == text
-    assert not Path("smaller").exists()
+    words = ("replay", "trace.jsonl", "--requests", "rows.jsonl", "--json", "out.json")
+    assert main([*words]) == 2
+    assert sorted(os.listdir()) == before

@@ -69,7 +69,10 @@ GONE = "true; echo ${PIPESTATUS[0]}"
     ids=["left", "left both", "closed"],
 )
 def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: str) -> None:
-    for words in ((*HUNT, "--json", "out.json"), ("explain", failing, "--json", "out.json")):
+    for words in (
+        (*HUNT, "--json", "out.json"),
+        ("fuzz", "--replay", failing, "--json", "out.json"),
+    ):
         out, err = ran(words, shell)
         assert out == "11\n"
         assert "Traceback" not in err
@@ -103,7 +106,7 @@ def test_a_reader_who_left_early_does_not_cost_what_a_device_measured() -> None:
 
 @pytest.mark.one_in(16)
 def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
-    for words in ((*HUNT, "--json", "-"), ("explain", failing, "--json", "-")):
+    for words in ((*HUNT, "--json", "-"), ("fuzz", "--replay", failing, "--json", "-")):
         assert ran(words, f"hicache 2>/dev/null | {GONE}") == ("11\n", "")
 
 
@@ -111,12 +114,12 @@ def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
 def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
-    assert ran(("explain", "gone.jsonl"), shell) == ("2\n", "")
+    assert ran(("fuzz", "--replay", "gone.jsonl"), shell) == ("2\n", "")
 
 
 @pytest.mark.one_in(16)
 def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
-    out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
+    out, err = ran(("fuzz", "--replay", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
     assert err.count("\n") == 1
     assert "no space left to write the report: No space left on device; free some" in err
@@ -126,20 +129,17 @@ def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")
-    whole, _ = ran(("explain", "*iling*"), "hicache; echo $?")
-    out, err = ran(("explain", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?")
+    whole, _ = ran(("fuzz", "--replay", "*iling*"), "hicache; echo $?")
+    out, err = ran(("fuzz", "--replay", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?")
     assert (out.splitlines()[-1], err) == ("11", "")
     assert len(out.splitlines()) == len(whole.splitlines())
-    assert "iling\\u2026: 11 OWN-D" in out
+    assert "replay: hicache fuzz --replay 'failing\\u2026'" in out
 
 
 SAME = {
-    "explain --json": ("explain", "failing.jsonl", "--json", "./failing.jsonl"),
-    "explain --trace": ("explain", "failing.jsonl", "--trace", "link.jsonl"),
-    "explain, both": ("explain", "failing.jsonl", "--trace", "out", "--json", "out"),
-    "shrink --output": ("shrink", "failing.jsonl", "-o", "failing.jsonl"),
-    "shrink, both": ("shrink", "failing.jsonl", "-o", "out", "--json", "out"),
-    "replay": ("fuzz", "--replay", "failing.jsonl", "--json", "failing.jsonl"),
+    "itself": ("fuzz", "--replay", "failing.jsonl", "--json", "failing.jsonl"),
+    "spelled otherwise": ("fuzz", "--replay", "failing.jsonl", "--json", "./failing.jsonl"),
+    "by a link": ("fuzz", "--replay", "failing.jsonl", "--json", "link.jsonl"),
 }
 
 
@@ -159,7 +159,7 @@ def test_outputs_never_overwrite_the_tape(
 
 def test_a_missing_working_folder_is_reported_in_one_line() -> None:
     Path("gone").mkdir()
-    out, err = ran(("explain", "tape.jsonl"), "cd gone; rmdir ../gone; hicache; echo $?")
+    out, err = ran(("fuzz", "--replay", "tape.jsonl"), "cd gone; rmdir ../gone; hicache; echo $?")
     assert out == "2\n"
     assert err.count("\n") == 1
     assert "expected to run in a folder that is there" in err

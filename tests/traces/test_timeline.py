@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,13 +43,11 @@ from invariants.explain.recorder import Account, Step, recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
-from invariants.fuzz.tapes.tape import Tape, write
+from invariants.fuzz.tapes.tape import Tape
 from invariants.planted.base import planted
-from traces.cli import main
 from traces.explaining.timeline import timeline
 from traces.fuzzing.work import Work
 
-from .rig import Patch
 from .test_explain import BUG, CORPUS, FAILING
 
 NEEDED = {
@@ -134,18 +131,6 @@ def test_every_slice_ends_and_is_visible(account: Account) -> None:
     slices = imported(account).slices
     assert all(one.end >= one.start + 0.5 for one in slices)
     assert {one.args.get("open", False) for one in slices} <= {True, False}
-
-
-@pytest.mark.one_in(16)
-def test_the_command_writes_the_timeline(
-    failed: Account, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(Path("tape.jsonl"), FAILING)
-    assert main(["explain", "tape.jsonl", "--trace", "trace.json"]) == 11
-    events = json.loads(Path("trace.json").read_text())["traceEvents"]
-    kinds = [(one["ph"], one["name"], one.get("ts")) for one in events]
-    assert kinds == [(one["ph"], one["name"], one.get("ts")) for one in written(failed)]
 
 
 # -- where things are

@@ -391,7 +391,7 @@ def test_a_stream_that_takes_few_items_is_also_held_late(
 
 
 @pytest.mark.one_in(16)
-def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
+def test_a_race_refuses_a_tape_and_the_fuzzer_a_recording(
     kept: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     tape = str(tmp_path / "tape.jsonl")
@@ -400,7 +400,7 @@ def test_a_race_refuses_a_tape_and_explain_refuses_a_recording(
     told = fails(capsys, "twin", "--race", tape, "--drop", "0")
     assert "found a tape of hicache fuzz; give it to hicache fuzz --replay, with --dev" in told
     assert "found a recording of hicache twin; give it to hicache twin --race" in fails(
-        capsys, "explain", kept
+        capsys, "fuzz", "--replay", kept
     )
 
 

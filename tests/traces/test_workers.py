@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from traces.terminal import output, workers
+from traces.terminal import output
 from traces.terminal.output import write_json
 
 from .rig import Patch
@@ -159,30 +159,6 @@ if __name__ == "__main__":
         _, said = process.communicate(timeout=PATIENCE_S)
     assert said == "hicache: interrupted; found so far:\n"
     assert process.returncode == 130
-
-
-# -- children without a parent
-
-
-@pytest.mark.one_in(16)
-def test_a_child_ends_when_its_parent_is_killed() -> None:
-    Path("endless.py").write_text(
-        "import os, time\nopen('child', 'w').write(f'{os.getpid()}.')\ntime.sleep(600)\n"
-    )
-    code = "from traces.terminal.workers import run_child; run_child('endless', (), {})"
-    with started("-c", code) as process:
-        assert until(lambda: Path("child").exists() and Path("child").read_text().endswith("."))
-        child = int(Path("child").read_text()[:-1])
-        assert output._runs(child)
-        process.kill()
-        process.wait(PATIENCE_S)
-        assert until(lambda: not output._runs(child))
-
-
-def test_a_child_gets_its_arguments_and_its_input() -> None:
-    Path("echo.py").write_text("import sys; print(sys.argv[1:], sys.stdin.read(), __name__)\n")
-    done = workers.run_child("echo", ("a", "-b"), {"PYTHONPATH": f".:{ROOT}"}, input="told")
-    assert (done.stdout, done.returncode) == ("['a', '-b'] told __main__\n", 0)
 
 
 # -- leftovers

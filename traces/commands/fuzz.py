@@ -27,7 +27,7 @@ from invariants.watch import Level
 
 from ..executors import base as executors
 from ..fuzzing import option_values, planting
-from ..fuzzing.files import Files, hunt
+from ..fuzzing.files import Files, hunt, shrink
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import FailureGroup, Tally, conclusions, document, show
 from ..fuzzing.work import Work, hash_seed
@@ -186,6 +186,8 @@ def run(options: Options, command: str) -> int:
     first = options.jobs or 0, executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
     with closing(executor.run(work, _seeds(seed, options), *first)) as results:
         complete, lost = hunt(results, tally, files, options.canary, options.first)
+        if complete and not options.canary:
+            complete = shrink(tally, files, work)
         files.restore_missing(tally)
         settings = _settings(options, seed)
         code = lost or tally.code() or (0 if complete else INTERRUPTED)

@@ -21,7 +21,7 @@ from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import name as shown
 from ..terminal.text import one_line
 from .report import Tally
-from .work import FoundFailure, Result
+from .work import FoundFailure, Result, Work
 
 
 @dataclass
@@ -108,3 +108,17 @@ def hunt(
         complete, lost = False, getattr(error, "exit_code", _BAD_INPUT)
         print_error(str(error))
     return complete, lost
+
+
+def shrink(tally: Tally, files: Files, work: Work) -> bool:
+    """Shrinks the tape of each failure. Returns whether it was not interrupted."""
+    try:
+        for kind in tally.sorted_kinds():
+            small = work.shrunk(kind.smallest)
+            if small.name != kind.smallest.name:
+                kind.smallest = small
+                files.keep(small, tally)
+    except KeyboardInterrupt:
+        print_error("interrupted; not every tape is shrunk")
+        return False
+    return True

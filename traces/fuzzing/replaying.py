@@ -1,6 +1,6 @@
 """Plays one tape for `hicache fuzz --replay`, and prints what it did.
 
-Does not open tapes (see tape_file) or play them (see invariants/fuzz/play).
+Does not play them (see invariants/fuzz/play).
 """
 
 from __future__ import annotations
@@ -8,21 +8,22 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from hicache.core.errors import CallerError
 from invariants.against import SPEC
-from invariants.fuzz import play
 from invariants.fuzz.device import real
+from invariants.fuzz.difference import replay_told
 from invariants.fuzz.executors import on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
+from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape, has_storage
 from invariants.watch import Level
 
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
 from . import planting
-from .tape_file import open_tape
 from .work import allowed_s, limit
 
 FORMAT, VERSION = "hicache-fuzz-replay", 1
@@ -42,13 +43,13 @@ def replay(
     given: the bug that was asked for. device: the device that was asked for. against: what the core
     is compared with.
     """
-    tape = open_tape(path)
+    tape = tapes.read(Path(path))
     if device:
         tape = moved(tape, device, path)
     plant = planting.wanted(given, tape, path)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         ops, compares = operations.load(), against == SPEC
-        outcome = play.replay(tape, ops, level, path, against=compares)
+        outcome = replay_told(tape, ops, level, path, compares)
     code = outcome.failure.code if outcome.failure else 0
     stream = sys.stderr if json == "-" else sys.stdout
     with ignore_broken_pipe():
@@ -88,7 +89,11 @@ def _told(outcome: Outcome, bug: str, device: str | None) -> str:
 def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
     """The content of `--json`. Other programs read it: do not rename its keys."""
     failure, hand = outcome.failure, outcome.hand
-    found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
+    found = (
+        {"code": code, "kind": failure.kind, "at": failure.at, "text": failure.text}
+        if failure
+        else None
+    )
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -12,9 +12,7 @@ from typing import TextIO, TypeVar
 
 from invariants.fuzz import probes
 
-from ..outside import entries
 from ..terminal.tables import console, pairs, table
-from ..terminal.text import command_line
 from .work import FoundFailure, Result
 
 _Name = TypeVar("_Name", str, tuple[str, str])
@@ -143,31 +141,17 @@ def show(
             result.add_row(str(one.code), f"{kind.count:,}", str(one.at), one.kind)
         out.print(result)
         for kind in tally.sorted_kinds():
-            path = files.get(kind.smallest.name)
             print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
-            for line in next_steps(path, not settings["planted"]) if path else [hint(kind)]:
+            told = kind.smallest.text.splitlines()
+            for line in told if kind.smallest.name in files else [*told, hint(kind)]:
                 print(f"    {line}", file=stream)
 
 
-def next_steps(path: str, export: bool) -> list[str]:
-    """The commands that replay, shrink and explain a tape. export: also export it as a test."""
-    own = entries.options()
-    tape, small = (
-        command_line([path, *own]),
-        command_line([path.removesuffix(".jsonl") + ".small.jsonl"]),
-    )
-    export = export and not own
-    return [
-        f"replay:  hicache fuzz --replay {tape}",
-        f"shrink:  hicache shrink {tape} -o {small}{' --export tests/regress/' * export}",
-        f"explain: hicache explain {tape}",
-    ]
-
-
 def _states(tally: Tally) -> str:
-    """How many of the named states were reached, and which were not."""
+    """How many of the named states were reached, and the last few that were not."""
     missing, named = probes.unreached(tally.probes), len(probes.NAMES)
-    return f"{named - len(missing)} of {named}" + (f"; not {'; '.join(missing)}" * bool(missing))
+    left = f"; not {'; '.join(missing)}" if 0 < len(missing) <= SHOWN else ""
+    return f"{named - len(missing)} of {named}{left}"
 
 
 def _most(counts: Iterable[tuple[_Name, int]]) -> list[tuple[_Name, int]]:
@@ -234,7 +218,7 @@ def conclusions(
         return [
             *told,
             f"{_count(tally.failures, 'sequence')} of {tally.sequences:,} failed{kinds}.",
-            f"Begin with {which}: shrink its tape, then explain the smaller one.",
+            f"Begin with {which}.",
         ]
     if not tally.sequences:
         return told

@@ -19,10 +19,12 @@ from hicache import registry
 from invariants.against import SPEC
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants
+from invariants.fuzz.difference import replay_told
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.plain import Stuck
 from invariants.fuzz.play import Failure, Outcome
+from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
@@ -34,6 +36,7 @@ from ..terminal.signals import alarm
 from ..terminal.text import command_line
 from .planting import NOTE, canary, planted
 
+PLAYS = 1000  # of one failure, to shrink it
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
 
 
@@ -198,6 +201,25 @@ class Work:
                 return None
         return found_failure(replayed, outcome.tape, self.path(name))
 
+    def shrunk(self, found: FoundFailure) -> FoundFailure:
+        """The same failure of a smaller tape, told with its operations; itself if its tape does not
+        repeat it."""
+        if found.code in (NONDETERMINISM, HARNESS):
+            return found
+        ops = operations.load()
+
+        def play_one(tape: Tape) -> Outcome:
+            with planted(self.plant), self.time_limit():
+                return play.replay(tape, ops, self.level, against=self.compares)
+
+        tape = shrink(tapes.loads(found.tape), found, play_one, PLAYS).tape
+        path = self.path(name_of(found, tape))
+        with planted(self.plant), self.time_limit():
+            told = replay_told(tape, ops, self.level, path, self.compares, whole=True).failure
+        if told is None or (told.code, told.kind) != (found.code, found.kind):
+            return found
+        return found_failure(told, tape, path)
+
     def time_limit(self) -> AbstractContextManager[None]:
         return limit(self.limit_s or allowed_s(self.operations))
 
@@ -271,7 +293,7 @@ def hash_seed() -> str:
     return given if given.isdecimal() else ""
 
 
-def name_of(failure: Failure, tape: Tape) -> str:
+def name_of(failure: Failure | FoundFailure, tape: Tape) -> str:
     """Code, kind and digest of the tape. Equal failures have equal names on every machine."""
     kind = re.sub(r"[^a-z0-9]+", "-", failure.kind.lower()).strip("-")
     return f"{failure.code}-{kind[:40]}-{corpus.digest(tape)[:12]}"

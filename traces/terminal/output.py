@@ -54,20 +54,14 @@ def write_whole(path: str, pieces: Iterable[str], pack: bool = False) -> None:
     write_all([(path, pieces)], pack=pack)
 
 
-def write_all(
-    files: Sequence[tuple[str, Iterable[str]]], folder: str = "", pack: bool = False
-) -> None:
+def write_all(files: Sequence[tuple[str, Iterable[str]]], pack: bool = False) -> None:
     """Writes several files as `write_whole` writes one: all of them, or none.
 
-    Standard output, devices and pipes, which cannot be taken back, come after all files. folder:
-    is made if it is missing, and removed again if not all can be written.
+    Standard output, devices and pipes, which cannot be taken back, come after all files.
     """
     targets = [(_target(path), pieces) for path, pieces in files if path != "-"]
     drafts: list[tuple[_Target, Path]] = []
-    missing = _missing(Path(folder)) if folder else []
     try:
-        if missing:
-            _make(folder)
         for target, pieces in targets:
             if not target.special:
                 draft = target.file.with_name(draft_name(len(drafts)))
@@ -86,7 +80,6 @@ def write_all(
         for _, draft in drafts:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-        _remove_empty(missing)
     for path, pieces in files:
         if path == "-":
             stream = raw(sys.stdout)
@@ -243,13 +236,6 @@ def check_folder(path: str, what: str) -> None:
         ) from None
     finally:
         _remove_empty(missing)
-
-
-def _make(folder: str) -> None:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error.strerror) from None
 
 
 def _missing(folder: Path) -> list[Path]:

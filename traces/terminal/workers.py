@@ -6,10 +6,7 @@ Does not handle the signals of the command itself; see traces/terminal/signals.
 from __future__ import annotations
 
 import os
-import runpy
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -87,26 +84,6 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def run_child(
-    module: str, arguments: Sequence[str], environment: dict[str, str], **given: str | float
-) -> subprocess.CompletedProcess[str]:
-    """Runs a module in a new process, which exits when this one is gone. given: as for `run`."""
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        [*module_command(module), *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        **given,  # type: ignore[call-overload]
-    )
-    return done
-
-
-def module_command(module: str) -> list[str]:
-    """The command of a process that runs a module and exits when this process is gone."""
-    return [sys.executable, "-m", __name__, str(os.getpid()), module]
-
-
 def _exit_with(parent: int) -> None:
     threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
 
@@ -115,9 +92,3 @@ def _exit_after(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_S)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    _exit_with(int(sys.argv[1]))
-    del sys.argv[:2]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,24 +1,19 @@
 """The first event after which a core differs from the executable specification: in its outcomes, or
 in what it remembers.
 
-Outcomes are compared as the fuzzer compares them. Of what both remember this is compared: the tree,
-which copies and locks its nodes have, how they were used, requests, flights and free pages. So a
-wrong decision is found at its event, even if its consequences show much later.
-
-Lives here: both sets of facts, and the first difference. Does not say who is at fault (see
-suspects).
+Of what both remember this is compared: the tree, which copies and locks its nodes have, how they
+were used, requests, flights and free pages. So a wrong decision is found at its event, even if its
+consequences show much later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-import numpy as np
-
-from hicache.core.actions import Evicted, KvStored, Outcome, StateSlots
+from hicache.core.actions import Outcome
 from hicache.core.config import Config
-from hicache.core.errors import About
 from hicache.core.events import Event
 from hicache.core.radix.node import FlightKind, Node
 from hicache.core.radix.tree import label_of
@@ -26,13 +21,15 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from ..against import lockstep_of
-from ..books.story import brief, named_by
-from ..fuzz.hand import Hand
+from ..books.story import brief
 from ..spec.cache import Cache
 from ..spec.lockstep import Differs
+from ..watch import Level
+from .ops.base import Operation
+from .play import Outcome as Played
+from .play import replay
+from .tapes.tape import Tape, spoken
 
-MOST_ABOUT = 6
-PAGED = ("tables", "states", "copies")  # fields with page numbers
 TIERS = (Tier.DEVICE, Tier.HOST)
 
 
@@ -51,118 +48,71 @@ class Fact(NamedTuple):
 Facts = dict[Fact, object]
 
 
-class Difference(NamedTuple):
-    """event: its number, from 1. what: what differs, in words. text: the outcomes, if these differ.
-    about: whom. makes: the kind of the outcome
-    that differs, "" if none does. fields: of this outcome, those that differ; empty if it is
-    missing or one too many.
-    """
-
-    event: int
-    what: str
-    text: str
-    about: tuple[About, ...]
-    makes: str = ""
-    fields: tuple[str, ...] = ()
-
-
 class Comparison:
-    """Observes one core. first: the first difference, if there is one."""
+    """Observes one core. first: the first difference in words, after its event; empty if there is
+    none."""
 
     def __init__(self, config: Config) -> None:
-        self.first: Difference | None = None
+        self.first = ""
         self._events = 0
         self._lockstep = lockstep_of(config)
-
-    def follow(self, hand: Hand) -> None:
-        hand.observe(self)
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._events += 1
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        if self._lockstep is None or self.first is not None:
+        if self._lockstep is None or self.first:
             return
-        told: Differs | None = None
         try:
             self._lockstep.compare(event, outcomes)
-        except Differs as difference:
-            told = difference
-        differ = _differing(view, self._lockstep.specification.cache)
-        if told is not None:
-            about = [*_named(told), *(one for _, one in differ), *named_by(event)]
-            wanted, found = (
-                brief(one) if one is not None else "nothing" for one in (told.expected, told.found)
-            )
-            text = f"expected {wanted}, found {found}"
-            makes, fields = _made(told, outcomes)
-            named = tuple(dict.fromkeys(about))[:MOST_ABOUT]
-            self.first = Difference(self._events, str(told), text, named, makes, fields)
-        elif differ:
-            about = [*(one for _, one in differ), *named_by(event)]
-            named = tuple(dict.fromkeys(about))[:MOST_ABOUT]
-            self.first = Difference(self._events, differ[0][0], "", named)
+            what = _differing(view, self._lockstep.specification.cache)
+        except Differs as differs:
+            pair = differs.expected, differs.found
+            wanted, found = ("nothing" if one is None else brief(one) for one in pair)
+            what = f"{differs}: expected {wanted}, found {found}"
+        self.first = f"event {self._events}: {what}" if what else ""
 
 
-def _made(told: Differs, outcomes: Sequence[Outcome]) -> tuple[str, tuple[str, ...]]:
-    """The kind of the outcome that is missing, one too many or different, and its fields that
-    differ.
-    """
-    expected, found = told.expected, told.found
-    if expected is None and found is None:
-        return KvStored.__name__, ()
-    if expected is None or type(expected) in {type(one) for one in outcomes[told.at + 1 :]}:
-        return type(found if found is not None else expected).__name__, ()
-    if found is None or type(expected) is not type(found):
-        return type(expected).__name__, ()
-    pairs = zip(expected._fields, expected, found, strict=True)
-    differ = tuple(name for name, one, other in pairs if _shape(one) != _shape(other))
-    paged = tuple(name for name in PAGED if name in expected._fields)
-    return type(expected).__name__, tuple(one for one in differ if one != "flight") or paged
+def replay_told(
+    tape: Tape,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    name: str = "",
+    against: bool | None = None,
+    whole: bool = False,
+) -> Played:
+    """Plays a tape as `replay` does. The text of a failure also tells the first difference from the
+    specification and, with `whole`, the operations of the tape."""
+    comparison = Comparison(tape.config)
+    outcome = replay(
+        tape, ops, level, name, follow=lambda hand: hand.observe(comparison), against=against
+    )
+    if outcome.failure is None:
+        return outcome
+    lines = outcome.failure.text.rstrip("\n").splitlines()
+    at = len(lines) - (lines[-1:] != [] and lines[-1].startswith("replay: "))
+    more = [f"first difference from the specification: {comparison.first}"] * bool(comparison.first)
+    if whole:
+        more += ["operations:", *(f"    {spoken(entry)}" for entry in tape.entries)]
+    text = "\n".join([*lines[:at], *more, *lines[at:]])
+    return replace(outcome, failure=replace(outcome.failure, text=text))
 
 
-def _shape(value: Any) -> Any:
-    """A value without page numbers: for each page whether there is one."""
-    if isinstance(value, np.ndarray):
-        return [page >= 0 for page in value.tolist()]
-    if isinstance(value, StateSlots):
-        slots = (value.source, value.working, *value.checkpoint_slots)
-        depths = [depth for depth, _ in value.checkpoints]
-        return (value.component, value.interval, depths, [slot >= 0 for slot in slots])
-    if isinstance(value, tuple):
-        return [_shape(one) for one in value]
-    return value
-
-
-def _named(told: Differs) -> Iterator[About]:
-    """Whom the differing outcomes name."""
-    if isinstance(told.found, Evicted):
-        tier, component = int(told.found.tier), told.found.component
-        for page in told.found.pages.tolist()[:2]:
-            yield About("page", page, tier, component)
-    if isinstance(told.expected, Evicted):
-        yield About("pool", -1, int(told.expected.tier), told.expected.component)
-    if told.found is not None:
-        yield from named_by(told.found)
-
-
-def _differing(view: CoreView, cache: Cache) -> list[tuple[str, About]]:
-    """Each fact that differs, in words, and whom it is about."""
+def _differing(view: CoreView, cache: Cache) -> str:
+    """The first fact that differs, in words; empty if none does."""
     nodes = dict(_paths(view))
     wanted, found = _specified(cache), _of_core(view, nodes)
     ids = {path: node.id for path, node in nodes.items()}
-    told = []
     for fact in sorted({*wanted, *found}, key=_order):
         one, other = wanted.get(fact), found.get(fact)
         if one == other:
             continue
         if fact.what in ("locked", "pages") and (fact.path not in ids or one is other is None):
             continue
-        about = _about(fact, ids)
         side = {0: "device ", 1: "host "}.get(fact.tier, "") + fact.component
-        words = f"{about.kind} {about.number}: " * (about.number >= 0) + f"{side} {fact.what}"
-        told.append((f"{words.strip()}: expected {_said(one)}, found {_said(other)}", about))
-    return told
+        words = f"{_whom(fact, ids)}{side} {fact.what}".strip()
+        return f"{words}: expected {_said(one)}, found {_said(other)}"
+    return ""
 
 
 _FIRST = ("in the tree", "pages", "locked", "free pages", "requests", "flights")
@@ -177,12 +127,10 @@ def _said(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _about(fact: Fact, ids: dict[bytes, int]) -> About:
+def _whom(fact: Fact, ids: dict[bytes, int]) -> str:
     if fact.path:
-        return About("node", ids.get(fact.path, -1), fact.tier, fact.component)
-    if fact.number >= 0:
-        return About("request", fact.number)
-    return About("pool", -1, fact.tier, fact.component)
+        return f"node {ids[fact.path]}: " if fact.path in ids else ""
+    return f"request {fact.number}: " if fact.number >= 0 else ""
 
 
 def _paths(view: CoreView) -> Iterator[tuple[bytes, Node]]:
