@@ -1,7 +1,7 @@
 """Policies of the program that uses the library: made known to cores by their name.
 
-Checks that a policy has what its interface asks for. Whether its order keeps the contract is tried
-by `invariants.contracts`, and checked during a run by `invariants.Watch`.
+Checks that a policy has what its interface asks for. `invariants.Watch` compares its victims with
+its declared order during a run.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ from .base import Chunks, Parallelism
 
 SUMMARY = "kernels that NVIDIA measured (AIConfigurator), by engine"
 
-TRIED_ON = "llama-3.1-8b"  # the contract's model; the library knows none that is smaller
 _NS = 1_000_000  # of a millisecond, in which the library answers
 # Operations whose time depends on the lengths of sequences and not on the number of tokens alone.
 _OF_SEQUENCES = ("attention", "mla_block", "gdn_conv1d", "gdn_scan", "gdn_recurrence")

@@ -24,11 +24,11 @@ from hicache.core.eviction_policies.base import (
 from hicache.core.eviction_policies.lru_path import LruPath
 from hicache.core.radix.node import Node
 from invariants.against import Against
-from invariants.contracts.eviction_policies import wrong
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import ORDERS, draw_swarm
+from tests.contract.contracts.eviction_policies import wrong
 
 NAMES = registry.stems(registry.EVICTION_POLICIES)
 

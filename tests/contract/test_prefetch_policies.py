@@ -13,7 +13,7 @@ from hicache.core.actions import Abandoned, Admitted, Prefetched, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import PrefetchLimitReached
-from invariants.contracts.prefetch_policies import wrong
+from tests.contract.contracts.prefetch_policies import wrong
 from tests.core.rig import Rig
 
 NAMES = registry.stems(registry.PREFETCH_POLICIES)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache import registry
-from invariants.contracts.schedulers import wrong
 from sim.options import EngineOptions
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
+from tests.contract.contracts.schedulers import wrong
 from tests.sim.workloads import shared_prefixes
 
 from ..sim.rig import run

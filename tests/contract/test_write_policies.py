@@ -12,11 +12,11 @@ from hicache import registry
 from hicache.core.config import Config
 from hicache.core.core import Core
 from invariants.against import Against
-from invariants.contracts.write_policies import wrong
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import POLICIES, draw_swarm
+from tests.contract.contracts.write_policies import wrong
 
 NAMES = registry.stems(registry.WRITE_POLICIES)
 

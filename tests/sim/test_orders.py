@@ -17,9 +17,9 @@ import pytest
 from hicache import registry
 from hicache.core.actions import Evicted
 from hicache.runtime.encoding import add_words
-from invariants.contracts.schedulers import wrong
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
+from tests.contract.contracts.schedulers import wrong
 
 from .cases import drawn
 from .found_out import refused

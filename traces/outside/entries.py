@@ -3,9 +3,8 @@
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
     --eviction mine               an entry point of the group `hicache.eviction_policies`
 
-Finds and loads such an entry, checks it against the contract of the built-in entries, and passes it
-to other processes. Only entries that the command line names are loaded; a trace or tape cannot name
-code.
+Finds and loads such an entry, and passes it to other processes. Only entries that the command line
+names are loaded; a trace or tape cannot name code.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,32 +22,34 @@ from typing import Any, NamedTuple
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from invariants.contracts import eviction_policies, schedulers, times, write_policies
 
-from ..terminal.options import Names, OptionRecord
-from ..terminal.rows import option
+from ..terminal.options import Names
 
 
 class _Kind(NamedTuple):
     """One kind of entry.
 
     group: the group of entry points. maker: the name that a module of the registry folder defines.
-    wrong: returns the contract that an entry violates, or "". takes: arguments of the constructor.
+    parts: what an entry must have. takes: arguments of the constructor, None to make none here.
     """
 
     group: str
     maker: str
-    wrong: Callable[[Any], str]
-    takes: tuple[Any, ...] = ()
+    parts: tuple[str, ...]
+    takes: tuple[Any, ...] | None = ()
 
 
 _KINDS = {
     registry.EVICTION_POLICIES: _Kind(
-        "hicache.eviction_policies", "policy", eviction_policies.wrong
+        "hicache.eviction_policies", "policy", ("name", "whole_path", "rank")
     ),
-    registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
-    registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
-    registry.TIMES: _Kind("hicache.times", "times", times.wrong, times.TRIAL),
+    registry.WRITE_POLICIES: _Kind(
+        "hicache.write_policies", "policy", ("name", "threshold", "on_evict", "contiguous")
+    ),
+    registry.SCHEDULERS: _Kind(
+        "hicache.schedulers", "scheduler", ("push", "push_front", "best", "remove"), (1,)
+    ),
+    registry.TIMES: _Kind("hicache.times", "times", (), None),
 }
 _SEE = "docs/policies.md says what is asked"
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
@@ -80,12 +80,12 @@ def find(package: str, text: str) -> str:
     stem = text.replace("-", "_")
     for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
-            _check_own(package, name)
+            _load_own(package, name)
             return name
     if text.endswith(".py"):
         raise CallerError(f"expected path.py:Name, found {text!r} without a name")
     maker = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
-    name = _check(package, text, maker)
+    name = _name_of(package, text, maker)
     registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: maker}))
     _texts[package, name] = text
     return name
@@ -122,20 +122,6 @@ def options() -> list[str]:
         if kind == package
         for word in (flag, text)
     ]
-
-
-@dataclass(frozen=True)
-class PolicyOptions(OptionRecord):
-    """The user's policies, for commands that play a tape."""
-
-    eviction: str | None = option(
-        "a policy of your own that the tape names",
-        entry(registry.EVICTION_POLICIES),
-        "path.py:Name",
-    )
-    write_policy: str | None = option(
-        "a policy of your own that the tape names", entry(registry.WRITE_POLICIES), "path.py:Name"
-    )
 
 
 def files() -> dict[str, str]:
@@ -191,37 +177,26 @@ def _from_entry_point(package: str, text: str) -> Any:
         ) from None
 
 
-def _check_own(package: str, name: str) -> None:
-    """Raises CallerError if an entry of the folder violates its contract: a new file there is held
-    to it before a run, so that its mistakes are not taken for violations."""
-    kind, stem = _KINDS[package], name.replace("-", "_")
-    file = f"{package.replace('.', '/')}/{stem}.py"
+def _load_own(package: str, name: str) -> None:
+    """Raises CallerError if the built-in entry needs a library that is not installed."""
     try:
-        module = registry.load(package, name)
+        registry.load(package, name)
     except ImportError as error:
         raise registry.uninstalled(package, name, error) from error
-    if hasattr(module, "TRIED_ON"):
-        return  # the trial would take a second of each command
-    maker = getattr(module, kind.maker, None)
-    if maker is None:
-        raise CallerError(f"{file}: expected a function {kind.maker}, found none; {_SEE}")
-    found = _check(package, file, maker)
-    if not kind.takes and found != stem and (package, name) not in _texts:
-        raise CallerError(f"{file}: expected name {stem!r}, as the file, found {found!r}; {_SEE}")
 
 
-def _check(package: str, text: str, maker: Any) -> str:
-    """The entry's name. Raises CallerError if the entry violates its contract."""
+def _name_of(package: str, text: str, maker: Any) -> str:
+    """The entry's name. Raises CallerError if the entry cannot be made or lacks a part."""
     kind = _KINDS[package]
     try:
-        instance = maker(*kind.takes)
-        problem = kind.wrong(maker if kind.takes else instance)
-        name = getattr(instance, "name", None) or getattr(maker, "__name__", "")
+        instance = maker if kind.takes is None else maker(*kind.takes)
     except Exception as error:
-        problem, name = f"expected no exception, found {_summary(error)}{_where(error)}", ""
-    if problem:
-        raise CallerError(f"{text}: {problem}; {_SEE}")
-    return str(name).lower()
+        said = f"expected no exception, found {_summary(error)}{_where(error)}"
+        raise CallerError(f"{text}: {said}; {_SEE}") from None
+    for part in kind.parts:
+        if not hasattr(instance, part):
+            raise CallerError(f"{text}: expected {part}, found none; {_SEE}")
+    return str(getattr(instance, "name", None) or maker.__name__).lower()
 
 
 def _where(error: Exception) -> str:

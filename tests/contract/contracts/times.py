@@ -1,8 +1,4 @@
-"""The contract of a time model, tested on a small model. Used by the contract tests, and before a
-run with an external time model.
-
-Does not judge whether times are right.
-"""
+"""The contract of a time model, tested on a small model."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from sim.times.base import Parallelism, TimeModel
 Maker = Callable[[ModelDescription, HardwareProfile, Parallelism, EngineProfile | None], TimeModel]
 Batch = tuple[tuple[tuple[int, int], ...], int, int]
 _TRIED_WITH = (hardware.get("h100"), Parallelism(), None)
-TRIAL = (TINY, *_TRIED_WITH)
 # Each batch has more work than the one before.
 _GROWING: tuple[Batch, ...] = (
     ((), 0, 0),

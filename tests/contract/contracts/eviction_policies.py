@@ -1,8 +1,4 @@
-"""The contract of an eviction policy, tested on small made-up facts. Used by the contract tests,
-and before a run with an external policy.
-
-Does not check victims of a real core (see invariants/spec).
-"""
+"""The contract of an eviction policy, tested on small made-up facts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The contract of a scheduler, tested on made-up requests. Used by the contract tests, and before a
-run with an external scheduler.
-
-Does not judge whether an order is a good one.
-"""
+"""The contract of a scheduler, tested on made-up requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a prefetch policy. Used by the contract tests."""
+"""The contract of a prefetch policy."""
 
 from __future__ import annotations
 

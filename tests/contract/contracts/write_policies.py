@@ -1,6 +1,4 @@
-"""The contract of a write policy. Used by the contract tests, and before a run with an external
-policy.
-"""
+"""The contract of a write policy."""
 
 from __future__ import annotations
 
