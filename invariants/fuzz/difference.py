@@ -25,6 +25,7 @@ from ..books.story import brief
 from ..spec.cache import Cache
 from ..spec.lockstep import Differs
 from ..watch import Level
+from .hand import Hand
 from .ops.base import Operation
 from .play import Outcome as Played
 from .play import replay
@@ -83,15 +84,19 @@ def replay_told(
 ) -> Played:
     """Plays a tape as `replay` does. The text of a failure also tells the first difference from the
     specification and, with `whole`, the operations of the tape."""
-    comparison = Comparison(tape.config)
-    outcome = replay(
-        tape, ops, level, name, follow=lambda hand: hand.observe(comparison), against=against
-    )
+    comparisons: list[Comparison] = []
+
+    def follow(hand: Hand) -> None:  # after the configuration was checked
+        comparisons.append(Comparison(tape.config))
+        hand.observe(comparisons[0])
+
+    outcome = replay(tape, ops, level, name, follow=follow, against=against)
     if outcome.failure is None:
         return outcome
     lines = outcome.failure.text.rstrip("\n").splitlines()
     at = len(lines) - (lines[-1:] != [] and lines[-1].startswith("replay: "))
-    more = [f"first difference from the specification: {comparison.first}"] * bool(comparison.first)
+    firsts = [one.first for one in comparisons if one.first]
+    more = [f"first difference from the specification: {first}" for first in firsts]
     if whole:
         more += ["operations:", *(f"    {spoken(entry)}" for entry in tape.entries)]
     text = "\n".join([*lines[:at], *more, *lines[at:]])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import play, probes
+from invariants.fuzz import difference, play, probes
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.ops import cache
 from invariants.fuzz.tapes import tape as tapes
@@ -52,7 +52,9 @@ def canary_on(monkeypatch: Patch) -> None:
     """As if the canary were a bug of the core that nobody put there."""
     real = canary
     monkeypatch.setattr(fuzz_work, "canary", lambda on: real(True))
-    monkeypatch.setattr(play, "replay", _under(real, play.replay))
+    played = _under(real, play.replay)
+    monkeypatch.setattr(play, "replay", played)
+    monkeypatch.setattr(difference, "replay", played)
 
 
 def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..., Any]:
