@@ -70,7 +70,7 @@ def test_a_changed_source_has_another_fingerprint(tmp_path: Path) -> None:
 
 def test_commands_that_patch_or_read_the_source_run_the_source() -> None:
     compiled = [name for name in registry.names(COMMANDS) if start._may_be_compiled(name)]
-    assert compiled == ["replay", "size", "sweep", "watch"]
+    assert compiled == ["replay", "size", "sweep"]
     assert not start._may_be_compiled("../traces/start")
 
 
