@@ -10,7 +10,7 @@ SOURCE = ("hicache", "sim", "invariants", "traces")
 MOST = {
     "lines of hicache": 30_348,
     "lines of sim": 12_722,
-    "lines of invariants": 30_782,
+    "lines of invariants": 30_783,
     "lines of traces": 40_805,
     "lines of tests": 62_191,
     "files of source": 781,

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from ..base import Holding, PoolState, chain, need
 from ..laws import Part, longest
-from ._sglang_doubles import ComponentType, World
+from ._sglang_doubles import World
 from ._sglang_storage import path_end
 
 UNPAIRED = 1 << 60  # marks the content of a position whose next token is not known
