@@ -242,7 +242,7 @@ def test_running_out_of_memory_names_what_the_command_can_change(
     assert "read fewer requests (--limit)" in said
     assert "pools" not in said
     assert "smaller pools, or read fewer requests" in fails(capsys, "replay", "trace.jsonl")
-    assert "give a smaller input" in fails(capsys, "fuzz", "--replay", "tape.jsonl")
+    assert "run fewer at once (--jobs)" in fails(capsys, "fuzz", "--replay", "tape.jsonl")
 
 
 @pytest.mark.one_in(8)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,13 +44,23 @@ from invariants.explain.recorder import Account, Step, recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
-from invariants.fuzz.tapes.tape import Tape
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from invariants.planted.base import planted
 from traces.explaining.timeline import timeline
 from traces.fuzzing.work import Work
 
-from .test_explain import BUG, CORPUS, FAILING
-
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+BUG = "failed-backup-keeps-its-lock"
+FAILING = Tape(
+    Config(2, (9,), (7,)),
+    (
+        Entry("arrive", {"request": 4, "tokens": [[2, 7]], "space": "", "whole": False}),
+        Entry("admit", {"request": 4, "chunk": 20}, acts=(Act(3, 0), Act(3, 1, "fail"))),
+        Entry("wait", {"polls": 2}, 40, True, (Act(2, 0, "fail"),)),
+        Entry("wait", {"polls": 2}, 40),
+    ),
+    notes={"plant": BUG},
+)
 NEEDED = {
     "M": {"args"},
     "X": {"ts", "dur"},

@@ -21,6 +21,7 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape, has_storage
 from invariants.watch import Level
 
+from ..outside import entries
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
 from . import planting
@@ -54,8 +55,9 @@ def replay(
     stream = sys.stderr if json == "-" else sys.stdout
     with ignore_broken_pipe():
         print(_told(outcome, f", with {plant} planted" if plant else "", device), file=stream)
-    if json:
-        write_json(json, _document(outcome, code, command))
+    with ignore_broken_pipe():
+        if json:
+            write_json(json, _document(outcome, code, command))
     return code
 
 
@@ -76,14 +78,15 @@ def moved(tape: Tape, device: str, path: str) -> Tape:
 
 
 def _told(outcome: Outcome, bug: str, device: str | None) -> str:
-    failure, entries = outcome.failure, len(outcome.tape.entries)
+    failure, size = outcome.failure, len(outcome.tape.entries)
     if failure is None:
         where = f" on the {device} device" if device else ""
-        return f"{entries} entries, {outcome.hand.events} events{where}: no failure{bug}"
+        return f"{size} entries, {outcome.hand.events} events{where}: no failure{bug}"
     text = failure.text.rstrip()
+    text += shlex.join(["", *entries.options()]) if entries.given() else ""
     if device:
         text += shlex.join(["", "--device", device])
-    return f"{text}\nfailed at entry {failure.at} of {entries}: {failure.code} {failure.kind}{bug}"
+    return f"{text}\nfailed at entry {failure.at} of {size}: {failure.code} {failure.kind}{bug}"
 
 
 def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:

@@ -267,9 +267,10 @@ class Work:
 def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     """The failure as a result. Its text ends with the command that repeats it."""
     lines = failure.text.rstrip("\n").splitlines()
+    again = f"replay: {command_line(['hicache', 'fuzz', '--replay', path])}"
+    lines = [line for line in lines if line != again]
     if not lines or not lines[-1].startswith("replay: "):
-        command = command_line(["hicache", "fuzz", "--replay", path, *entries.options()])
-        lines.append(f"replay: {command}")
+        lines.append(" ".join([again, *entries.options()]))
     seed = hash_seed()
     if seed:
         lines.insert(-1, f"hash seed: {seed} (PYTHONHASHSEED={seed} sets it again)")
