@@ -17,7 +17,7 @@ from fractions import Fraction
 from heapq import heappop, heappush
 
 from .clock import Timer
-from .workload import Job, ReadOnce, Workload
+from .workload import Job, Workload
 
 
 class Arrivals:
@@ -39,7 +39,7 @@ class Arrivals:
         self._concurrency = concurrency
         self._left = (job for job in workload.jobs if job.after < 0)
         self._followers: dict[int, array[int]] = {}  # their places in the workload
-        for place, job in enumerate(() if isinstance(workload.jobs, ReadOnce) else workload.jobs):
+        for place, job in enumerate(workload.jobs):
             if job.after >= 0:
                 self._followers.setdefault(job.after, array("q")).append(place)
         self._ready: list[tuple[int, Job]] = []  # with a concurrency, those that may arrive

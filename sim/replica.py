@@ -8,7 +8,7 @@ requests arrive (see arrivals), and contains no rule of the simulation.
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hicache.core.actions import KvRemoved, KvStored
@@ -44,7 +44,7 @@ from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
 from .storage.timed import Pipe, TimedStore
 from .times.base import TimeModel, make
-from .workload import ReadOnce, Workload
+from .workload import Workload
 
 KV_EVENTS = (KvStored, KvRemoved)  # not in the digest: they tell again what other outcomes say
 
@@ -98,8 +98,7 @@ class TimedResult:
 class Replica:
     """See the module. Its work must have been served before `close`.
 
-    results: of the requests that ended, by index. told: is called with each result instead, if it
-    is set before the run. ended: how many requests ended.
+    results: of the requests that ended, by index. ended: how many requests ended.
     """
 
     def __init__(
@@ -149,7 +148,6 @@ class Replica:
             self.clock, self.driver, self.controller, forward, costs, self.store, limit, relay
         )
         self.results: dict[int, RequestResult] = {}
-        self.told: Callable[[RequestResult], None] | None = None
         self.ended = 0
         self._makespan_ns = 0
         made = Engine if stages == 1 else Pipeline
@@ -205,15 +203,12 @@ class Replica:
     def _ended(self, sequence: Sequence) -> None:
         self.ended += 1
         self._makespan_ns = max(self._makespan_ns, sequence.finish_ns)
-        if self.told is not None:
-            self.told(sequence.result)
-        else:
-            self.results[sequence.job.index] = sequence.result
+        self.results[sequence.job.index] = sequence.result
 
     def _whose(self, tag: int) -> str:
         """Describes the prefix of a tag for a message. Slow."""
         jobs = self._workload.jobs
-        for job in () if isinstance(jobs, ReadOnce) else jobs:
+        for job in jobs:
             tags = prefix_tags(self._workload.key(job, final_length(job)))
             for page in (tags == tag).nonzero()[0]:
                 return f"page {int(page)} of request {job.index}"
@@ -241,7 +236,7 @@ def _check_sizes(workload: Workload, config: Config) -> None:
         raise CallerError(
             f"page_size: expected the workload's {workload.page_size}, found {config.page_size}"
         )
-    for job in () if isinstance(workload.jobs, ReadOnce) else workload.jobs:
+    for job in workload.jobs:
         pages = -(-final_length(job) // config.page_size)
         if pages > config.device_pages[0]:
             raise too_small(job.index, config.components[0], pages, config.device_pages[0])

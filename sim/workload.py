@@ -33,11 +33,6 @@ class Job:
     priority: int = 0
 
 
-class ReadOnce:
-    """Beside `Sequence[Job]`: jobs that can be gone through once, and are not held. None of them
-    follows another, and whoever reads them has checked that each fits."""
-
-
 class Workload(Protocol):
     """Jobs in order of index, and the keys of their token sequences for one page size."""
 

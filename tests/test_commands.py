@@ -150,9 +150,6 @@ def runnable(words: tuple[str, ...], page: str = "") -> list[str]:
 
 def shortened(arguments: list[str]) -> list[str]:
     """A timed replay of a trace that takes a minute is cut short, if all of the trace fits."""
-    streamed = [at for at, word in enumerate(arguments) if word.startswith("generate:")]
-    for at in streamed:
-        arguments[at] = arguments[at].replace("=10M", "=100")
     if arguments[0] != "replay" or TRACES.isdisjoint(arguments):
         return arguments
     if {"--limit", "--why", "hits"} & {*arguments}:

@@ -18,7 +18,7 @@ of several see pipeline). The steps, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from hicache.core.actions import Prefill, Refused
 from hicache.core.types import RequestId
@@ -80,12 +80,6 @@ class Engine:
     def gaps(self) -> tuple[TokenGaps, ...]:
         """The times between tokens, of each micro-batch."""
         return tuple(batch.gaps for batch in self._running.batches)
-
-    def waiting_of(self, gaps: TokenGaps) -> Iterator[Sequence]:
-        """The sequences that have not ended, of one micro-batch."""
-        for sequence in self.sequences.values():
-            if self._running.batches[sequence.home].gaps is gaps:
-                yield sequence
 
     @property
     def last_refusal(self) -> Refused | None:

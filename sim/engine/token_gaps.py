@@ -11,8 +11,7 @@ A pass in which nobody decodes although sequences are active is no step: its tim
 next step. A sequence that joins after it has not waited so long, so its wait counts as negative.
 
 A range ends when the sequence stops decoding, or waits for pages. So the memory is 8 bytes a step
-and 32 bytes a range, and no token is visited. `fold` takes out what has ended, where even that is
-too much. The gaps of a request add up to the time from its
+and 32 bytes a range, and no token is visited. The gaps of a request add up to the time from its
 first to its last token. Several engines have one record each; a request may have gaps in more than
 one of them. Does not decide which steps run.
 """
@@ -20,7 +19,7 @@ one of them. Does not decide which steps run.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,6 @@ class TokenGaps:
         self._now_ns = now_ns
         self._ranges = tuple(array("q") for _ in range(4))  # request, first step, end, waited ns
         self._single = tuple(array("q") for _ in range(2))  # request, ns
-        self._folded = 0  # steps that `steps_ns` has no more
 
     def step(self, elapsed_ns: int, first: int = -1) -> None:
         """A step has taken so long. first: the number of the first step since the last call, if
@@ -81,30 +79,11 @@ class TokenGaps:
             _append(self._ranges, sequence.job.index, first, end, sequence.range_waited_ns)
         sequence.range_first = _NO_STEP
 
-    def fold(self, sequences: Iterable[Sequence]) -> tuple[Times, Times]:
-        """Takes out the gaps noted so far: times in nanoseconds, and how often each occurs.
-        sequences: those that have not ended; their steps are kept."""
-        ranges = tuple(np.array(column, dtype=np.int64) for column in self._ranges)
-        single_ns = np.array(self._single[1], dtype=np.int64)
-        found = self._weighted(ranges, single_ns)
-        for column in (*self._ranges, *self._single):
-            del column[:]
-        ended = self._folded + len(self.steps_ns)
-        firsts = [one.range_first for one in sequences if one.range_first != _NO_STEP]
-        done = min(firsts, default=ended) - self._folded
-        del self.steps_ns[:done]
-        self._folded += done
-        return found
-
     def weighted(self, ended: Times) -> tuple[Times, Times]:
         """The gaps of the requests that ended: times in nanoseconds, and how often each occurs."""
         _, single_ns = _kept(self._single, ended)
-        return self._weighted(_kept(self._ranges, ended), single_ns)
-
-    def _weighted(self, ranges: tuple[Times, ...], single_ns: Times) -> tuple[Times, Times]:
         steps = np.array(self.steps_ns, dtype=np.int64)
-        _, first, end, waited_ns = ranges
-        first, end = first - self._folded, end - self._folded
+        _, first, end, waited_ns = _kept(self._ranges, ended)
         late = waited_ns != 0
         change = np.zeros(len(steps) + 1, dtype=np.int64)
         np.add.at(change, first + late, 1)

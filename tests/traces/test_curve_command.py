@@ -116,11 +116,6 @@ def test_bad_options_are_refused_in_one_line(
     assert not printed.out
 
 
-def test_a_trace_that_is_made_while_it_is_read_is_refused(capsys: Capsys) -> None:
-    assert main(["curve", "generate:random-tree:requests=10M"]) == 2
-    assert "write a generated one to a file with `hicache generate`" in capsys.readouterr().err
-
-
 def test_a_trace_of_lengths_alone_is_refused(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "azure.csv"
     path.write_text(azure.SAMPLE)

@@ -133,7 +133,6 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
         written(folder, "replay", turns, *wants),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
         written(folder, "replay", turns, *moved, "--requests", str(trips)),
-        written(folder, "replay", "generate:random-tree:requests=9", "--check", "off"),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]

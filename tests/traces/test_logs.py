@@ -375,9 +375,6 @@ def test_a_trace_that_says_what_it_has_takes_no_words(capsys: pytest.CaptureFixt
     for words in ("--growth append", "--shared-prefix 0", "--sharing most"):
         told = fails(capsys, "inspect", "log", *words.split())
         assert "expected a log, found a trace of the format mooncake; leave it out" in told
-    told = fails(capsys, "replay", "log", "--stream", "--sharing", "most")
-    assert "--sharing" in told
-    assert "--stream" in told
 
 
 def test_columns_may_have_colons() -> None:

@@ -95,8 +95,3 @@ def test_what_has_no_such_passes_is_refused(
 ) -> None:
     trace = write(tmp_path / "trace.jsonl", mooncake([1, 2, 3]))
     assert expected in fails(capsys, "replay", str(trace), *SIZE, *more)
-
-
-def test_a_trace_that_is_read_once_is_refused(capsys: Capsys) -> None:
-    given = ["replay", "generate:random-tree:requests=9", "--mode", "hits", "--engine", "vllm"]
-    assert "--engine: expected a trace that is held" in fails(capsys, *given, "--check", "off")

@@ -22,7 +22,7 @@ from .rig import mooncake, tried, write
 # test_engine_option).
 APART = {
     *("mode", "skip_too_large", "exclusive", "ep", "attention_dp", "dcp"),
-    *("format", "block_size", "tokenizer", "sample", "stream"),
+    *("format", "block_size", "tokenizer", "sample"),
     *("columns", "shared_prefix", "growth", "sharing"),
 }
 TRIED = {

@@ -8,15 +8,13 @@ replaying/pools), or define the report (see reporting/report).
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from invariants.watch import SPECIFIED_PAGES, Watch
-from sim.engine.sequence import RequestResult
 
 from ..formats.base import Paged, Trace
 from ..html.collecting import collect
@@ -24,17 +22,12 @@ from ..html.document import report
 from ..html.prefixes import hot_prefixes
 from ..html.render import render
 from ..replaying import modes
-from ..replaying.account import Row
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings, resolve
 from ..replaying.story import story_on_error
-from ..replaying.streaming.opening import check_streamed, streams
-from ..replaying.streaming.opening import opened as opened_once
-from ..replaying.streaming.run import run as streamed
 from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
-from ..reporting.records import line_of_streamed
 from ..reporting.report import print_story
 from ..reporting.results import result_of
 from ..results.record import Compared, document
@@ -53,8 +46,6 @@ def run(options: ReplayOptions, command: str) -> int:
     check_files(options, **outputs)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in outputs.values() else sys.stdout
-    if streams(options):
-        return _streamed(options, command, started, out)
     is_builtin = options.trace is None
     options, trace = opened(options)
     settings, paged = resolve(options, trace)
@@ -87,28 +78,6 @@ def run(options: ReplayOptions, command: str) -> int:
         variant = document(collect(trace, settings, result, found))
         made = _html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
-    return INTERRUPTED if result.interrupted else 0
-
-
-def _streamed(options: ReplayOptions, command: str, started: float, out: TextIO) -> int:
-    """Replays a trace that is read once. Returns the exit code."""
-    check_streamed(options)
-    trace = opened_once(options)
-    settings, sample = resolve(options, trace.sample)
-    warnings = warn(trace.sample, settings)
-    watch = None
-    if settings.check != "off":
-        watch = Watch(settings.check, replay_command=command, most_pages=SPECIFIED_PAGES)
-    with tempfile.TemporaryFile("w+") as records:
-
-        def each(row: Row, output_tokens: int, result: RequestResult | None) -> None:
-            records.write(line_of_streamed(row, output_tokens, result))
-
-        with story_on_error(watch):
-            result = streamed(trace, settings, watch, started, each if options.requests else None)
-        records.seek(0)
-        files = [(options.requests, records)] if options.requests else []
-        finish(trace, sample, settings, result, options, command, warnings, out, lambda _: files)
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -77,23 +77,6 @@ def read(files: Iterable[Lines], about: About, limit: int) -> Trace:
     return trace
 
 
-def reading(files: Iterable[Lines], streams: Mapping[str, int]) -> Iterator[Request]:
-    """The requests of a file of segments, each forgotten when the next one is read. Raises
-    CallerError for another kind of file. streams: the number of each name."""
-    about = About()
-    lines, records, header = _begin(files, about)
-    if header.requests != SEGMENTS:
-        lines.wrong("requests of segments to read once", header.requests, "leave out --stream")
-    if header.sender is not None:
-        lines.wrong("requests that arrive at their times", "a sender", "leave out --stream")
-    return requests(lines, records, header, streams)
-
-
-def made(lines: Lines, records: Iterable[Record], streams: Mapping[str, int]) -> Iterator[Request]:
-    """The requests of records that a generator makes, checked as those of a file."""
-    return requests(lines, records, Header(1, None), streams)
-
-
 def rows(files: Iterable[Lines], about: About) -> Iterator[Row]:
     """The requests of a file of blocks or lengths. Raises CallerError for one of segments."""
     lines, records, header = _begin(files, about)

@@ -21,10 +21,8 @@ from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from ..terminal.options import WITHOUT_SPACES, is_size
 from ..terminal.progress import progress
-from .declared.trace import read_once
 from .load.trace import loaded
 from .options import ReplayOptions
-from .streaming.opening import streams
 
 NAME = "built-in multiturn"
 GENERATOR = "multiturn"
@@ -57,9 +55,7 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
 
 def as_recorded(options: ReplayOptions) -> Trace:
     """The trace before the options of load change when its requests arrive. Raises CallerError for
-    a trace that is a size, which a space separated from its option, or that is to be read once."""
-    if streams(options):
-        raise read_once("--stream" if options.stream else str(options.trace))
+    a trace that is a size, which a space separated from its option."""
     if options.trace is None:
         return builtin_trace(options.limit)
     if is_size(options.trace) and not Path(options.trace).exists():

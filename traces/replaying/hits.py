@@ -56,12 +56,10 @@ class HitsReplay:
         rounds: RoundOptions | None = None,
         uncached: frozenset[int] = frozenset(),
         wants: WantOptions | None = None,
-        ended: Callable[[], None] | None = None,
     ) -> None:
         """executor: whose actions have all ended at the next poll. prefetches: an observer of its
         storage, if it has one. uncached: requests that are larger than the device; they are
-        computed without it.
-        ended: called when a request has been served."""
+        computed without it."""
         self.core = Core(config)
         self._executor = executor or ImmediateExecutor()
         self._driver = Driver(self.core, self._executor, observers)
@@ -71,7 +69,6 @@ class HitsReplay:
         self._turn = 0
         self._trace = trace
         self._account = account
-        self._ended = ended
         self._wants = Wants(wants or WantOptions(), self._driver.feed)
         self._stepwise = len(config.components) > 1
 
@@ -85,8 +82,6 @@ class HitsReplay:
                 empty(self._rounds.tiers, self.core.view, self._driver.feed)
                 self._settle()
             self.serve(job)
-            if self._ended is not None:
-                self._ended()
             if not job.index & 63:
                 progress(job.index)
         progress(len(self._trace.jobs))

@@ -1,4 +1,4 @@
-"""Runs one replay of a trace that is held: sets up the observers, plays it, returns the results."""
+"""Runs one replay of a trace: sets up the observers, plays it, returns the results."""
 
 from __future__ import annotations
 

@@ -284,5 +284,3 @@ class PassReplay(Passes, HitsReplay):
 
     def _leave(self, job: Job) -> None:
         super()._leave(job)
-        if self._ended is not None:
-            self._ended()

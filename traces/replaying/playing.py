@@ -1,7 +1,6 @@
 """Plays a trace on one replica or several, with a clock or without one, and collects what they did.
 
-A single cache is a fleet of one. A trace that is read once differs by its account and by what it
-does when a request has ended.
+A single cache is a fleet of one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .hits import HitsReplay
 from .observing.ending import Served
 from .observing.team import Team
 from .passes import PassReplay
-from .run import NS_PER_S, Latency, Run
+from .run import NS_PER_S, Run
 from .settings import Settings
 from .storage_use import asked_of, use_of, with_lost
 
@@ -61,9 +60,7 @@ class Play:
     """What a replay plays.
 
     whole: the trace with the requests that were left out. contents: what the store has. begun: is
-    called with the simulated world before it runs. latency: of its result, with the number of
-    preemptions; None: from the records of all requests. ended: is called without a clock when a
-    request has been served. moving: None: nothing is moved.
+    called with the simulated world before it runs. moving: None: nothing is moved.
     """
 
     whole: Paged
@@ -74,8 +71,6 @@ class Play:
     contents: Contents | None = None
     rounds: RoundOptions | None = None
     begun: Callable[[World | Fleet], None] = lambda world: None
-    latency: Callable[[TimedResult | FleetResult], tuple[Latency, int]] | None = None
-    ended: Callable[[], None] | None = None
     moving: Moving | None = None
 
     @property
@@ -109,11 +104,6 @@ def _timed(played: Play, shown: Shown) -> Run:
     if not interrupted:
         team.finish(views)
     result = world.result()
-    if played.latency is None:
-        latency = replay_timed.record_result(result, played.account)
-        preempted = sum(request.retractions for request in result.requests)
-    else:
-        latency, preempted = played.latency(result)
     parts = result.members if isinstance(result, FleetResult) else (result,)
     stores = [member.store for member in members if member.store is not None]
     run = replace(
@@ -127,8 +117,8 @@ def _timed(played: Play, shown: Shown) -> Run:
             sum(one.byte_checks for one in parts),
             sum(one.access_checks for one in parts),
         ),
-        latency=latency,
-        preempted=preempted,
+        latency=replay_timed.record_result(result, played.account),
+        preempted=sum(request.retractions for request in result.requests),
         storage=use_of(settings, team.counting.prefetches, stores, parts),
         copies=team.copies,
         stages=_stages([one.stages for one in parts if one.stages is not None]),
@@ -209,7 +199,6 @@ def _hits(played: Play, shown: Shown) -> Run:
             played.rounds,
             uncached,
             settings.wants,
-            played.ended,
         )
         if settings.passes:
             replicas.append(PassReplay(settings.engine, settings.load.concurrency or 1, *held))

@@ -22,7 +22,6 @@ from ..results.record import (
     Spread,
     Stages,
     Storage,
-    Streaming,
     Times,
     Transfer,
     Turn,
@@ -32,7 +31,6 @@ from .following.copies import Copies
 from .following.history import History
 from .load.slo import Served
 from .lookups import Lookups
-from .streaming.parts import Offered
 
 NS_PER_S = 1_000_000_000
 
@@ -46,8 +44,6 @@ class Latency:
 
     ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
     the finished requests, in the order of the trace. gaps: the times between tokens of each engine.
-    sketched: the spreads of a trace that was not held; then there are no arrays and no requests,
-    and `offered` says what load the trace offered.
     """
 
     ttft_ns: Pages
@@ -59,21 +55,19 @@ class Latency:
     generated_tokens: int
     requests: tuple[RequestResult, ...]
     gaps: tuple[TokenGaps, ...] = ()
-    sketched: Mapping[str, Spread] | None = None
-    offered: Offered | None = None
 
     @property
     def figures(self) -> Times:
         """The distributions of the times."""
-        spreads = self.sketched or {
-            "ttft": spread(self.ttft_ns),
-            "queue": spread(self.queue_ns),
-            "load": spread(self.load_ns),
-            "compute": spread(self.compute_ns),
-            "tpot": spread(self.tpot_ns),
-            "itl": self._itl,
-        }
-        return Times(**spreads, makespan=self.makespan_ns / NS_PER_S)
+        return Times(
+            ttft=spread(self.ttft_ns),
+            queue=spread(self.queue_ns),
+            load=spread(self.load_ns),
+            compute=spread(self.compute_ns),
+            tpot=spread(self.tpot_ns),
+            itl=self._itl,
+            makespan=self.makespan_ns / NS_PER_S,
+        )
 
     @property
     def _itl(self) -> Spread:
@@ -152,7 +146,6 @@ class Run:
     storage: Storage | None = None
     fleet: FleetUse | None = None
     copies: Copies | None = None
-    streaming: Streaming | None = None
     stages: Stages | None = None
 
     @property

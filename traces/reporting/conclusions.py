@@ -140,7 +140,7 @@ def _memory(settings: Settings, run: Run, found: Result) -> str:
     if not settings.core.host_pages[0]:
         return f"The device served {device} of the prompt tokens; there is no host memory."
     if hits.host:
-        saved = _saved(settings, run) if found.latency_s and not found.streaming else ""
+        saved = _saved(settings, run) if found.latency_s else ""
         return (
             f"Host memory served {hits.host:,} prompt tokens that the device did not hold "
             f"({_percent(share.rate(hits.host))} of all, beside {device} from the device){saved}."

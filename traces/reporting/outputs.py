@@ -113,7 +113,7 @@ def finish(
         repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     files: list[File] = []
-    if options.requests and run.streaming is None:
+    if options.requests:
         files.append((options.requests, lines(trace, run, settings.slo)))
     if options.json:
         files.append((options.json, as_json(found)))

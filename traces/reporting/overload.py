@@ -26,7 +26,6 @@ from ..expected.table import MOST_QUEUEING
 from ..formats._jobs import Jobs
 from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..replaying.streaming.parts import Offered
 from ..results.record import LoadFigures
 
 MOST_LOAD = 1.1
@@ -68,8 +67,6 @@ def load_of_run(jobs: Jobs, settings: Settings, run: Run) -> Load | None:
     latency, concurrency = run.latency, settings.load.concurrency
     if latency is None:
         return None
-    if latency.offered is not None:
-        return load_offered(latency.offered, concurrency)
     return load_of(jobs, latency.requests, concurrency)
 
 
@@ -78,32 +75,18 @@ def load_of(jobs: Jobs, results: Sequence[RequestResult], concurrency: int = 0) 
     fixed one, with which every request waits for another."""
     timed = (jobs.afters < 0) & (not concurrency)
     served = [one for one in results if timed[one.request]]
-    return load_offered(
-        Offered(
-            len(served),
-            sum(one.first_token_ns - one.arrival_ns for one in results),
-            sum(one.queue_ns for one in results),
-            sum(one.compute_ns for one in results),
-            min((one.arrival_ns for one in served), default=0),
-            max((one.arrival_ns for one in served), default=0),
-            max((one.first_token_ns for one in served), default=0),
-            sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served),
-        )
-    )
-
-
-def load_offered(offered: Offered, concurrency: int = 0) -> Load:
-    """The load that follows from sums over the requests that were served."""
-    ttft_ns, queue_ns, compute_ns = offered.ttft_ns, offered.queue_ns, offered.compute_ns
+    ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
+    queue_ns = sum(one.queue_ns for one in results)
+    compute_ns = sum(one.compute_ns for one in results)
     queueing = queue_ns / ttft_ns if ttft_ns else 0.0
     waits = queue_ns / compute_ns if compute_ns else 0.0
-    first = offered.first_arrival_ns
-    span_ns = offered.last_arrival_ns - first
-    if offered.requests < _LEAST_REQUESTS or not span_ns or concurrency:
+    first = min((one.arrival_ns for one in served), default=0)
+    span_ns = max((one.arrival_ns for one in served), default=0) - first
+    if len(served) < _LEAST_REQUESTS or not span_ns:
         return Load(0.0, queueing, waits)
-    load = (offered.last_first_token_ns - first) / span_ns
-    waiting = offered.waiting / offered.requests
-    return Load(load, queueing, waits, waiting)
+    load = (max(one.first_token_ns for one in served) - first) / span_ns
+    long = sum(11 * one.queue_ns > 10 * (one.first_token_ns - one.arrival_ns) for one in served)
+    return Load(load, queueing, waits, long / len(served))
 
 
 def eased(load: Load, settings: Settings) -> str:

@@ -54,12 +54,6 @@ def record(trace: Trace, history: History, row: Row, result: RequestResult | Non
     return found if result is None else found | _times(result)
 
 
-def line_of_streamed(row: Row, output_tokens: int, result: RequestResult | None) -> str:
-    """The record of one request of a trace that is read once, as a line: without its history."""
-    found = {"request": row.request, **_tokens(row, output_tokens)}
-    return json.dumps(found if result is None else found | _times(result)) + "\n"
-
-
 def _tokens(row: Row, output_tokens: int) -> Record:
     return {
         "input_tokens": row.input_tokens,

@@ -18,7 +18,7 @@ from hicache.core.components.base import residency
 from ..formats.base import Trace
 from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..results.record import Checks, Output, Result, Share, Stages, Streaming, Times
+from ..results.record import Checks, Output, Result, Share, Stages, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, each_rank, order_table, turn_table
@@ -200,8 +200,6 @@ def _verdict(found: Result) -> Table:
     if found.stages is not None:
         rows.append(("stages idle", _idle(found.stages)))
     rows += _checked(found.checks)
-    if found.streaming is not None:
-        rows.append(("read once", _read_once(found.streaming)))
     rows += [("digest", found.digest), ("wall time", f"{found.wall_s:.1f} s")]
     return pairs("Verdict", rows)
 
@@ -211,18 +209,6 @@ def _idle(stages: Stages) -> str:
     rates = [percent(rate) for rate in stages.idle_rate]
     shown = ", ".join(rates) if len(rates) <= _MOST_STAGES else f"{min(rates)} to {max(rates)}"
     return f"{shown} of the {stages.under_way_s:,.1f} s with passes under way"
-
-
-def _read_once(streaming: Streaming) -> str:
-    """How exact the figures of a trace are that was not held."""
-    inexact = []
-    if not streaming.percentiles_exact:
-        inexact.append("percentiles within 0.05 %")
-    if streaming.group_requests > 1:
-        inexact.append(f"the last half within {streaming.group_requests:,} requests")
-    if not streaming.ceiling_exact:
-        inexact.append("the ceiling without repeats of long ago")
-    return "all figures exact" if not inexact else f"exact but for {', '.join(inexact)}"
 
 
 def _checked(checks: Checks) -> list[tuple[str, str]]:

@@ -52,7 +52,6 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         turns_from=run.turns_from if run.turns else None,
         turns=run.turns or None,
         compared=run.compared,
-        streaming=run.streaming,
         checks=run.checks,
         fleet=None if run.fleet is None else run.fleet.figures,
         digest=run.digest,
@@ -82,11 +81,8 @@ def _requests(some: Skipped) -> Requests:
 
 def _expected(settings: Settings, run: Run, latency: Latency, queueing: float) -> dict[str, object]:
     """The error to expect, from the judged runs that are nearest to this one."""
-    if latency.offered is None:
-        replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
-        at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
-    else:  # of one replica, whose requests are not held
-        at_once = latency.offered.running_ns / (latency.makespan_ns or 1)
+    replicas = 1 if run.fleet is None else len(run.fleet.figures.replicas)
+    at_once = table.at_once(latency.requests, latency.makespan_ns, replicas)
     asked = Asked(
         times=entries.spelled(registry.TIMES, settings.times),
         hardware=settings.hardware.name,

@@ -328,20 +328,6 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
-    """How a trace was read once. ceiling_exact: whether the ceiling forgot no segment.
-    percentiles_exact: whether each is one of the times. group_requests: that the account of the
-    last half cannot tell apart. cpu_s, peak_bytes: of each whole part."""
-
-    ceiling_exact: bool
-    percentiles_exact: bool
-    group_requests: int
-    part_requests: int
-    cpu_s: Sequence[float]
-    peak_bytes: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
@@ -487,7 +473,6 @@ class Result(Figures):
     turns_from: str | None = None
     turns: Sequence[Turn] | None = None
     compared: Compared | None = None
-    streaming: Streaming | None = None
     fleet: Fleet | None = None
     wall_s: float
 

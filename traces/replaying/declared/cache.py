@@ -129,7 +129,6 @@ class CacheOptions(OptionRecord):
         "a page that was loaded back gives up its host copy, so that both tiers together hold as "
         "much as one of their summed size (needs --write-policy write_back)",
         default=False,
-        needs=(Need.HELD,),
     )
     eviction: str = option(
         lambda: f"eviction order: {spelled_out(registry.EVICTION_POLICIES)}",
@@ -158,7 +157,7 @@ class CacheOptions(OptionRecord):
         _pins,
         "REQUEST:TOKENS[@host]",
         commas=True,
-        needs=(Need.HELD, Need.ALONE),
+        needs=(Need.ALONE,),
         tried="0:512",
     )
     load_threshold: int | None = option(

@@ -40,17 +40,13 @@ class FleetOptions(OptionRecord):
         "one --storage serves all (default: one, without a router)",
         _count,
         "N",
-        needs=(Need.HELD,),
     )
     prefill_replicas: int | None = option(
         "replicas that only prefill; the KV of each prompt moves to one of --decode-replicas",
         _count,
         "N",
-        needs=(Need.HELD,),
     )
-    decode_replicas: int | None = option(
-        "replicas that only decode", _count, "N", needs=(Need.HELD,)
-    )
+    decode_replicas: int | None = option("replicas that only decode", _count, "N")
     router: str | None = option(
         lambda: (
             "which replica gets a request: "

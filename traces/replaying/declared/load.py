@@ -96,7 +96,7 @@ class LoadOptions(OptionRecord):
         _scale,
         "X",
         common=True,
-        needs=(Need.HELD, Need.TRACE, Need.RATE, Need.ARRIVALS),
+        needs=(Need.TRACE, Need.RATE, Need.ARRIVALS),
     )
     concurrency: int | None = option(
         "a closed loop: N requests are in flight, and the next one of the trace starts when one "
@@ -112,7 +112,7 @@ class LoadOptions(OptionRecord):
         "LIST",
         common=True,
         commas=True,
-        needs=(Need.HELD, Need.TIMED),
+        needs=(Need.TIMED,),
         in_head=True,
         tried="ttft=2s",
     )
@@ -121,32 +121,32 @@ class LoadOptions(OptionRecord):
         _arrivals,
         "MODEL[:NAME=VALUE,...]",
         commas=True,
-        needs=(Need.HELD, Need.TIMED, Need.ARRIVALS),
+        needs=(Need.TIMED, Need.ARRIVALS),
         tried="poisson",
     )
     request_rate: Fraction | None = option(
         "mean arrival rate of first turns, in requests per second (default: that of the trace)",
         positive_ratio,
         "N",
-        needs=(Need.HELD, Need.TIMED, Need.ARRIVALS),
+        needs=(Need.TIMED, Need.ARRIVALS),
     )
     spread: bool | None = option(
         "requests of one instant arrive evenly until the next instant, for traces with a coarse "
         "clock; with a --seed above 0, at random times until then (default: only sessions that all "
         "begin at one instant, over the length of the longest)",
         no="requests of one instant arrive together, also the first ones of sessions",
-        needs=(Need.HELD, Need.TIMED, Need.ARRIVALS, Need.RECORDED),
+        needs=(Need.TIMED, Need.ARRIVALS, Need.RECORDED),
     )
     closed_loop: bool | None = option(
         "a turn of a session starts when the turn before it has ended and its think time has "
         "passed; where the trace names no sessions, a prompt that extends an earlier prompt is its "
         "next turn",
-        needs=(Need.HELD, Need.TIMED),
+        needs=(Need.TIMED,),
     )
     think_time: ThinkTime | None = option(
         "between the end of a turn and the next one: a time such as 2s, none, or recorded: what "
         "the trace has (default: recorded)",
         _think_time,
         "TIME",
-        needs=(Need.HELD, Need.TIMED),
+        needs=(Need.TIMED,),
     )

@@ -9,7 +9,6 @@ from enum import Enum, auto
 
 
 class Need(Enum):
-    HELD = auto()  # the whole trace, or each request at the end
     TRACE = auto()  # a trace that was named
     TIMED = auto()  # a clock
     COUNTED = auto()  # a clock, or hits of one replica

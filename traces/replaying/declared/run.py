@@ -34,19 +34,13 @@ class ReplayedTrace(LimitOptions):
     trace: str | None = option(
         TRACE_HELP, name, "TRACE", positional=True, nargs="?", common=True, file=str
     )
-    stream: bool = option(
-        "read a native trace of segments while it is replayed, in bounded memory; TRACE may then "
-        "be generate:NAME:OPTION=VALUE,..., such as generate:random-tree:requests=10M (hicache "
-        "replay alone)",
-        default=False,
-    )
     sample: Fraction | None = option(
         "only this part of the trace, such as 0.25: whole sessions and groups with a common "
         "prefix, chosen by a hash, as a shorter trace of the same load (default: 1)",
         part,
         "PART",
         common=True,
-        needs=(Need.HELD, Need.TRACE),
+        needs=(Need.TRACE,),
     )
 
 
@@ -71,7 +65,6 @@ class RunOptions(OptionRecord):
     skip_too_large: bool = option(
         "leave out requests that the device cannot hold, and count them",
         default=False,
-        needs=(Need.HELD,),
     )
     seed: int | None = option(
         "seed of what is random: arrivals that are drawn (--spread, --arrivals), sessions "
@@ -99,7 +92,6 @@ class OutputOptions(OptionRecord):
         *OUTPUT,
         common=True,
         output=True,
-        needs=(Need.HELD,),
     )
     why: int | None = option(
         "only say why request N hit what it hit, and what it waited for; the first is 0",
@@ -107,7 +99,6 @@ class OutputOptions(OptionRecord):
         "N",
         common=True,
         output=True,
-        needs=(Need.HELD,),
     )
     requests: str | None = option(
         "also write one line of JSON for each request: hits, why not more, times",
@@ -119,5 +110,4 @@ class OutputOptions(OptionRecord):
         entry(registry.EVICTION_POLICIES),
         "POLICY",
         output=True,
-        needs=(Need.HELD,),
     )

@@ -55,7 +55,7 @@ class StorageOptions(OptionRecord):
         "ADDRESS",
         common=True,
         commas=True,
-        needs=(Need.HELD, Need.HOST),
+        needs=(Need.HOST,),
         tried="sim:read=1GB/s",
     )
     storage_size: int | None = option(
@@ -111,10 +111,10 @@ class StorageOptions(OptionRecord):
     flush_host_every_round: bool | None = option(
         "empty the host between the rounds of conversations; a round begins when the one before "
         "has ended",
-        needs=(Need.HELD, Need.HOST, Need.ROUNDS, Need.ALONE),
+        needs=(Need.HOST, Need.ROUNDS, Need.ALONE),
     )
     flush_device_every_round: bool | None = option(
         "empty the device between the rounds of conversations; a round begins when the one before "
         "has ended",
-        needs=(Need.HELD, Need.ROUNDS, Need.ALONE),
+        needs=(Need.ROUNDS, Need.ALONE),
     )

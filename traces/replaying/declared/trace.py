@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from hicache.core.errors import CallerError
-
 from ...formats._open import FORMATS, bytes_of, open_trace
 from ...formats._rows import GROWTHS, SHARINGS, LogOptions, parse_columns
 from ...formats.base import MAX_BLOCK_TOKENS, Trace
@@ -24,17 +22,7 @@ from ...terminal.progress import megabytes
 from ...terminal.rows import option
 from .needs import Need
 
-GENERATE = "generate:"
 TRACE_HELP = "a file, plain, gzip or zstd, or a folder of files; - reads stdin"
-
-
-def read_once(given: str) -> CallerError:
-    """given: the word that names such a trace."""
-    return CallerError(
-        f"{given}: expected a file that is held, found a trace that is read once, as `hicache "
-        "replay` alone does; write a generated one to a file with `hicache generate`, and leave "
-        "--stream out"
-    )
 
 
 def _columns(text: str) -> str:
@@ -80,14 +68,14 @@ class FormatOptions(OptionRecord):
         "ROLE=NAME,...",
         one_value=True,
         commas=True,
-        needs=(Need.HELD, Need.TRACE),
+        needs=(Need.TRACE,),
     )
     shared_prefix: int | None = option(
         "of a log: all prompts begin with the same TOKENS, such as a system prompt (default: 0)",
         at_least(0),
         "TOKENS",
         one_value=True,
-        needs=(Need.HELD, Need.TRACE),
+        needs=(Need.TRACE,),
     )
     growth: str | None = option(
         "of a log with sessions: append: a prompt begins with the prompt and answer before, where "
@@ -96,7 +84,7 @@ class FormatOptions(OptionRecord):
         choice(GROWTHS),
         "HOW",
         one_value=True,
-        needs=(Need.HELD, Need.TRACE),
+        needs=(Need.TRACE,),
     )
     sharing: str | None = option(
         "of a log, instead of --growth: none: no two prompts begin alike, whatever --shared-prefix "
@@ -105,7 +93,7 @@ class FormatOptions(OptionRecord):
         choice(SHARINGS),
         "HOW",
         one_value=True,
-        needs=(Need.HELD, Need.TRACE),
+        needs=(Need.TRACE,),
     )
 
     @property
@@ -114,10 +102,7 @@ class FormatOptions(OptionRecord):
         return LogOptions(self.columns, self.shared_prefix, self.growth, self.sharing)
 
     def read_from(self, path: str, limit: int) -> Trace:
-        """The trace there, read as these options say. Shows how much of it was read. Raises
-        CallerError for one that is made while it is read."""
-        if path.startswith(GENERATE):
-            raise read_once(path)
+        """The trace there, read as these options say. Shows how much of it was read."""
         how = self.format or "auto", limit, self.block_size, self.tokenizer, self.log
         with megabytes("read", bytes_of(path)) as shown:
             return open_trace(path, *how, shown)
