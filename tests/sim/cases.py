@@ -122,7 +122,7 @@ def drawn(seed: int) -> Case:
         token_budget=pick("budget", 4, 16, 64, 8192),
         max_running=pick("running", 1, 3, 100),
         growth_tokens=pick("growth", 1, 6, 64),
-        order=pick("order", "fcfs", "priority", "longest-prefix"),
+        order=pick("order", "fcfs", "priority", "longest-prefix", "fcfs"),
         layer_groups=pick("groups", 1, 3, 4),
         window=pick("compared", 1, 2, 32),
     )
