@@ -110,7 +110,6 @@ OPTIONS = {
     "--json /nowhere/out.json": "a file that can be written",
     "--unheard-of": "unrecognized arguments",
     "--eviction nothing": f"expected one of {', '.join(EVICTION)}",
-    "--compare-eviction nothing": f"expected one of {', '.join(EVICTION)}",
     "--components nothing": "expected full, and each of swa, mamba at most once",
     "--components full,nothing": "found 'full,nothing'",
     "--components swa,mamba": "expected full",

@@ -126,7 +126,7 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
     moved, trips = ["--prefill-replicas", "1", "--decode-replicas", "1"], folder / "trips.jsonl"
     documents = [
         written(folder, "replay", *blocks, "--check", "every"),
-        written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo", "--pp", "2"),
+        written(folder, "replay", turns, *hybrid, "--pp", "2"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
         written(folder, "replay", turns, "--mode", "hits", "--engine", "vllm", "--check", "every"),
         written(folder, "replay", turns, *stored),

@@ -75,7 +75,6 @@ def test_options_that_do_not_suit_the_store_are_one_line(
     real = ["--storage", f"file:{tmp_path / 'store'}"]
     for options, said in (
         ([*real, "--storage-size", "1M"], "--storage-size: expected room for a page or state"),
-        ([*real, "--compare-eviction", "fifo"], "--compare-eviction: expected no store or sim:"),
         (["--storage", "sim:", "--storage-latency", "1ms"], "--storage-latency: expected a real"),
         (
             ["--storage", "sim:", "--prefetch", "best-effort", "--prefetch-limit", "1s"],

@@ -25,7 +25,7 @@ from traces.sweeping import identity, work
 from traces.sweeping.outcome import Outcome, best, front, ordered, print_outcomes
 from traces.terminal.options import Names
 
-from .rig import Capsys, Patch, fails
+from .rig import Capsys, Patch
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -408,12 +408,6 @@ def test_a_folder_is_the_files_that_are_read_of_it() -> None:
     assert identity.trace_digest("some") == before
     Path("some/d.json").write_text("{}")
     assert identity.trace_digest("some") != before
-
-
-@pytest.mark.parametrize("command", ["sweep", "size"])
-def test_a_second_eviction_order_is_refused(command: str, turns: str, capsys: Capsys) -> None:
-    said = fails(capsys, command, turns, "--compare-eviction", "fifo")
-    assert "unrecognized arguments: --compare-eviction" in said
 
 
 def test_a_fixed_concurrency_is_no_overload(turns: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from ..replaying import modes
 from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.settings import Settings, resolve
+from ..replaying.settings import resolve
 from ..replaying.story import story_on_error
 from ..reporting.outputs import File, check_files, check_served, explain_request, finish, warn
 from ..reporting.report import print_story
 from ..reporting.results import result_of
-from ..results.record import Compared, document
+from ..results.record import document
 from ..terminal.signals import INTERRUPTED
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
@@ -64,14 +63,6 @@ def run(options: ReplayOptions, command: str) -> int:
             return INTERRUPTED
         explain_request(trace, paged, result, options.why, out)
         return 0
-    if options.compare_eviction and not result.interrupted:
-        order = options.compare_eviction
-        other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
-        if other.interrupted:
-            result = replace(result, interrupted=True)
-        else:
-            compared = Compared(order, other.account.whole(), other.account.steady())
-            result = replace(result, compared=compared)
     made = None
     if options.html:
         found = result_of(trace, settings, result)
@@ -79,11 +70,6 @@ def run(options: ReplayOptions, command: str) -> int:
         made = _html_file(options, command, trace, paged, result, variant, warnings)
     finish(trace, paged, settings, result, options, command, warnings, out, made)
     return INTERRUPTED if result.interrupted else 0
-
-
-def _with_eviction(settings: Settings, order: str) -> Settings:
-    """The same settings with another eviction order, and without checks."""
-    return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))
 
 
 def _limits(variant: Mapping[str, Any]) -> dict[str, Any] | None:

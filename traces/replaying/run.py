@@ -15,7 +15,6 @@ from sim.fleet.handoff import Trip
 from ..results.record import (
     PERCENTS,
     Checks,
-    Compared,
     Component,
     Fleet,
     Pair,
@@ -142,7 +141,6 @@ class Run:
     preempted: int = 0
     interrupted: bool = False
     history: History | None = None
-    compared: Compared | None = None
     storage: Storage | None = None
     fleet: FleetUse | None = None
     copies: Copies | None = None

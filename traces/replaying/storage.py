@@ -116,11 +116,6 @@ def resolve(options: ReplayOptions, trace: Trace) -> StorageSettings | None:
             store = replace(store, read_bytes_per_s=reads, write_bytes_per_s=writes)
         if options.storage_latency is not None:
             store = replace(store, latency_ns=options.storage_latency)
-        if options.compare_eviction is not None:
-            raise CallerError(
-                "--compare-eviction: expected no store or sim:, since a second replay would find "
-                f"what the first one stored, found {options.storage}; leave either out"
-            )
     store = replace(store, size_bytes=options.storage_size or 0)
     policy = (options.prefetch or PREFETCH).replace("-", "_")
     workload = "" if is_simulated else _workload(options, trace)

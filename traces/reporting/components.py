@@ -176,20 +176,6 @@ def turn_table(found: Result) -> Table | None:
     return result
 
 
-def order_table(found: Result) -> Table | None:
-    """Hit rates of two eviction orders; None if no comparison was asked for."""
-    other = found.compared
-    if other is None:
-        return None
-    result = table("Eviction orders: hit rates, token-weighted", "", "whole trace", "last 50 %")
-    for order, whole, steady in (
-        (str(found.config["eviction_policy"]), found.whole, found.steady),
-        (other.eviction_policy, other.whole, other.steady),
-    ):
-        result.add_row(order, f"{whole.hit_rate:.6f}", f"{steady.hit_rate:.6f}")
-    return result
-
-
 def each_rank(settings: Settings) -> str:
     """What follows a figure of one rank where there are several."""
     return " per rank" if settings.parallelism.ranks > 1 else ""

@@ -49,11 +49,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
-    whole = (options.json, options.requests, options.html, options.compare_eviction)
+    whole = (options.json, options.requests, options.html)
     if any(whole):
         raise CallerError(
-            "--why: expected no --json, --requests, --html or --compare-eviction, which "
-            "belong to a whole replay, found one; give either"
+            "--why: expected no --json, --requests or --html, which belong to a whole replay, "
+            "found one; give either"
         )
     if options.why >= len(trace.jobs):
         raise CallerError(

@@ -21,7 +21,7 @@ from ..replaying.settings import Settings
 from ..results.record import Checks, Output, Result, Share, Stages, Times
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
-from .components import NO_TRUTH, component_tables, each_rank, order_table, turn_table
+from .components import NO_TRUTH, component_tables, each_rank, turn_table
 from .conclusions import retries
 from .fleet import fleet_tables
 from .slo import limits_table
@@ -54,7 +54,7 @@ def print_report(
     made += fleet_tables(found.fleet) if found.fleet else []
     if storage is not None:
         made += [prefetch_table(storage), lost_table(storage), losses_table(storage.losses)]
-    made += [_transfers(settings, found), order_table(found), _verdict(found)]
+    made += [_transfers(settings, found), _verdict(found)]
     for one in made:
         if one is not None:
             out.print(one)

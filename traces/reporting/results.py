@@ -51,7 +51,6 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         lookups=list(_lookups(settings, run)) if len(run.components) > 1 else None,
         turns_from=run.turns_from if run.turns else None,
         turns=run.turns or None,
-        compared=run.compared,
         checks=run.checks,
         fleet=None if run.fleet is None else run.fleet.figures,
         digest=run.digest,

@@ -319,15 +319,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Another eviction order, and its hits."""
-
-    eviction_policy: str
-    whole: Share
-    steady: Share
-
-
-@dataclass(frozen=True, slots=True)
 class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
@@ -472,7 +463,6 @@ class Result(Figures):
     lookups: Sequence[LookupFigures] | None = None
     turns_from: str | None = None
     turns: Sequence[Turn] | None = None
-    compared: Compared | None = None
     fleet: Fleet | None = None
     wall_s: float
 

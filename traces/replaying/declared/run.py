@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hicache import registry
 from invariants.watch import Level
 
-from ...outside.entries import entry
 from ...terminal.options import (
     COUNT_OR_0,
     OUTPUT,
@@ -103,11 +101,5 @@ class OutputOptions(OptionRecord):
     requests: str | None = option(
         "also write one line of JSON for each request: hits, why not more, times",
         *OUTPUT,
-        output=True,
-    )
-    compare_eviction: str | None = option(
-        "replay again with this eviction order, without checks, and print both hit rates",
-        entry(registry.EVICTION_POLICIES),
-        "POLICY",
         output=True,
     )
