@@ -23,7 +23,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
-	@echo "make fuzz        20 s of drawn sequences on every core, and a planted bug that must be found"
+	@echo "make fuzz        20 s of drawn sequences on every core"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge hits and times with it (docs/vllm.md)"
 	@echo "make bench       the figures of docs/figures.md"
@@ -63,7 +63,6 @@ test-all: $(VENV)/.full
 	$(BIN)/python -m pytest --all -n auto --dist worksteal --durations 10 --left-out=$(LEFT_OUT)
 
 fuzz: $(VENV)/.base
-	$(BIN)/hicache fuzz --canary --sequences 64
 	$(BIN)/hicache fuzz --seconds 20
 
 gpu-check: $(VENV)/.full

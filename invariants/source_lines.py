@@ -16,12 +16,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 HICACHE = ROOT / "hicache"
-PLANTED = ROOT / "invariants" / "planted"
-_PLANTED = "invariants/planted/"
 DRIVER = "hicache/runtime/driver.py"  # the driver stands between the core and its caller
-
-
-_STAND_INS: dict[SourceLine, list[SourceLine]] = {}
 
 
 class SourceLine(NamedTuple):
@@ -45,33 +40,22 @@ class Call(NamedTuple):
 
 
 def line_of(function: Any) -> SourceLine | None:
-    """Returns the first line of a function of hicache or of a planted bug, else None."""
+    """Returns the first line of a function of hicache, else None."""
     code = getattr(function, "__code__", None)
     return line_in(code, code.co_firstlineno) if code is not None else None
 
 
-def stand_in(replacement: Any, original: Any) -> Callable[[], None]:
-    """Says that `replacement` stands in the place of `original`, until the returned call: it then
-    counts as that function wherever functions are compared.
-    """
-    new, old = line_of(replacement), line_of(original)
-    if new is None or old is None:
-        return lambda: None
-    _STAND_INS.setdefault(new, []).append(old)
-    return lambda: _STAND_INS[new].remove(old)
-
-
 def line_in(code: Any, line: int) -> SourceLine | None:
-    """Returns a line of a code object of hicache or of a planted bug, else None."""
+    """Returns a line of a code object of hicache, else None."""
     file = _file(code.co_filename)
     return SourceLine(file, line, code.co_name) if file else None
 
 
 @cache
 def _file(name: str) -> str:
-    """Path relative to the project's root for hicache and planted bugs, else ""."""
+    """Path relative to the project's root for hicache, else ""."""
     path = Path(name).resolve()
-    if path.parent != PLANTED and HICACHE not in path.parents:
+    if HICACHE not in path.parents:
         return ""
     return path.relative_to(ROOT).as_posix()
 

@@ -28,6 +28,7 @@ from hicache.core.errors import CallerError
 from invariants.peers import facts
 from tests.conversation import conversation
 from tests.patience import PATIENCE_S
+from tests.planted import planted
 from tests.shown import Shown, commands, pages, spans
 from traces.cli import main, parse
 from traces.outside import entries
@@ -36,11 +37,9 @@ from traces.replaying.settings import resolve
 
 PAGES = pages()
 WITH_REAL = ("readme", "storage")
-PLANTED = "donated-slot-stays-with-its-request"
-FAILING = ("fuzz", "--plant", PLANTED, "--seed", "1", "--sequences", "4", "--jobs", "1")
+FAILING = ("fuzz", "--seed", "1", "--sequences", "4", "--jobs", "1")
 # Words that a page leaves for the reader to fill in.
 STANDS_FOR = {
-    "NAME": PLANTED,
     "TAPE": "TAPE.jsonl",
     "TRACE": "TRACE.jsonl",
     "COMMAND": "replay",
@@ -53,7 +52,6 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"size"}, ("--limit", "12", "--jobs", "1")),
     ({"peers", "fuzz"}, ("--sequences", "2")),
     ({"fuzz", "--replay"}, ()),
-    ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
@@ -84,7 +82,8 @@ def small_trace(path: Path) -> None:
 def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tape that fails."""
     folder = tmp_path_factory.mktemp("failing")
-    assert main([*FAILING, "-o", str(folder)]) == 11
+    with planted("donated-slot-stays-with-its-request"):
+        assert main([*FAILING, "-o", str(folder)]) == 11
     return next(folder.glob("11-*.jsonl"))
 
 

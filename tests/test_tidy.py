@@ -55,7 +55,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.explain": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.peers": ("hicache", "invariants"),
-    "invariants.planted": ("hicache", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
         *("hicache.core.actions", "hicache.core.config"),
@@ -137,7 +136,6 @@ REGISTRIES = {
     "invariants.fuzz.faults",
     "invariants.fuzz.ops",
     "invariants.peers.engines",
-    "invariants.planted",
     "traces.commands",
     "traces.formats",
     "traces.executors",

@@ -51,7 +51,7 @@ _FIRST = ("size", "replay", "fuzz")
 # What does the work of a command that is no more.
 _GONE = {
     "host": "hicache sweep --host-bytes 0,256GB,1TB",
-    "mutants": "hicache fuzz",
+    "mutants": "python -m pytest tests/planted",
     "force": "hicache twin --race RECORDING, which takes the same options",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",
@@ -100,8 +100,7 @@ the formats of traces.
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated,
   12 wrong bytes, 13 hazard, 14 no progress, 15 ranks diverge,
-  16 nondeterminism, 17 error of the harness, 19 canary not found,
-  130 interrupted
+  16 nondeterminism, 17 error of the harness, 130 interrupted
 """
 
 

@@ -42,5 +42,5 @@ def decisive(source_lines: Sequence[SourceLine]) -> SourceLine | None:
 
 def _is_plumbing(source_line: SourceLine) -> bool:
     folder, _, name = source_line.file.rpartition("/")
-    in_core = folder.startswith("hicache/core")  # planted bugs have files of the same names
+    in_core = folder.startswith("hicache/core")
     return (in_core and name in PLUMBING) or folder == "hicache/devices"

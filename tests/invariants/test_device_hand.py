@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,16 +33,14 @@ from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
-from invariants.planted import base as planted
 from sim.errors import HazardError, WrongBytesError
 from tests.configs import configured
+from tests.planted import planted
 
-PLANTED_TAPES = Path(__file__).parents[1] / "corpus" / "planted"
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 DEVICE = "device:2:4:2:2"
 CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
-BUGS = tuple(name for name in planted.names() if planted.load(name).executor != REPLIES)
 TIERS = (Tier.DEVICE, Tier.HOST)
 
 
@@ -116,7 +113,7 @@ def test_a_pass_launched_after_its_load_has_failed_reads_nothing_that_is_compare
 
 @pytest.mark.one_in(4)
 def test_what_a_failed_pass_wrote_is_found_in_the_tree() -> None:
-    with planted.planted("failed-pass-is-forgotten-if-another-follows"):
+    with planted("failed-pass-is-forgotten-if-another-follows"):
         failure = failing(14).failure
     assert failure is not None
     assert (failure.code, failure.kind) == (12, "BYTES of a failed pass")
@@ -130,17 +127,6 @@ def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
     outcome = generate(swarm, OPS, 1, 30)
     assert outcome.failure is None, outcome.failure.text
     assert not outcome.hand.pending
-
-
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("name", BUGS)
-def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
-    tape = tapes.read(PLANTED_TAPES / f"{name}.jsonl")
-    with planted.planted(name):
-        failure = replay(tape, OPS).failure
-        assert failure is not None
-        assert failure.code in (12, 13)
-        assert replay(replace(tape, executor=REPLIES), OPS).failure is None
 
 
 @pytest.mark.parametrize("shape", real._POOLS[1:])

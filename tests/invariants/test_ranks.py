@@ -27,23 +27,18 @@ from invariants.fuzz.ranks.alike import compare_trees
 from invariants.fuzz.ranks.hand import RankedHand, hand_of
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads, read
-from invariants.planted.base import load, names, planted
+from tests.planted import planted
 
-PLANTED_TAPES = Path(__file__).parents[1] / "corpus" / "planted"
+PLANTED = Path(__file__).parents[1] / "planted" / "sequences"
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 # How the stored tape of each bug fails.
 OF_RANKS = {
-    "one-collective-per-local-reply": (15, "RANK-EQ replies"),
-    "rank-stops-waiting-for-the-others": (15, "RANK-EQ replies"),
     "ranks-do-not-agree-on-capacity": (15, "RANK-EQ pools"),
-    "rank-zero-decides-success-for-all": (12, "BYTES by content"),
     "idle-rank-skips-the-collective": (15, "COLL-SEQ"),
     "reduction-omits-the-last-rank": (15, "RANK-EQ reduction"),
-    "ranks-reply-in-local-order": (15, "RANK-EQ replies"),
     "ranks-use-their-own-clock": (15, "RANK-EQ victims"),
     "ranks-do-not-agree-on-success": (15, "RANK-EQ replies"),
-    "rank-applies-reply-before-agreement": (15, "RANK-EQ replies"),
     "ranks-take-the-least-of-their-deepest-boundaries": (15, "RANK-EQ prefix"),
 }
 CONFIG = Config(4, (16,), (12,))
@@ -84,14 +79,10 @@ def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> 
         assert one.faults[: len(alone.faults)] == alone.faults
 
 
-def test_every_planted_bug_of_ranks_is_here() -> None:
-    assert sorted(OF_RANKS) == [name for name in names() if load(name).ranks]
-
-
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", OF_RANKS)
 def test_a_planted_bug_of_ranks_is_found_under_its_kind(name: str) -> None:
-    tape = read(PLANTED_TAPES / f"{name}.jsonl")
+    tape = read(PLANTED / f"{name}.jsonl")
     with planted(name):
         failure = play.replay(tape, OPS).failure
     assert failure is not None

@@ -19,8 +19,10 @@ from hicache.core.core import Core
 from hicache.models import get
 from hicache.models._document import as_document
 from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.tape import Tape
 from sim.recorder import Recorder
 from tests.patience import PATIENCE_S
+from tests.planted import planted
 from traces.cli import main
 from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
@@ -82,10 +84,16 @@ def replay_hits(
     return account, replay.core, recorder.digest()
 
 
+def failing_tape() -> Tape:
+    """A tape that fails with BUG planted."""
+    with planted(BUG):
+        return Work(5, ("full", "mamba")).drawn(16)
+
+
 def input_files() -> dict[str, str]:
     """A file of each kind that a command reads, with a hard and a soft link to each."""
     write(Path("trace.jsonl"), mooncake([1, 2], 600))
-    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    tapes.write(Path("tape.jsonl"), failing_tape())
     Path("model.json").write_text(json.dumps(as_document(get("llama-3.1-8b"))))
     Path("profile.json").write_text("{}")
     names = ("trace.jsonl", "tape.jsonl", "model.json", "profile.json")

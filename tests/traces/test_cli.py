@@ -292,7 +292,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["prove"], "prove: no longer a command; use pytest tests/transformers"),
         (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
         (["formats"], "formats: no longer a command; use hicache convert --formats"),
-        (["mutants"], "mutants: no longer a command; use hicache fuzz"),
+        (["mutants"], "mutants: no longer a command; use python -m pytest"),
         (["watch"], "watch: no longer a command; use hicache replay"),
         (["base"], "expected one of calibrate, check-device,"),
     ],

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import count
 from multiprocessing import active_children
 from pathlib import Path
@@ -15,22 +14,21 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import difference, play, probes
+from hicache.core.ledger import Pool
+from invariants.fuzz import play, probes
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.ops import cache
 from invariants.fuzz.tapes import tape as tapes
-from invariants.planted.base import planted
+from tests.planted import planted
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
 from traces.executors import local
 from traces.executors.base import JobOptions
-from traces.fuzzing import work as fuzz_work
-from traces.fuzzing.planting import canary
 from traces.fuzzing.report import WORST, Tally
-from traces.fuzzing.work import FoundFailure, Result, Work
+from traces.fuzzing.work import FoundFailure, Result, Work, hash_seed
 from traces.terminal.processes import WorkerLost
 
-from .rig import Capsys, Patch, Ray, python
+from .rig import BUG, Capsys, Patch, Ray, python
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -48,21 +46,10 @@ def report(*options: str) -> dict[str, Any]:
     return found
 
 
-def canary_on(monkeypatch: Patch) -> None:
-    """As if the canary were a bug of the core that nobody put there."""
-    real = canary
-    monkeypatch.setattr(fuzz_work, "canary", lambda on: real(True))
-    played = _under(real, play.replay)
-    monkeypatch.setattr(play, "replay", played)
-    monkeypatch.setattr(difference, "replay", played)
-
-
-def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    def inner(*args: Any, **named: Any) -> Any:
-        with real(True):
-            return call(*args, **named)
-
-    return inner
+def leak(monkeypatch: Patch) -> None:
+    """The last page of all that are given back at once leaks."""
+    give_back = Pool.give_back
+    monkeypatch.setattr(Pool, "give_back", lambda self, pages: give_back(self, pages[:-1]))
 
 
 # -- runs
@@ -107,10 +94,11 @@ def test_several_ranks_replay(capsys: Capsys) -> None:
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2") == 0
     tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
-    path.write_text(tapes.dumps(replace(tape, notes={"plant": "idle-rank-skips-the-collective"})))
-    assert fuzz("--replay", str(path)) == 15
+    tapes.write(path, tape)
+    with planted("idle-rank-skips-the-collective"):
+        assert fuzz("--replay", str(path)) == 15
     assert "COLL-SEQ: " in capsys.readouterr().out
-    assert fuzz("--replay", str(path), "--plant", "") == 0
+    assert fuzz("--replay", str(path)) == 0
 
 
 def test_the_budget_of_seconds_ends_a_run(monkeypatch: Patch) -> None:
@@ -131,7 +119,7 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(monkeypatch: Patch)
 
 
 def test_a_failure_is_kept_as_tape_and_text(monkeypatch: Patch, capsys: Capsys) -> None:
-    canary_on(monkeypatch)
+    leak(monkeypatch)
     code = fuzz("--sequences", "6", "--seed", "7", "--output", "kept", "--json", "out.json")
     found = json.loads(Path("out.json").read_text())
     assert code == found["exit_code"] == 11
@@ -173,11 +161,11 @@ def test_of_every_kind_the_smallest_failure_is_kept() -> None:
 
 def test_a_failure_that_does_not_replay_is_a_harness_fault(monkeypatch: Patch) -> None:
     work = Work(25)
-    with canary(True):
+    with monkeypatch.context() as patch:
+        leak(patch)
         outcome = play.generate(work.swarm(7), operations.load(), 7, 25)
     assert outcome.failure is not None
     found = work.judge(outcome)  # replayed without the bug: clean
-    assert found is not None
     assert (found.code, found.kind) == (17, "REPLAY")
 
 
@@ -186,7 +174,7 @@ def test_ctrl_c_keeps_findings(monkeypatch: Patch, capsys: Capsys) -> None:
         yield work(next(seeds))
         raise KeyboardInterrupt
 
-    canary_on(monkeypatch)
+    leak(monkeypatch)
     monkeypatch.setattr(local, "run", stopped)
     assert fuzz("--seed", "7", "--json", "out.json") == 11
     assert json.loads(Path("out.json").read_text())["complete"] is False
@@ -221,23 +209,29 @@ def test_a_lost_worker_is_reported_after_the_findings(monkeypatch: Patch, capsys
     assert "a worker died" in capsys.readouterr().err
 
 
-# -- the canary
-
-
-def test_the_canary_is_found() -> None:
-    assert fuzz("--canary", "--sequences", "20", "--seed", "7") == 0
-    assert list(Path().iterdir()) == []
-
-
-@pytest.mark.one_in(8)
-def test_a_canary_that_is_not_found_survives(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
-    assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
-
-
-def test_another_bug_does_not_count_as_the_canary(monkeypatch: Patch) -> None:
-    canary_on(monkeypatch)
-    assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
+@pytest.mark.one_in(16)
+def test_every_failure_ends_with_its_replay_command() -> None:
+    """A crash, a check, and the end of a run, drawn and replayed."""
+    ops, work = operations.load(), Work(80)
+    kinds = set()
+    for bug, checks in (
+        ("one-transfer-per-node", None),
+        ("repeated-reply-is-swallowed", None),
+        (BUG, []),
+    ):
+        with planted(bug):
+            for seed in range(3, 400):
+                command = work.command(seed)
+                found = play.generate(work.swarm(seed), ops, seed, 80, "every", checks, command)
+                if found.failure is not None:
+                    break
+            assert found.failure is not None
+            kinds.add(found.failure.code)
+            assert found.failure.text.endswith(f"\nreplay: {command}")
+            again = play.replay(found.tape, ops, name="t.jsonl", checks=checks).failure
+            assert again is not None
+            assert again.text.endswith("\nreplay: hicache fuzz --replay t.jsonl")
+    assert kinds >= {10, 11}
 
 
 # -- executors
@@ -273,14 +267,14 @@ def test_ray_plays_the_same_sequences(monkeypatch: Patch) -> None:
     assert not Ray.up
 
 
-BUG = "donated-slot-stays-with-its-request"
-HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--first")
+HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--first")
 
 
 @pytest.mark.one_in(32)
 def test_the_first_failure_ends_the_run_and_is_kept() -> None:
     out = Path("out.json")
-    assert main([*HUNT, "--sequences", "1000000", "--jobs", "1", "--json", str(out)]) == 11
+    with planted(BUG):
+        assert main([*HUNT, "--sequences", "1000000", "--jobs", "1", "--json", str(out)]) == 11
     found: dict[str, Any] = json.loads(out.read_text())
     (failure,) = found["failures"]
     assert (failure["times"], found["exit_code"], found["complete"]) == (1, 11, True)
@@ -290,6 +284,27 @@ def test_the_first_failure_ends_the_run_and_is_kept() -> None:
         again = play.replay(tapes.read(Path(failure["tape"])), operations.load()).failure
     assert again is not None
     assert (failure["event"], failure["event_text"]) == (again.event, again.event_text)
+
+
+def hash_seed_of_worker(seed: int) -> Result:
+    """Takes the place of a sequence; says in which process it ran."""
+    return Result(os.getpid(), int(os.environ["PYTHONHASHSEED"]), hash("a") % 1000, seed)
+
+
+@pytest.mark.one_in(32)
+@pytest.mark.parametrize("given", ["", "77"])
+def test_each_worker_has_its_own_hash_seed(given: str, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", given or "random")
+    manner = JobOptions(str, hash_seed=int(hash_seed() or 5))
+    results = local.run(hash_seed_of_worker, iter(range(5, 45)), 2, manner)
+    found = list(results)
+    results.close()
+    assert sorted(one.busy_ns for one in found) == list(range(5, 45))
+    seeds = {one.seed: one.operations for one in found}
+    first = int(given or 5)
+    assert set(seeds.values()) <= {first, first + 1}
+    assert len(set(seeds.values())) == len(seeds)
+    assert os.environ["PYTHONHASHSEED"] == (given or "random")
 
 
 def endless(seed: int) -> Result:

@@ -26,6 +26,7 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
+from tests.planted import planted
 from traces.cli import main
 
 from .rig import Capsys, Patch
@@ -35,7 +36,6 @@ pytestmark = pytest.mark.usefixtures("here")
 OPS = operations.load()
 CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
 WITHOUT_STORAGE = next(path for path in CORPUS if '"storage":true' not in path.read_text())
-RANKED = "ranks-do-not-agree-on-success"
 SMALL = ("--operations", "40", "--jobs", "1")
 
 
@@ -183,8 +183,6 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: Patch) -> None:
     [
         (("--device", "gpu"), "--device: expected one of cpu, cuda, found 'gpu'"),
         (("--device", "cpu", "--ranks", "2"), "--device: expected one rank, found 2"),
-        (("--device", "cpu", "--plant", RANKED), "--device: expected one rank, found 2"),
-        (("--twins", "--canary"), "--canary takes no --twins"),
         (("--fail-each-transfer", "--replay", "ranks.jsonl"), "--replay takes no --twins"),
         (("--device", "cpu", "--replay", "ranks.jsonl"), "found 2 ranks in ranks.jsonl"),
         (("--device", "cpu", "--replay", "pairs.jsonl"), "found token pairs in pairs.jsonl"),
@@ -277,8 +275,9 @@ def test_a_note_with_an_unknown_twin_is_refused(capsys: Capsys) -> None:
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize("bug", ["failed-backup-keeps-its-lock", "failed-load-is-adopted"])
 def test_failing_each_transfer_finds_what_a_calm_sequence_does_not(bug: str) -> None:
-    options = ("--seed", "7", "--sequences", "1", "--plant", bug)
-    assert fuzz(*options) == 0
-    code = fuzz(*options, "--fail-each-transfer")
-    assert code in (11, 12)
-    assert main(["fuzz", "--replay", str(found())]) == code
+    options = ("--seed", "7", "--sequences", "1")
+    with planted(bug):
+        assert fuzz(*options) == 0
+        code = fuzz(*options, "--fail-each-transfer")
+        assert code in (11, 12)
+        assert main(["fuzz", "--replay", str(found())]) == code

@@ -21,16 +21,15 @@ from invariants.fuzz.tapes import tape as tapes
 from sim.hardware import measured
 from sim.hardware.profile import _MEASURED
 from tests.patience import PATIENCE_S
+from tests.planted import planted
 from traces.cli import main
-from traces.fuzzing.work import Work
 from traces.terminal.text import command_line, one_line, visible
 
-from .rig import HEADER, Capsys, mooncake, native, write
+from .rig import BUG, HEADER, Capsys, failing_tape, mooncake, native, write
 
 pytestmark = pytest.mark.usefixtures("here")
 
 ROOT = Path(__file__).parents[2]
-BUG = "donated-slot-stays-with-its-request"
 # Clears the screen, sets a title, turns the line round, forges a line, and is markup of rich.
 BAD = "\x1b[2J\x1b]0;t\x07\u202e[bold]\r\nhicache: forged\n\x9b1m\u2028\ufeff\x7f[/bold]\ud800"
 NAMES = {
@@ -142,11 +141,11 @@ def test_profiles(bad: str, capsys: Capsys) -> None:
 @pytest.mark.one_in(64)
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_tapes(bad: str, capsys: Capsys) -> None:
-    head, *entries_ = tapes.dumps(Work(5, ("full", "mamba"), plant=BUG).drawn(16)).splitlines()
+    head, *entries_ = tapes.dumps(failing_tape()).splitlines()
     first, last = json.loads(head), json.loads(entries_[-1])
     cases = [{**first, name: bad} for name in first] + [{**first, bad: bad}]
     cases += [{**first, "config": {**first["config"], name: bad}} for name in first["config"]]
-    cases += [{**first, "notes": {name: bad}} for name in ("plant", "commit", bad)]
+    cases += [{**first, "notes": {name: bad}} for name in ("twin", "commit", bad)]
     texts = ["\n".join([json.dumps(case), *entries_]) for case in cases]
     steps = [{**last, name: bad} for name in last] + [{**last, bad: bad}]
     texts += ["\n".join([head, *entries_[:-1], json.dumps(step)]) for step in steps]
@@ -167,11 +166,11 @@ def test_names_of_files(capsys: Capsys) -> None:
         assert ran(capsys, *command) == 0
         assert ran(capsys, *command, "--json", f"{FILE}.out") == 0
         assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
-    tape = Work(5, ("full", "mamba"), plant=BUG).drawn(16)
-    tapes.write(Path(FILE), tape)
+    tapes.write(Path(FILE), failing_tape())
     assert ran(capsys, "fuzz", "--replay", FILE, "--json", f"{FILE}.out") in (0, 11)
-    hunt = ("--plant", BUG, "--seed", "18", "--sequences", "1", "--operations", "25", "--jobs", "1")
-    assert ran(capsys, "fuzz", *hunt, "-o", "folder\n\x1b[2J") == 11
+    hunt = ("--seed", "18", "--sequences", "1", "--operations", "25", "--jobs", "1")
+    with planted(BUG):
+        assert ran(capsys, "fuzz", *hunt, "-o", "folder\n\x1b[2J") == 11
     for missing in (FILE + "x", "y\n" * 9000):
         for words in (
             ("inspect", missing),
@@ -204,7 +203,6 @@ def test_options(bad: str, capsys: Capsys) -> None:
         ("replay", "--scheduler", f"{bad}.py:{bad}"),
         ("replay", f"--{bad}"),
         ("generate", bad),
-        ("fuzz", "--plant", bad),
         ("check-device", "--device", bad),
     ):
         assert ran(capsys, *words) == 2

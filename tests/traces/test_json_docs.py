@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hicache.storage import keys
+from tests.planted import planted
 from traces.cli import main
 from traces.commands import _engine_twin, calibrate
 from traces.commands._engine_times import document as calibrated
@@ -22,10 +23,9 @@ from traces.reporting.head import head
 
 from . import test_store as test_store_command
 from .engines.made_up import MadeUp
-from .rig import Capsys, Patch, mooncake, write
+from .rig import BUG, Capsys, Patch, mooncake, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
-BUG = "donated-slot-stays-with-its-request"
 Key = tuple[str, ...]
 
 
@@ -211,11 +211,12 @@ def test_models(capsys: Capsys) -> None:
 @pytest.mark.one_in(16)
 def test_fuzz(folder: Path, monkeypatch: Patch, capsys: Capsys) -> None:
     monkeypatch.chdir(folder)
-    hunt = ["fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--jobs", "1"]
-    found = written(folder, *hunt, "--sequences", "30", code=11)
-    compare("hicache fuzz", [found])
-    tape = found["failures"][0]["tape"]
-    compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
+    hunt = ["fuzz", "--seed", "16", "--operations", "25", "--jobs", "1", "--sequences", "30"]
+    with planted(BUG):
+        found = written(folder, *hunt, code=11)
+        compare("hicache fuzz", [found])
+        tape = found["failures"][0]["tape"]
+        compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
 
 
 def test_calibrate() -> None:

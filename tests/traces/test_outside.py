@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hicache import registry
+from tests.planted import planted
 from traces import cli
 from traces.outside import entries
 
@@ -205,11 +206,11 @@ def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
 @pytest.mark.one_in(16)
 def test_a_failing_tape_prints_its_replay_command(mine: str, capsys: Capsys) -> None:
     own = ["--eviction", f"{mine}:Mine"]
-    hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]
-    assert cli.main([*hunt, "released-receipt-keeps-its-locks", *own]) != 0
-    assert f"--eviction {mine}:Mine" in capsys.readouterr().out
-    [tape] = Path("fuzz-failures").glob("*.jsonl")
-    assert cli.main(["fuzz", "--replay", str(tape), *own]) != 0
+    with planted("replies-below-the-last-are-ignored"):
+        assert cli.main(["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", *own]) != 0
+        assert f"--eviction {mine}:Mine" in capsys.readouterr().out
+        [tape] = Path("fuzz-failures").glob("*.jsonl")
+        assert cli.main(["fuzz", "--replay", str(tape), *own]) != 0
 
 
 @pytest.mark.one_in(8)

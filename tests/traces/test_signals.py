@@ -16,10 +16,11 @@ import pytest
 
 from tests.patience import PATIENCE_S
 
+from .rig import BUG
+
 pytestmark = pytest.mark.usefixtures("signals")
 ROOT = Path(__file__).resolve().parents[2]
-BUG = "donated-slot-stays-with-its-request"
-HUNT = ("fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--sequences", "1000000")
+HUNT = ("fuzz", "--seed", "16", "--operations", "25", "--sequences", "1000000")
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def hunting(folder: Path, jobs: int) -> Iterator[subprocess.Popen[str]]:
     with (
         open(folder / "out", "w") as out,
         subprocess.Popen(
-            [sys.executable, "-m", "traces", *words],
+            [sys.executable, "-m", "tests.planted.run", BUG, *words],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=out,

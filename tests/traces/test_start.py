@@ -14,7 +14,7 @@ from hicache.version import VERSION
 from tests.patience import PATIENCE_S
 from traces.cli import main
 
-from .rig import BUG, Capsys, fails
+from .rig import Capsys, fails
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -108,7 +108,6 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
         ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),
         ("replay --tp 3", "use 1, 2, 4, 8, 16 or 32\n"),
         ("replay --eviction nothing", "hicache: --eviction: expected one of cost_aware"),
-        ("fuzz --plant donated-slot-stays-with-its-requests", f"did you mean {BUG}?"),
     ],
 )
 def test_a_misspelt_word_gets_a_suggestion(words: str, hint: str, capsys: Capsys) -> None:

@@ -19,9 +19,9 @@ from invariants.fuzz import play
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
-from invariants.planted import base as bugs
 from sim.device.memory import Memory
 from sim.engine.engine import Engine
+from tests.planted import BUGS, planted
 from traces.cli import main
 from traces.devices import device_run
 
@@ -86,7 +86,7 @@ def hazard(patch: Patch) -> None:
     def plant(owner: Any, name: str, replacement: Any) -> None:
         patch.setattr(owner, name, replacement)
 
-    bugs.load("passes-wait-for-the-first-layer-only").plant(plant)
+    BUGS["backups-do-not-wait-for-passes"](plant)
 
 
 def no_progress(patch: Patch) -> None:
@@ -151,13 +151,13 @@ def test_a_twin_tells_its_story(
     ("bug", "seed", "code"),
     [
         ("backups-do-not-wait-for-passes", 3, 13),
-        ("batched-copies-mix-up-targets", 3, 12),
+        ("copy-writes-one-page-too-many", 3, 12),
     ],
 )
 def test_failures_of_the_fuzzer_that_no_check_raises_have_a_story(
     bug: str, seed: int, code: int
 ) -> None:
-    with bugs.planted(bug):
+    with planted(bug):
         for number in range(seed, seed + 20):
             swarm = draw_swarm(number, weights_of(OPS), executor="device")
             failure = play.generate(swarm, OPS, number, 80).failure

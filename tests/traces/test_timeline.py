@@ -45,7 +45,7 @@ from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
-from invariants.planted.base import planted
+from tests.planted import planted
 from traces.explaining.timeline import timeline
 from traces.fuzzing.work import Work
 

@@ -26,7 +26,7 @@ from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
 from ..executors import base as executors
-from ..fuzzing import option_values, planting
+from ..fuzzing import option_values
 from ..fuzzing.files import Files, hunt, shrink
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import FailureGroup, Tally, conclusions, document, show
@@ -45,7 +45,6 @@ SUMMARY = "look for bugs: random operations, faults and schedules, every check a
 GROUP = "trust"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
-CANARY_SURVIVED = 19
 FOLDER = "fuzz-failures"
 
 
@@ -128,32 +127,23 @@ class Options(OptionRecord):
     json: str | None = option(
         "also write the results to this file as JSON; - is stdout", *read.OUTPUT
     )
-    plant: str | None = planting.bug("none; with --replay, the bug in the tape's notes")
     first: bool = option("stop at the first failure", default=False)
-    replay: str | None = option("play this tape and nothing else", *read.FILE, excludes="group")
-    canary: bool = option(
-        "plant a bug; exit code 0 if it is found, 19 if not", excludes="group", default=False
-    )
+    replay: str | None = option("play this tape and nothing else", *read.FILE)
 
 
 def _check(options: Options) -> None:
     """Raises CallerError, before long work, if options conflict or an output cannot be written."""
     inputs = {"tape": options.replay, **entries.files()}
     check_outputs(inputs, json=options.json)
-    variants = options.twins or options.fail_each_transfer
-    if variants and (options.canary or options.replay):
-        other = "--canary" if options.canary else "--replay"
+    if options.replay and (options.twins or options.fail_each_transfer):
         raise CallerError(
-            f"{other} takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
+            "--replay takes no --twins or --fail-each-transfer; leave it out, since a tape of a "
             "twin plays its twin by itself"
         )
-    if options.first and (options.canary or options.replay):
-        other = "--canary" if options.canary else "--replay"
+    if options.replay and options.first:
         raise CallerError(
-            f"{other} takes no --first; leave it out, since it ends at the first failure anyway"
+            "--replay takes no --first; leave it out, since it ends at the first failure anyway"
         )
-    if options.canary and options.plant:
-        raise CallerError("--plant and --canary do not go together; leave one out")
 
 
 def run(options: Options, command: str) -> int:
@@ -161,45 +151,35 @@ def run(options: Options, command: str) -> int:
     _check(options)
     if options.replay:
         judged = options.device, options.check, options.against
-        return replay(options.replay, options.plant, *judged, options.json, command)
+        return replay(options.replay, *judged, options.json, command)
     if options.device:
         real.check(options.device)
     executor = executors.load(options.executor)
-    if not options.canary:
-        check_folder(options.output, f"--output {options.output}")
-    plant = planting.check(options.plant or "")
-    components, ranks, passes = planting.requirements(
-        plant, options.components, options.ranks, options.passes
-    )
-    if options.device and ranks > 1:
-        raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
-    options = replace(options, components=components, ranks=ranks, passes=passes)
+    check_folder(options.output, f"--output {options.output}")
+    if options.device and options.ranks > 1:
+        raise CallerError(
+            f"--device: expected one rank, found {options.ranks}; leave the option out"
+        )
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     with ignore_broken_pipe():
         print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
-    work = _work(options, plant)
+    work = _work(options)
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
     first = options.jobs or 0, executors.JobOptions(_lost, hash_seed=int(hash_seed() or seed))
     with closing(executor.run(work, _seeds(seed, options), *first)) as results:
-        complete, lost = hunt(results, tally, files, options.canary, options.first)
-        if complete and not options.canary:
+        complete, lost = hunt(results, tally, files, options.first)
+        if complete:
             complete = shrink(tally, files, work)
         files.restore_missing(tally)
         settings = _settings(options, seed)
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
-        if options.canary and complete:
-            code = 0 if tally.kinds else CANARY_SURVIVED
-        told = conclusions(tally, complete, options.canary, bool(lost), options.check)
+        told = conclusions(tally, complete, bool(lost), options.check)
         with ignore_broken_pipe():
-            again = work.command(seed, tally.sequences)
             show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream)
-            if options.canary and complete:
-                survived = f"SURVIVED: no check found it\nreplay: {again}"
-                print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
             print_sentences("In words", told, stream)
         if options.json:
             with ignore_broken_pipe():
@@ -208,17 +188,15 @@ def run(options: Options, command: str) -> int:
     return code
 
 
-def _work(options: Options, plant: str) -> Work:
+def _work(options: Options) -> Work:
     return Work(
         options.operations,
         options.components,
         options.write_policy or "",
         options.check,
         options.output,
-        options.canary,
         ranks=options.ranks,
         passes=options.passes,
-        plant=plant,
         eviction=options.eviction or "",
         outside=entries.given(),
         device=options.device or "",
@@ -237,8 +215,6 @@ def _lost(seed: int, open_sequences: int, how_ended: str) -> str:
 
 def _hint(work: Work, kind: FailureGroup) -> str:
     """The hint for a failure that has no file."""
-    if work.canary:
-        return "the planted canary; no file is kept"
     return f"not written; to draw it again: {work.command(kind.seed)}"
 
 
@@ -281,7 +257,6 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "eviction": options.eviction,
         "ranks": options.ranks or "",
         "passes": options.passes or "",
-        "planted": options.plant,
         "checks": options.check,
         "compared with": options.against,
         "device": options.device or "",

@@ -84,10 +84,8 @@ class Files:
 _BAD_INPUT = 2
 
 
-def hunt(
-    results: Results[Result], tally: Tally, files: Files, canary: bool, first: bool
-) -> tuple[bool, int]:
-    """Adds all results to the tally; with `canary` or `first`, only up to the first failure.
+def hunt(results: Results[Result], tally: Tally, files: Files, first: bool) -> tuple[bool, int]:
+    """Adds all results to the tally; with `first`, only up to the first failure.
 
     Returns whether it was not interrupted, and the exit code of what ended it, or 0.
     """
@@ -95,9 +93,9 @@ def hunt(
     try:
         for result in results:
             failure = tally.add(result, time.monotonic() - begun)
-            if failure is not None and not canary:
+            if failure is not None:
                 files.keep(failure, tally)
-            if tally.kinds and (canary or first):
+            if tally.kinds and first:
                 break
     except KeyboardInterrupt:
         complete = False

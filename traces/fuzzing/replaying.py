@@ -24,7 +24,6 @@ from invariants.watch import Level
 from ..outside import entries
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
-from . import planting
 from .work import allowed_s, limit
 
 FORMAT, VERSION = "hicache-fuzz-replay", 1
@@ -32,7 +31,6 @@ FORMAT, VERSION = "hicache-fuzz-replay", 1
 
 def replay(
     path: str,
-    given: str | None,
     device: str | None,
     level: Level,
     against: str,
@@ -41,20 +39,19 @@ def replay(
 ) -> int:
     """Plays one tape exactly and prints the result. Returns the exit code.
 
-    given: the bug that was asked for. device: the device that was asked for. against: what the core
+    device: the device that was asked for. against: what the core
     is compared with.
     """
     tape = tapes.read(Path(path))
     if device:
         tape = moved(tape, device, path)
-    plant = planting.wanted(given, tape, path)
-    with planting.planted(plant), limit(allowed_s(len(tape.entries))):
+    with limit(allowed_s(len(tape.entries))):
         ops, compares = operations.load(), against == SPEC
         outcome = replay_told(tape, ops, level, path, compares)
     code = outcome.failure.code if outcome.failure else 0
     stream = sys.stderr if json == "-" else sys.stdout
     with ignore_broken_pipe():
-        print(_told(outcome, f", with {plant} planted" if plant else "", device), file=stream)
+        print(_told(outcome, device), file=stream)
     with ignore_broken_pipe():
         if json:
             write_json(json, _document(outcome, code, command))
@@ -77,16 +74,16 @@ def moved(tape: Tape, device: str, path: str) -> Tape:
     return replace(tape, executor=on_device(tape.executor, device))
 
 
-def _told(outcome: Outcome, bug: str, device: str | None) -> str:
+def _told(outcome: Outcome, device: str | None) -> str:
     failure, size = outcome.failure, len(outcome.tape.entries)
     if failure is None:
         where = f" on the {device} device" if device else ""
-        return f"{size} entries, {outcome.hand.events} events{where}: no failure{bug}"
+        return f"{size} entries, {outcome.hand.events} events{where}: no failure"
     text = failure.text.rstrip()
     text += shlex.join(["", *entries.options()]) if entries.given() else ""
     if device:
         text += shlex.join(["", "--device", device])
-    return f"{text}\nfailed at entry {failure.at} of {size}: {failure.code} {failure.kind}{bug}"
+    return f"{text}\nfailed at entry {failure.at} of {size}: {failure.code} {failure.kind}"
 
 
 def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hicache import registry
@@ -34,7 +34,6 @@ from invariants.watch import Level
 from ..outside import entries
 from ..terminal.signals import alarm
 from ..terminal.text import command_line
-from .planting import NOTE, canary, planted
 
 PLAYS = 1000  # of one failure, to shrink it
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
@@ -89,11 +88,9 @@ class Work:
     policy: str = ""
     level: Level = "every"
     folder: str = ""
-    canary: bool = False
     limit_s: float = 0.0  # 0: `allowed_s` of the operations
     ranks: int = 0  # of every sequence; 0: drawn
     passes: int = 0  # of one request in flight, of every sequence; 0: drawn
-    plant: str = ""  # the bug that is planted in every sequence
     eviction: str = ""
     outside: entries.Outside = ()  # policies of the user
     device: str = ""  # the device with real bytes of every sequence
@@ -106,7 +103,7 @@ class Work:
         entries.load(self.outside)
         ops = operations.load()
         swarm = self.swarm(seed)
-        with canary(self.canary), planted(self.plant), self.time_limit():
+        with self.time_limit():
             command = self.command(seed)
             outcome = play.generate(
                 swarm,
@@ -118,7 +115,6 @@ class Work:
                 command,
                 self.compares,
             )
-        outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
         failure = self.judge(outcome) if outcome.failure else None
         count, events = 0, hand.events
@@ -164,25 +160,23 @@ class Work:
             makers.append(variants.failed_transfers(outcome, ops, self.level, self.compares))
         if self.twins:
             makers.append(variants.played_twins(outcome, ops, self.level, self.compares))
-        with planted(self.plant):
-            for maker in makers:
-                played: Outcome | None = outcome
-                while played is not None:
-                    with self.time_limit():
-                        played = next(maker, None)
-                    if played is not None:
-                        yield played
+        for maker in makers:
+            played: Outcome | None = outcome
+            while played is not None:
+                with self.time_limit():
+                    played = next(maker, None)
+                if played is not None:
+                    yield played
 
-    def judge(self, outcome: Outcome) -> FoundFailure | None:
+    def judge(self, outcome: Outcome) -> FoundFailure:
         """Repeats a failure from its tape; returns what the replay found.
 
-        A tape that fails in another way, or not at all, is a failure of its own. With the canary, a
-        failure counts only if it does not occur without the canary.
+        A tape that fails in another way, or not at all, is a failure of its own.
         """
         first = outcome.failure
         assert first is not None
         name = name_of(first, outcome.tape)
-        replayed = self.replayed(outcome.tape, name, self.canary)
+        replayed = self.replayed(outcome.tape, name)
         if replayed is None or (replayed.code, replayed.kind) != (first.code, first.kind):
             result = f"{replayed.code} {replayed.kind}" if replayed else "nothing"
             mismatch = Failure(
@@ -195,10 +189,6 @@ class Work:
                 event_text=first.event_text,
             )
             return found_failure(mismatch, outcome.tape, self.path(name_of(mismatch, outcome.tape)))
-        if self.canary:
-            plain = self.replayed(outcome.tape, name, with_canary=False)
-            if plain is not None and (plain.code, plain.kind) == (first.code, first.kind):
-                return None
         return found_failure(replayed, outcome.tape, self.path(name))
 
     def shrunk(self, found: FoundFailure) -> FoundFailure:
@@ -209,12 +199,12 @@ class Work:
         ops = operations.load()
 
         def play_one(tape: Tape) -> Outcome:
-            with planted(self.plant), self.time_limit():
+            with self.time_limit():
                 return play.replay(tape, ops, self.level, against=self.compares)
 
         tape = shrink(tapes.loads(found.tape), found, play_one, PLAYS).tape
         path = self.path(name_of(found, tape))
-        with planted(self.plant), self.time_limit():
+        with self.time_limit():
             told = replay_told(tape, ops, self.level, path, self.compares, whole=True).failure
         if told is None or (told.code, told.kind) != (found.code, found.kind):
             return found
@@ -226,27 +216,20 @@ class Work:
     def path(self, name: str) -> str:
         return str(Path(self.folder) / f"{name}.jsonl")
 
-    def replayed(self, tape: Tape, name: str, with_canary: bool) -> Failure | None:
-        with canary(with_canary), planted(self.plant), self.time_limit():
+    def replayed(self, tape: Tape, name: str) -> Failure | None:
+        with self.time_limit():
             ops, path = operations.load(), self.path(name)
             return play.replay(tape, ops, self.level, path, against=self.compares).failure
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed, drawn without checks."""
         ops = operations.load()
-        with planted(self.plant):
-            outcome = play.generate(self.swarm(seed), ops, seed, self.operations, "off")
-        return self.with_note(outcome.tape)
-
-    def with_note(self, tape: Tape) -> Tape:
-        """The tape with a note of the planted bug, so that a replay plants it too."""
-        return replace(tape, notes=tape.notes | {NOTE: self.plant}) if self.plant else tape
+        return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
 
     def command(self, seed: int, sequences: int = 1) -> str:
         """The command that plays the sequence of this seed alone, or this many from it on."""
         words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", str(sequences)]
         words += ["--operations", str(self.operations)]
-        words += ["--canary"] if self.canary else []
         words += ["--check", self.level] if self.level != "every" else []
         words += ["--against", self.against] if self.against != SPEC else []
         words += ["--components", ",".join(self.components)] if self.components else []
@@ -260,7 +243,6 @@ class Work:
         words += ["--device", self.device] if self.device else []
         words += ["--twins"] if self.twins else []
         words += ["--fail-each-transfer"] if self.fail_each_transfer else []
-        words += ["--plant", self.plant] if self.plant else []
         return command_line(words)
 
 

@@ -24,8 +24,8 @@ from invariants.peers.recorded import recorded, recording
 from invariants.peers.script import Recorder
 from invariants.peers.simpler import ways
 from invariants.peers.tape import PeerTape, dumps, loads
-from invariants.planted.base import planted
 from tests.patience import PATIENCE_S
+from tests.planted import planted
 
 ROOT = Path(__file__).resolve().parents[3]
 CORE = str(ROOT / "hicache" / "core") + "/"
@@ -33,10 +33,9 @@ ENGINES = Path(base.__file__).parent / "engines"
 SEQUENCES, LENGTH = 30, 60
 # Bugs of the core that leave a wrong state behind, and a law that says so.
 PLANTED = {
-    "duplicate_pages_leak": {"POOL-SUM"},
-    "adopted_pages_are_freed": {"OWN", "POOL-SUM"},
-    "demoted_copy_is_not_queued": {"QUIESCENCE"},
-    "write_back_leaves_an_empty_node": {"MATCH"},
+    "duplicate-pages-leak": {"POOL-SUM"},
+    "demoted-copy-is-not-queued": {"QUIESCENCE"},
+    "write-back-leaves-an-empty-node": {"MATCH"},
 }
 
 
@@ -102,8 +101,8 @@ def test_a_planted_bug_breaks_a_law(name: str) -> None:
 
 
 def test_a_failure_is_shrunk_explained_and_written_as_a_script(tmp_path: Path) -> None:
-    with planted("duplicate_pages_leak"):
-        one, outcome = hunted("duplicate_pages_leak")
+    with planted("duplicate-pages-leak"):
+        one, outcome = hunted("duplicate-pages-leak")
         assert outcome.failure is not None
         search = Search(outcome.tape, outcome.failure, one.replay, 600, ways(PEER))
         search.run()
@@ -152,8 +151,8 @@ def test_a_recording_answers_as_the_peer_did() -> None:
 
 def test_the_laws_judge_a_recording() -> None:
     one, lines = player(), list[str]()
-    with planted("duplicate_pages_leak"):
-        _, outcome = hunted("duplicate_pages_leak")
+    with planted("duplicate-pages-leak"):
+        _, outcome = hunted("duplicate-pages-leak")
         kind = recording(PEER, lines)
         failure = Player(kind, "hicache", "here", one.where).replay(outcome.tape).failure
     again = Player(recorded("\n".join(lines)), "hicache", "here", one.where)
@@ -176,8 +175,8 @@ def test_a_request_that_never_runs_is_a_failure(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_error_of_the_engine_is_named_by_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = PeerTape("hicache", "here", config(), (Entry("arrive", arrival(0)),))
-    with planted("windows_stay_on_device_without_backbone"):
-        _, outcome = hunted("windows_stay_on_device_without_backbone")
+    with planted("windows-stay-on-device-without-backbone"):
+        _, outcome = hunted("windows-stay-on-device-without-backbone")
     failure = outcome.failure
     assert failure is not None
     assert failure.kind == "CRASH CoreBug tree.py detach"

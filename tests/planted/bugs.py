@@ -1,0 +1,913 @@
+"""Bugs that are planted in the real code: small, realistic mistakes, each in place of one function
+or a few. The sequence that shows a bug is in `sequences`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hicache.core import (
+    admission,
+    backup,
+    core,
+    eviction,
+    flights,
+    insertion,
+    placement,
+    reclaim,
+    refusals,
+    transfers,
+    validation,
+)
+from hicache.core.actions import NO_REQUEST, Admitted, KvRemoved, Outcome, StorageDetached, Unpinned
+from hicache.core.components.full import Full
+from hicache.core.components.swa import SlidingWindow
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import Event, Reply
+from hicache.core.eviction import delete, delete_dead, make_host_room
+from hicache.core.ledger import Pool
+from hicache.core.radix import boundaries, locks, tree
+from hicache.core.radix.locks import open_receipt
+from hicache.core.requests import checkpoints, windows
+from hicache.core.storage import fetched, prefetch, queue, stores
+from hicache.core.storage import flights as storage_flights
+from hicache.core.storage.flights import oldest
+from hicache.core.types import NO_PAGES, FlightId, Tier
+from hicache.core.view import CoreView
+from hicache.core.wants import expiry, pinning
+from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.runtime import agreement, group, lanes, restorable
+from hicache.runtime.agreement import Agreement
+from hicache.runtime.driver import Driver
+from hicache.runtime.group import Call, Group, Turn, Values
+from hicache.runtime.lanes import Ended, Lane
+from tests.planted.planting import Patch, bug
+
+# -- admission
+
+_admission_begin_prefill = admission._begin_prefill
+_admission_extend = admission._extend
+_admission_abort = admission.abort
+_admission_prefill_done = admission.prefill_done
+_admission_want_pages = admission.want_pages
+_validation_waiting = validation.waiting
+_refusals_reply_that_frees = refusals._reply_that_frees
+_refusals_refuse = refusals.refuse
+_refusals_refuse_room = refusals.refuse_room
+
+
+def _blind_to_its_pass(
+    handler: Callable[[Any, Any], None],
+) -> Callable[[Any, Any], None]:
+    """Returns the handler with the request's pass hidden while it runs."""
+
+    def blindly(state: Any, event: Any) -> None:
+        request = state.running.get(event.request)
+        flight = request.prefill if request is not None else 0
+        if flight:
+            request.prefill = 0
+        try:
+            handler(state, event)
+        finally:
+            if flight and not request.prefill:
+                request.prefill = flight
+
+    return blindly
+
+
+@bug()
+def next_chunk_starts_during_a_pass(patch: Patch) -> None:
+    """The next chunk of a prompt starts while a pass of the request runs."""
+    patch(admission, "continue_prefill", _blind_to_its_pass(admission.continue_prefill))
+
+
+@bug(admission, "prefill_done")
+def failed_prefill_is_published(state: Any, event: Any) -> None:
+    """The pages of a pass that failed are put into the tree."""
+    _admission_prefill_done(state, event._replace(ok=True))
+
+
+@bug(admission, "want_pages")
+def growth_granted_during_a_pass(state: Any, event: Any) -> None:
+    """A request is granted pages while a pass of it runs."""
+    request = state.running.get(event.request)
+    flight = request.prefill if request is not None else 0
+    if not flight:
+        _admission_want_pages(state, event)
+        return
+    computed, request.prefill, request.computed_tokens = request.computed_tokens, 0, request.length
+    try:
+        _admission_want_pages(state, event)
+    finally:
+        request.prefill, request.computed_tokens = flight, computed
+
+
+@bug()
+def request_retracted_during_its_pass(patch: Patch) -> None:
+    """A request is retracted while a pass of it runs."""
+    patch(admission, "retract", _blind_to_its_pass(admission.retract))
+
+
+@bug(admission, "abort")
+def abort_of_idle_request_keeps_its_locks(state: Any, event: Any) -> None:
+    """Aborting a request that no pass works for leaves its path locked."""
+    request = state.requests.get(event.request)
+    if request is not None and request.admitted and not request.prefill:
+        request.receipt = None
+    _admission_abort(state, event)
+
+
+@bug(admission, "_begin_prefill")
+def prefill_skips_its_load(state: Any, request: Any, end: int) -> None:
+    """A prefill is not told of the load that it must wait for."""
+    _admission_begin_prefill(state, request, end)
+    state.out[-1] = state.out[-1]._replace(after=())
+
+
+@bug(admission, "_extend")
+def growth_allocates_twice(state: Any, request: Any, total: int) -> None:
+    """A granted growth allocates its pages twice, and the first ones leak."""
+    tables = list(request.tables)
+    _admission_extend(state, request, total)
+    lost = len(request.tables[0]) - len(tables[0])
+    if state.pools[0][0].free >= lost and len(tables) == 1:
+        request.tables = tables
+        _admission_extend(state, request, total)
+
+
+@bug(validation, "waiting")
+def admitted_request_can_be_admitted_again(state: Any, request_id: int) -> Any:
+    """A request that is admitted may be admitted again."""
+    return state.requests.get(request_id) or _validation_waiting(state, request_id)
+
+
+@bug()
+def abort_of_waiter_ends_write_back(patch: Patch) -> None:
+    """Aborting a request that waits for a write-back makes the write-back count as done."""
+    waiting: set[tuple[int, int]] = set()
+
+    def noted(state: Any, request: int, reason: str, *rest: Any, **more: Any) -> None:
+        _refusals_refuse(state, request, reason, *rest, **more)  # type: ignore[arg-type]
+        if reason == "writing_back":
+            waiting.add((id(state), request))
+
+    def called_off(state: Any, event: Any) -> None:
+        _admission_abort(state, event)
+        if (id(state), event.request) in waiting:
+            state.writing_back = [0] * len(state.writing_back)
+
+    patch(refusals, "refuse", noted)
+    patch(admission, "abort", called_off)
+
+
+@bug(refusals, "refuse_room")
+def oldest_request_is_retracted_first(state: Any, *rest: Any, **more: Any) -> None:
+    """Where pages are short, the oldest request is named to be retracted, not the latest."""
+    _refusals_refuse_room(state, *rest, **more)
+    item = state.out[-1]
+    if item.preempt != NO_REQUEST:
+        state.out[-1] = item._replace(preempt=next(iter(state.running)))
+
+
+@bug(refusals, "_reply_that_frees")
+def refusals_wait_for_a_store(state: Any, component: int, needed: int) -> int:
+    """A request that lacks device pages is told to wait for a store."""
+    return _refusals_reply_that_frees(state, component, needed) or oldest(state)
+
+
+# -- backup
+
+_backup_begin_backup = backup.begin_backup
+_backup_land_backup = backup.land_backup
+
+
+@bug(backup, "begin_backup")
+def write_back_counted_twice(state: Any, nodes: list[Any], asked: int = -1, pages: int = 0) -> bool:
+    """Pages that an eviction waits for are counted twice until they are copied."""
+    begun = _backup_begin_backup(state, nodes, asked, pages)
+    if begun and asked >= 0:
+        state.writing_back[asked] += pages
+    return begun
+
+
+@bug(backup, "land_backup")
+def failed_backup_keeps_its_host_pages(state: Any, flight: Any, ok: bool) -> None:
+    """The host pages of a copy that failed are never given back."""
+    for leg in () if ok else flight.legs:
+        leg.target = leg.target[:0]
+    _backup_land_backup(state, flight, ok)
+
+
+@bug(backup, "land_backup")
+def failed_backup_keeps_its_lock(state: Any, flight: Any, ok: bool) -> None:
+    """A backup that fails never gives back the locks that it took."""
+    if not ok:
+        flight.receipt = None
+    _backup_land_backup(state, flight, ok)
+
+
+@bug(backup, "may_publish")
+def host_copy_below_uncopied_parent(state: Any, flight: Any, node: Any, index: int) -> bool:
+    """A host copy is published below a parent that has none."""
+    return True
+
+
+# -- core
+
+_CoreView_peers = CoreView.peers
+_core_evict = core._evict
+_core_flush = core._flush
+_core_load_done = core._load_done
+
+
+def _swallowing(real: Any, same: Callable[[Any, Any], bool]) -> Any:
+    """Returns `Core.handle` that ignores a reply that is the `same` as the last one."""
+    last: list[Any] = [None, None]
+
+    def handle(core: Any, event: Any) -> list[Any]:
+        if isinstance(event, Reply) and last[0] is core and same(last[1], event):
+            return []
+        outcomes = real(core, event)
+        if isinstance(event, Reply):
+            last[:] = core, event
+        return list(outcomes)
+
+    return handle
+
+
+@bug()
+def contradicting_reply_is_swallowed(patch: Patch) -> None:
+    """A reply that contradicts the one before is ignored instead of refused."""
+
+    def same(last: Any, event: Any) -> bool:
+        return bool(event._replace(ok=not event.ok) == last)
+
+    patch(Core, "handle", _swallowing(Core.handle, same))
+
+
+@bug()
+def repeated_reply_is_swallowed(patch: Patch) -> None:
+    """An identical reply that was taken before is ignored instead of refused."""
+
+    def same(last: Any, event: Any) -> bool:
+        return bool(event == last)
+
+    patch(Core, "handle", _swallowing(Core.handle, same))
+
+
+@bug()
+def unknown_reply_is_ignored(patch: Patch) -> None:
+    """A reply to a flight that was never issued is ignored instead of refused."""
+
+    def deaf(real: Any) -> Any:
+        def handle(core: Any, event: Any) -> list[Any]:
+            if isinstance(event, Reply) and event.flight >= core._state.next_flight:
+                return []
+            return list(real(core, event))
+
+        return handle
+
+    patch(Core, "handle", deaf(Core.handle))
+
+
+@bug(core, "_load_done")
+def late_load_failure_is_ignored(state: Any, event: Any) -> None:
+    """A load that fails after the pass that reads it has ended is reported to nobody."""
+    flight = state.flights.get(event.flight)
+    landed = flight is not None and flight.kind == "load" and not flight.legs
+    _core_load_done(state, event._replace(ok=True) if landed else event)
+
+
+@bug()
+def replies_below_the_last_are_ignored(patch: Patch) -> None:
+    """A reply to a flight below the last one answered counts as taken already."""
+    answered: dict[int, int] = {}
+
+    def above(real: Any) -> Any:
+        def handle(state: Any, event: Any) -> None:
+            if event.flight in state.flights and event.flight < answered.get(id(state), 0):
+                return
+            real(state, event)
+            answered.clear()
+            answered[id(state)] = event.flight
+
+        return handle
+
+    for owner, name in ((core, "_load_done"), (core, "_backup_done"), (admission, "prefill_done")):
+        patch(owner, name, above(getattr(owner, name)))
+
+
+@bug(core, "_evict")
+def device_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
+    """An order to evict from device is ignored while any action is in flight."""
+    if event.tier != Tier.DEVICE or not state.flights:
+        _core_evict(state, event)
+
+
+@bug(core, "_evict")
+def host_eviction_ignored_while_actions_are_open(state: Any, event: Any) -> None:
+    """An order to evict from host is ignored while any action is in flight."""
+    if event.tier != Tier.HOST or not state.flights:
+        _core_evict(state, event)
+
+
+@bug(core, "_flush")
+def flush_publishes_no_removals(state: Any, event: Any) -> None:
+    """A flush removes everything and publishes no removal event."""
+    _core_flush(state, event)
+    state.out[:] = [item for item in state.out if type(item) is not KvRemoved]
+
+
+@bug(CoreView, "peers")
+def swa_map_omits_split_nodes(view: Any, tier: Any, component: int) -> Any:
+    """The map from full to window pages omits nodes whose lower half has lost its window."""
+    found = _CoreView_peers(view, tier, component)
+    for node in view.nodes():
+        full, other = node.pages[tier][0], node.pages[tier][component]
+        if node.children and full is not None and other is not None:
+            found[full] = 0
+    return found
+
+
+# -- eviction
+
+_eviction_delete_dead = eviction.delete_dead
+_eviction_delete_tail = eviction.delete_tail
+_eviction_demote = eviction.demote
+
+
+@bug(eviction, "demote")
+def windows_stay_on_device_without_backbone(state: Any, node: Any) -> None:
+    """A leaf that is evicted from device leaves its windows and states there."""
+    if node.pages[1][0] is not None:
+        eviction._free_copy(state, node, Tier.DEVICE, 0)
+        eviction._refile(state, node)
+        return
+    _eviction_demote(state, node)
+
+
+@bug(eviction, "delete_tail")
+def write_back_leaves_an_empty_node(state: Any, node: Any, tier: Any, pages: int) -> None:
+    """A leaf that host has no room for leaves the device, and stays an empty node."""
+    if tier == Tier.DEVICE:
+        eviction.demote(state, eviction.cut_tail(state, node, pages))
+    else:
+        _eviction_delete_tail(state, node, tier, pages)
+
+
+@bug(eviction, "delete_dead")
+def dead_leaves_below_locked_nodes_stay(state: Any) -> None:
+    """A leaf without a live boundary stays while the node above it is locked."""
+    state.dead[:] = [
+        node for node in state.dead if node.parent is None or not any(map(any, node.parent.locks))
+    ]
+    _eviction_delete_dead(state)
+
+
+@bug(eviction, "_refile")
+def demoted_copy_is_not_queued(state: Any, node: Any) -> None:
+    """A host copy that remains after an eviction is in no eviction queue of host."""
+
+
+# -- insertion
+
+_insertion_donate = insertion._donate
+_insertion_share = insertion._share
+
+
+@bug(insertion, "_has_windows")
+def insert_accepts_window_with_a_gap(state: Any, request: Any, pages: int) -> bool:
+    """A boundary is made where the window of the request has a gap."""
+    return True
+
+
+@bug(insertion, "_share")
+def duplicate_pages_leak(state: Any, request: Any, path: Any) -> None:
+    """Pages that a repeated prompt has computed again are neither adopted nor freed."""
+
+    class Deaf(Pool):
+        __slots__ = ()
+
+        def give_back(self, pages: Any) -> None:
+            """Frees nothing."""
+
+    pools = state.pools[0]
+    for pool in pools:
+        pool.__class__ = Deaf
+    try:
+        _insertion_share(state, request, path)
+    finally:
+        for pool in pools:
+            pool.__class__ = Pool
+
+
+@bug(insertion, "_donate")
+def donated_slot_stays_with_its_request(
+    state: Any, request: Any, path: list[Any], made: Any
+) -> None:
+    """A request keeps the slot of a state that it has donated to a node."""
+    tables = list(request.tables)
+    _insertion_donate(state, request, path, made)
+    request.tables[:] = tables
+
+
+# -- lanes
+
+_Lane_issue = Lane.issue
+_lanes_merged = lanes._merged
+
+
+class _Deaf(Front[Device]):
+    """A device that ignores waits."""
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Does nothing."""
+
+
+def _issued_through(
+    front: Callable[[Device], Device], direction: Direction
+) -> Callable[[Lane, Sequence[Mark]], None]:
+    """Returns `Lane.issue` with a changed device for the lane of this direction."""
+
+    def issue(self: Lane, after: Sequence[Mark]) -> None:
+        whole = self._device
+        if self._direction is direction:
+            self._device = front(whole)
+        _Lane_issue(self, after)
+        self._device = whole
+
+    return issue
+
+
+@bug()
+def backups_do_not_wait_for_passes(patch: Patch) -> None:
+    """A backup does not wait for the passes before it, which may still write its source."""
+    patch(Lane, "issue", _issued_through(_Deaf, Direction.DEVICE_TO_HOST))
+
+
+@bug()
+def loads_do_not_wait_for_passes(patch: Patch) -> None:
+    """A load does not wait for the passes before it, which may still use its targets."""
+    patch(Lane, "issue", _issued_through(_Deaf, Direction.HOST_TO_DEVICE))
+
+
+@bug(Lane, "ended")
+def youngest_batch_is_answered_first(self: Lane) -> list[Ended]:
+    """When the oldest batch of a direction ends, the youngest is answered."""
+    ended: list[Ended] = []
+    device = self._device
+    while self._batches and device.query(self._batches[0].marks[-1]):
+        batch = self._batches.pop()
+        ok = not any(device.failed(mark) for mark in batch.marks if device.query(mark))
+        for flight in batch.flights:
+            del self._marks[flight]
+            ended.append(Ended(flight, ok))
+    return ended
+
+
+@bug(lanes, "_merged")
+def copy_writes_one_page_too_many(actions: tuple[Any, ...]) -> dict[str, Any]:
+    """A copy also writes the page after its last one."""
+    found = _lanes_merged(actions)
+    for name, (source, target) in found.items():
+        below = int(target[-1]) - 1
+        if below >= 0 and below not in target:
+            found[name] = (np.append(source, source[-1]), np.append(target, below))
+    return found
+
+
+# -- ledger
+
+_Pool_give_back = Pool.give_back
+
+
+@bug(Pool, "give_back")
+def freed_pages_keep_their_generation(self: Pool, pages: Any) -> None:
+    """The generation of a page does not change when the page becomes free."""
+    before = self.generation.copy()
+    _Pool_give_back(self, pages)
+    self.generation[:] = before
+
+
+# -- locks
+
+
+@bug(locks, "unlock_above")
+def windows_left_behind_stay_locked(state: Any, receipt: Any, index: int, end: int) -> None:
+    """Windows that a growing request has left behind stay locked."""
+    del state, receipt, index, end
+
+
+# -- matching
+
+
+@bug(boundaries, "is_live")
+def boundaries_ignore_the_last_component(state: Any, node: Any) -> bool:
+    """A boundary counts as live although the last component is not there."""
+    for index, component in enumerate(state.components[:-1]):
+        above = node
+        while (
+            node.end_page - above.end_page < component.window_pages
+            and above.parent is not None
+            and index
+        ):
+            if not boundaries.is_there(above, index):
+                return False
+            above = above.parent
+    return True
+
+
+@bug()
+def split_halves_are_views_of_one_array(patch: Patch) -> None:
+    """The halves of a split node are views, so a small half keeps the whole array in memory."""
+
+    def views(self: Any, pages: Any, at: int) -> tuple[Any, Any]:
+        return pages[:at], pages[at:]
+
+    patch(Full, "split", views)
+    patch(SlidingWindow, "split", views)
+
+
+# -- passes
+
+_checkpoints_choose_checkpoint_slots = checkpoints.choose_checkpoint_slots
+_transfers_orphan_flights = transfers.orphan_flights
+
+
+@bug(checkpoints, "choose_checkpoint_slots")
+def passes_share_a_checkpoint_slot(state: Any, request: Any, flight: Any, start: int) -> None:
+    """A pass stores a state in the slot in which one before it still stores another."""
+    passes, request.passes = request.passes, []
+    _checkpoints_choose_checkpoint_slots(state, request, flight, start)
+    request.passes = passes
+
+
+@bug(transfers, "begun_tokens")
+def next_pass_begins_where_the_last_reply_ended(state: Any, request: Any) -> int:
+    """A pass computes again what one in flight computes."""
+    return int(request.computed_tokens)
+
+
+@bug(transfers, "orphan_flights")
+def first_pass_takes_over_the_locks(state: Any, request: Any) -> bool:
+    """The locks of a request that is gone end with its first pass, and others still read."""
+    load = state.flights.get(request.load)
+    handed_over = _transfers_orphan_flights(state, request)
+    if handed_over:
+        first, last = (state.flights[request.passes[at]] for at in (0, -1))
+        last.receipt, first.receipt = None, request.receipt
+        if load is not None:
+            load.read_by = first.id
+    return handed_over
+
+
+@bug(admission, "prefill_done")
+def failed_pass_is_forgotten_if_another_follows(state: Any, event: Any) -> None:
+    """Of the passes of a request, only the last one in flight is asked whether it failed."""
+    _admission_prefill_done(state, event._replace(ok=event.ok or _is_followed(state, event.flight)))
+
+
+def _is_followed(state: Any, flight: Any) -> bool:
+    return any(flight in one.passes[:-1] for one in state.requests.values())
+
+
+# -- placement
+
+_placement_admit = placement._admit
+_placement_plan = placement._plan
+_placement_place = placement.place
+
+
+@bug(placement, "place")
+def loaded_pages_reported_one_short(state: Any, request: Any, chunk: int) -> int:
+    """A request that waits for a load is told that one page less is loaded for it."""
+    end = _placement_place(state, request, chunk)
+    for at, item in enumerate(state.out):
+        if type(item) is Admitted and item.loaded_pages and item.loaded_pages[0]:
+            state.out[at] = item._replace(
+                loaded_pages=(item.loaded_pages[0] - 1, *item.loaded_pages[1:])
+            )
+    return end
+
+
+@bug(placement, "_plan")
+def table_holds_sixteen_pages(state: Any, request: Any, path: Any, loads: Any, chunk: int) -> Any:
+    """A table has sixteen places: a longer prompt is admitted without its end."""
+    plan = _placement_plan(state, request, path, loads, chunk)
+    most = plan.loading[0] + max(0, 16 - plan.pages)
+    plan.needed[0] = min(plan.needed[0], most)
+    return plan
+
+
+@bug(placement, "_admit")
+def seventh_request_takes_locks_of_the_first(state: Any, request: Any, plan: Any) -> None:
+    """The seventh admitted request takes over the locks of the first."""
+    if len(state.running) >= 6:
+        first = next(iter(state.running.values()))
+        if first.receipt is not None:
+            locks.release(state, first.receipt)
+    _placement_admit(state, request, plan)
+
+
+# -- prefetch
+
+_prefetch_begin_fetch = prefetch._begin_fetch
+_storage_flights_end_every_wait = storage_flights.end_every_wait
+
+
+@bug(prefetch, "_budget_left")
+def prefetch_budget_is_not_kept(state: Any) -> int:
+    """Prefetches begin although the budget is used up."""
+    return 1 << 40
+
+
+@bug(prefetch, "_begin_fetch")
+def fetch_evicts_for_everything_found(state: Any, lookup: Any) -> Any:
+    """A fetch makes room for every page that storage has, not only for those that it brings."""
+    fetch, reason = _prefetch_begin_fetch(state, lookup)
+    if fetch is not None:
+        make_host_room(state, 0, len(fetch.digests) + 1)
+    return fetch, reason
+
+
+@bug(storage_flights, "report_detached")
+def detach_is_reported_too_early(state: Any) -> None:
+    """Storage is reported as detached while actions for it are in flight."""
+    if not state.attached:
+        state.out.append(StorageDetached())
+
+
+@bug(storage_flights, "end_every_wait")
+def flush_leaves_requests_waiting(state: Any, reason: Any) -> None:
+    """After a flush, requests still wait for the prefetches from before it."""
+    if reason != "flushed":
+        _storage_flights_end_every_wait(state, reason)
+
+
+# -- ranks
+
+_Agreement_everywhere = Agreement._everywhere
+_Agreement_agree = Agreement.agree
+_Driver_feed = Driver.feed
+_group_combined = group.combined
+
+
+@bug(Agreement, "agree")
+def idle_rank_skips_the_collective(self: Agreement) -> Turn[None]:
+    """A rank without a finished transfer does not enter the collective at a poll."""
+    for reply in self.executor.poll():
+        self.end(reply)
+    if any(self.leading()):
+        yield from _Agreement_agree(self)
+
+
+@bug(Agreement, "_everywhere")
+def ranks_do_not_agree_on_success(self: Agreement) -> Turn[dict[FlightId, int]]:
+    """Ranks agree that a transfer has ended, but not on whether it succeeded."""
+    everywhere = yield from _Agreement_everywhere(self)
+    return {flight: self._ended[flight] for flight in everywhere}
+
+
+@bug(agreement, "agree_on_settings")
+def ranks_do_not_agree_on_capacity(config: Config, group: Group) -> Turn[Config]:
+    """Each rank has as many pages as fit into its own memory."""
+    yield from ()
+    return config
+
+
+@bug(group, "combined")
+def reduction_omits_the_last_rank(calls: Sequence[Call]) -> Values:
+    """The last rank takes part in every collective, but its values are ignored."""
+    return _group_combined(calls[:-1])
+
+
+@bug(Driver, "feed")
+def ranks_use_their_own_clock(self: Driver, event: Event) -> list[Outcome]:
+    """Ranks other than the first sometimes give two uses the same time."""
+    state: Any = self.core._state
+    rank = getattr(getattr(self.executor, "group", None), "rank", 0)
+    before = state.tick
+    outcomes = _Driver_feed(self, event)
+    if rank and before % 3 == 0:
+        state.tick = before
+    return outcomes
+
+
+@bug(restorable, "offered")
+def ranks_take_the_least_of_their_deepest_boundaries(reply: Any) -> int:
+    """A rank stands for every number up to its deepest boundary, also where it has no boundary."""
+    return restorable.upto(int(reply[1]))
+
+
+# -- reclaim
+
+_reclaim_evict_device = reclaim.evict_device
+
+
+@bug(reclaim, "evict_device")
+def eviction_visits_the_whole_tree(state: Any, index: int, count: int) -> None:
+    """An eviction of a single page looks at every node."""
+    stack = list(state.root.children.values())
+    for node in stack:
+        state.touched[node.id] = node
+        stack.extend(node.children.values())
+    _reclaim_evict_device(state, index, count)
+
+
+# -- requests
+
+
+@bug(windows, "_clear")
+def tables_are_rewritten_in_place(state: Any, request: Any, index: int, first: int) -> None:
+    """Pages behind a window are removed from the very table that was handed out."""
+    since, request.cleared_pages[index] = request.cleared_pages[index], first
+    table = request.tables[index]
+    own = table[max(since, request.shared_pages) : first].copy()
+    state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
+    table.flags.writeable = True
+    table[since:first] = -1
+    table.flags.writeable = False
+
+
+# -- stores
+
+_queue_forget_storage = queue.forget_storage
+_stores_acknowledge = stores._acknowledge
+_stores_piece = stores._piece
+_fetched_grow = fetched._grow
+_fetched_land = fetched._land
+
+
+@bug(stores, "_acknowledge")
+def stores_are_not_announced(state: Any, leg: Any, node: Any, count: int) -> None:
+    """Routers are not told what storage has."""
+    told = len(state.out)
+    _stores_acknowledge(state, leg, node, count)
+    del state.out[told:]
+
+
+@bug(stores, "_piece")
+def state_is_stored_under_the_first_digest(state: Any, node: Any, leg: Any) -> Any:
+    """A state is stored under the digest of the first page of its node."""
+    piece = _stores_piece(state, node, leg)
+    if state.components[leg.component].positional:
+        return piece
+    return piece._replace(digests=tree.digests_of(state, node)[:1])
+
+
+@bug(queue, "forget_storage")
+def lost_storage_is_believed(state: Any) -> None:
+    """What was stored before storage was attached is still believed to be there."""
+    before = state.beliefs_since
+    _queue_forget_storage(state)
+    state.beliefs_since = max(1, before)
+
+
+@bug(fetched, "_land")
+def fetch_lands_after_a_flush(state: Any, flight: Any, pages: int, owner: Any) -> int:
+    """A fetch that began before a flush is put into the tree after it."""
+    if flight.receipt is None:
+        flight.receipt = open_receipt(state, f"fetch {flight.id}", True)
+    return _fetched_land(state, flight, pages, owner)
+
+
+@bug()
+def fetch_publishes_what_one_component_has(patch: Patch) -> None:
+    """A fetch that came short is published up to where it came, boundary or not."""
+
+    def up_to_there(state: Any, flight: Any, pages: int, owner: Any) -> int:
+        whole, flight.digests = flight.digests, flight.digests[:pages] if pages else flight.digests
+        published = _fetched_land(state, flight, pages, owner)
+        flight.digests = whole
+        return published
+
+    patch(fetched, "_land", up_to_there)
+    patch(fetched, "_can_end", lambda state, flight, upto: True)
+
+
+@bug(fetched, "_grow")
+def fetched_nodes_were_never_used(state: Any, flight: Any, path: Any, *rest: Any) -> bool:
+    """A node that a fetch makes counts as used before everything else."""
+    known = len(path)
+    done = _fetched_grow(state, flight, path, *rest)
+    for node in path[known:]:
+        node.last_use = [0] * len(node.last_use)
+    return done
+
+
+# -- transfers
+
+_backup_add_legs = backup._add_legs
+_flights_flight_of = flights.flight_of
+_flights_open_flight = flights.open_flight
+_transfers_begin_load = transfers.begin_load
+
+
+@bug()
+def one_transfer_per_node(patch: Patch) -> None:
+    """A transfer of another component makes a node forget the one in flight."""
+
+    def mark(flight: Any) -> None:
+        for leg in flight.legs:
+            leg.node.legs = tuple(one for one in leg.node.legs if one.flight is flight)
+
+    def load(state: Any, request: Any, flight: Any, loads: Any, targets: Any) -> None:
+        _transfers_begin_load(state, request, flight, loads, targets)
+        mark(flight)
+
+    def copy(state: Any, flight: Any, *rest: Any) -> None:
+        _backup_add_legs(state, flight, *rest)
+        mark(flight)
+
+    patch(transfers, "begin_load", load)
+    patch(backup, "_add_legs", copy)
+
+
+@bug(transfers, "cancel_load")
+def failed_load_is_adopted(state: Any, flight: Any) -> None:
+    """The pages of a load that failed are put into the tree."""
+    transfers.land(state, flight)
+
+
+@bug(transfers, "lend_own")
+def pass_pages_are_not_lent(state: Any, request: Any, flight: Any) -> None:
+    """Pages of a request that is gone are free while its last pass still writes them."""
+    flight.lent.extend(NO_PAGES for _ in state.components)
+
+
+@bug(transfers, "orphan_flights")
+def abort_ends_the_load(state: Any, request: Any) -> bool:
+    """Aborting a request ends its load at once, although the copy is still running."""
+    load = state.flights.get(request.load)
+    handed_over = _transfers_orphan_flights(state, request)
+    if load is not None and load.legs:
+        transfers.cancel_load(state, load)
+        flights.close_flight(state, load)
+    return handed_over
+
+
+@bug(flights, "open_flight")
+def pass_table_has_four_places(state: Any, kind: Any, *request: int) -> Any:
+    """A table of passes has four places: the fifth pass takes the place of the first."""
+    passes = [one for one in state.flights.values() if one.kind == kind == "prefill"]
+    if len(passes) >= 4:
+        del state.flights[passes[0].id]
+    return _flights_open_flight(state, kind, *request)
+
+
+@bug(flights, "flight_of")
+def reply_kind_is_not_checked(state: Any, flight_id: int, kind: Any) -> Any:
+    """A reply is accepted for any kind of flight, a load's for that of a pass."""
+    flight = state.flights.get(flight_id)
+    return flight if flight is not None else _flights_flight_of(state, flight_id, kind)
+
+
+# -- tree
+
+_tree_truncate = tree.truncate
+
+
+@bug(tree, "truncate")
+def truncated_key_keeps_one_token(state: Any, node: Any, tier: int, keep: int) -> Any:
+    """The key of a truncated node keeps the first token of what was cut off."""
+    key = node.key
+    pages = _tree_truncate(state, node, tier, keep)
+    node.key = key[: keep * state.stride + 8]
+    return pages
+
+
+# -- wants
+
+_expiry_due = expiry._due
+_pinning_want_unpin = pinning.want_unpin
+
+
+@bug(pinning, "want_unpin")
+def unpinned_prefix_stays_locked(state: Any, event: Any) -> None:
+    """A pin that is given up keeps its locks."""
+    if event.pin not in state.pins:
+        _pinning_want_unpin(state, event)
+    pin = state.pins.pop(event.pin)
+    state.out.append(Unpinned(pin.id, pin.held_pages))
+
+
+@bug(pinning, "_needed")
+def pins_are_bounded_by_what_they_hold(state: Any, pages: int, index: int) -> int:
+    """The bound of pins counts no page of a prefix but the first."""
+    return 1
+
+
+@bug(expiry, "time_passed")
+def locked_nodes_never_expire(state: Any, event: Any) -> None:
+    """A node that was in use when it was due is never looked at again."""
+    state.period_ticks.append(state.tick)
+    if len(state.period_ticks) <= state.config.ttl_periods:
+        return
+    due = _expiry_due(state, state.period_ticks.pop(0))
+    for node in sorted(due, key=lambda node: -node.end_page):
+        if not (node.children or node.legs or any(map(any, node.locks))):
+            delete(state, node)
+    delete_dead(state)
