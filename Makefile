@@ -25,7 +25,7 @@ help:
 	@echo "make test        the test suite"
 	@echo "make fuzz        20 s of drawn sequences on every core"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
-	@echo "make engines     install vLLM for CPUs (3.4 GB), test the connector and judge hits and times with it (docs/vllm.md)"
+	@echo "make engines     install vLLM for CPUs (3.4 GB), and test the connector and predicted hits with it (docs/vllm.md)"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -70,9 +70,6 @@ gpu-check: $(VENV)/.full
 
 engines: $(VENV)/.full .engines/vllm/.ready
 	$(BIN)/python -m pytest -m engine tests/engine
-	$(BIN)/hicache generate multiturn --clients 20 --input-tokens 64 --output-tokens 16 -o .engines/trace.jsonl
-	$(BIN)/hicache twin .engines/trace.jsonl --engine vllm --limit 200
-	$(BIN)/hicache calibrate --engine vllm --family llama --judge -o .engines/server.json
 
 # The vision packages that come with it do not load beside a torch for CPUs, and nothing needs them.
 .engines/vllm/.ready: pyproject.toml

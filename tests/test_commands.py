@@ -199,9 +199,9 @@ def test_every_command_in_a_block_runs(
 
 def needs_engine(arguments: list[str]) -> bool:
     """Whether a command runs an engine that is fetched or installed for it."""
-    if arguments[0] == "peers":
-        return bool(ENGINES & {word.partition("==")[0] for word in arguments})
-    return arguments[0] != "replay" and ("--engine", "vllm") in pairwise(arguments)
+    return arguments[0] == "peers" and bool(
+        ENGINES & {word.partition("==")[0] for word in arguments}
+    )
 
 
 def piped(shown: Shown) -> int:

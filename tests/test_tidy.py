@@ -61,12 +61,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.registry"),
-    "traces.engines": ("hicache", "traces.terminal"),
-    "traces.engines.hits": (
-        *("hicache.core", "sim", "invariants"),
-        *("traces.engines", "traces.formats", "traces.replaying", "traces.terminal"),
-    ),
-    "traces.engines.times": ("hicache", "sim", "traces.engines"),
     "traces.formats": ("hicache", "sim"),
     "traces.curves": ("hicache.core", "hicache.registry", "traces.formats", "traces.terminal"),
     "traces.generators": ("hicache", "sim.sending", "traces.formats", "traces.terminal"),
@@ -297,7 +291,7 @@ def test_no_file_is_dead() -> None:
     entry_points = {"traces.__main__", "hicache.__main__", "hicache.compiled.building"}
     entry_points |= {"sim.fit.__main__"}  # a script
     # processes of their own
-    entry_points |= {"invariants.peers.child", "traces.engines.child"}
+    entry_points |= {"invariants.peers.child"}
     entry_points |= {"hicache.vllm.connector"}  # by name, as it needs vLLM
     dead = [
         module

@@ -11,7 +11,7 @@ from functools import cache
 from hicache import registry
 from hicache.core.errors import CallerError
 
-from ._document import SHAPE, as_document, check, is_path, read
+from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid
 from ._weights import KV_DTYPES, PRECISIONS, WEIGHT_BITS, cached_as, checkpoint, stored
 from .base import Matrix, ModelDescription, PoolDescription
@@ -20,7 +20,6 @@ from .mha import TINY
 __all__ = [
     "KV_DTYPES",
     "PRECISIONS",
-    "SHAPE",
     "TINY",
     "WEIGHT_BITS",
     "Matrix",
@@ -29,7 +28,6 @@ __all__ = [
     "as_document",
     "as_hybrid",
     "cached_as",
-    "check",
     "checkpoint",
     "get",
     "is_path",

@@ -20,7 +20,6 @@ from hicache.files import (
     Maybe,
     Named,
     Only,
-    Spare,
     Value,
     fit,
     parsed,
@@ -31,7 +30,6 @@ from hicache.files import (
 from hicache.memory.layouts import check
 
 from .curve import Curve
-from .served import SHAPE, Served
 
 VERSION = 2
 MAX_BYTES = 16 << 20
@@ -59,7 +57,6 @@ _SECTIONS = {
     "curves": {"d2h": _CURVE, "h2d": _CURVE},
     "geometry": _GEOMETRY,
     **dict.fromkeys(("machine", "made", "measured"), Named(ANY)),
-    "served": Spare(SHAPE),
 }
 _AGAIN = "measure again with hicache calibrate"
 
@@ -83,7 +80,6 @@ class Measured:
     machine: dict[str, Any]
     made: dict[str, Any]
     figures: dict[str, Any]
-    served: Served | None = None
 
 
 def is_path(name: str) -> bool:
@@ -164,7 +160,6 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
         machine=found["machine"],
         made=found["made"],
         figures=found["measured"],
-        served=Served.of(found.get("served")),
     )
 
 

@@ -17,12 +17,11 @@ from hicache.core.errors import CallerError
 from . import measured
 from .curve import Curve
 from .published import PUBLISHED
-from .served import Served
 
 _RATES = ("fp8_flops_per_s", "fp4_flops_per_s")
 _PUBLISHED = ("ranks_link", "ranks_link_bytes_per_s", "sms", "l2_bytes")
 _NOT_MEASURED = (
-    *("name", "curves", "geometry", "served", "link_both_permille"),
+    *("name", "curves", "geometry", "link_both_permille"),
     *_RATES,
     *_PUBLISHED,
 )
@@ -52,7 +51,6 @@ class HardwareProfile:
     curves                  measured copy times by direction (d2h, h2d); they replace
                             link_bytes_per_s and copy_latency_ns.
     geometry                what was copied when the curves were measured (see measured).
-    served                  the engine, model and passes that were measured; None if none were.
     """
 
     name: str
@@ -75,7 +73,6 @@ class HardwareProfile:
     link_both_permille: int = 0
     curves: Mapping[str, Curve] = field(default_factory=dict)
     geometry: Mapping[str, Any] = field(default_factory=dict)
-    served: Served | None = None
 
     @property
     def reached_flops_per_s(self) -> int:
@@ -135,7 +132,6 @@ def of(found: measured.Measured) -> HardwareProfile:
         name=f"{found.name}@{found.hash[:12]}",
         curves=found.curves,
         geometry=found.geometry,
-        served=found.served,
         ranks_link="pcie",
         **found.hardware,
     )

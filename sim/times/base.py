@@ -21,7 +21,6 @@ from ..engine_profiles.base import EngineProfile
 from ..hardware.profile import HardwareProfile
 
 DEFAULT = "roofline"
-MEASURED = "measured"  # where a profile has passes of an engine
 Chunks = Sequence[tuple[int, int]]
 
 

@@ -50,9 +50,11 @@ class Served:
     """One engine. hits, preempted_hits: tokens that vLLM takes from the connector, as it tells it;
     without those of loads that failed in landed."""
 
-    def __init__(self, folder: str, weights: str, connectors: Any, faults: float) -> None:
+    def __init__(
+        self, folder: str, weights: str, connectors: Any, faults: float, cached: bool
+    ) -> None:
         """connectors: settings of each that is inside a MultiConnector; a single mapping stands
-        alone; None: without a connector, and without vLLM's prefix cache."""
+        alone; None: without a connector. cached: with vLLM's prefix cache."""
         self._folder = Path(folder)
         for seed, name in enumerate(("m", "n")):
             if not (self._folder / name).exists():
@@ -75,8 +77,8 @@ class Served:
             block_size=32,
             max_num_seqs=6,
             max_num_batched_tokens=256,
-            num_gpu_blocks_override=36 if connectors else 200,
-            enable_prefix_caching=connectors is not None,
+            num_gpu_blocks_override=36 if cached else 200,
+            enable_prefix_caching=cached,
             enable_lora=True,
             max_lora_rank=RANK,
             max_loras=2,
@@ -155,6 +157,7 @@ class Served:
         return [
             {
                 "tokens": list(one.outputs[0].token_ids),
+                "hits": one.num_cached_tokens,
                 "logprobs": [
                     sorted((each.logprob for each in row.values()), reverse=True)
                     for row in one.outputs[0].logprobs

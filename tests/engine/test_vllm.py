@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from traces.cli import main
+
 from ..needs import vllm_python
 
 pytestmark = pytest.mark.engine
@@ -38,7 +40,14 @@ Step = dict[str, Any]
 class Child:
     """A process of `child.py`."""
 
-    def __init__(self, folder: Path, weights: str, connectors: Any = None, faults: float = 0.0):
+    def __init__(
+        self,
+        folder: Path,
+        weights: str,
+        connectors: Any = None,
+        faults: float = 0.0,
+        cached: bool = True,
+    ):
         place = ROOT / ".engines/vllm/bin/python"
         python = str(place) if place.exists() else vllm_python()
         variables = {key: one for key, one in os.environ.items() if not key.startswith("PYTHON")}
@@ -60,9 +69,8 @@ class Child:
             env=variables,
             text=True,
         )
-        self._say(
-            {"folder": str(folder), "weights": weights, "connectors": connectors, "faults": faults}
-        )
+        setting = {"folder": str(folder), "weights": weights, "connectors": connectors}
+        self._say(setting | {"faults": faults, "cached": cached})
 
     def do(self, steps: list[Step]) -> list[Any]:
         """What the steps answer."""
@@ -92,7 +100,7 @@ class World:
         self.seeds = count(1)
         self.seen: Counter[str] = Counter()
         (folder / "cold").mkdir()
-        self.cold = Child(folder / "cold", "m")
+        self.cold = Child(folder / "cold", "m", cached=False)
         self._cold_holds: dict[str, Any] = {"": "m"}
         self._cold_names: dict[str, str] = {}
 
@@ -220,3 +228,42 @@ def test_answers_are_those_of_an_engine_that_keeps_nothing(world: World, piece: 
 def test_all_of_it_was_reached(world: World) -> None:
     for name in ("host_tokens", "storage_tokens", "saved_pages", "failed_loads", "preemptions"):
         assert world.seen[name] > 0, name
+
+
+def test_one_at_a_time_vllm_hits_what_a_replay_counts(tmp_path: Path) -> None:
+    """Prompts of blocks of 32 tokens, of which equal ones have equal tokens. None ends with a
+    block: vLLM would compute its last block again, and keep both."""
+    draw, size, requests = random.Random(SEED), 32, []
+    for number in range(120):
+        begun = draw.choice(requests)[0] if requests and draw.random() < 0.8 else []
+        kept = begun[: draw.randint(0, len(begun))]
+        blocks = [*kept, *(1000 * number + at for at in range(draw.randint(1, 13 - len(kept))))]
+        requests.append((blocks[:13], draw.randint(1, size - 1), draw.choice([1, 4, 40])))
+    lines = [
+        {
+            "timestamp": 1000 * number,
+            "input_length": size * (len(blocks) - 1) + rest,
+            "output_length": most,
+            "hash_ids": blocks,
+        }
+        for number, (blocks, rest, most) in enumerate(requests)
+    ]
+    trace, rows = tmp_path / "trace.jsonl", tmp_path / "rows.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pools = f"--page-size {size} --block-size {size} --device-pages 35 --host-pages 0"
+    options = f"--engine vllm --concurrency 1 {pools} --requests {rows}"
+    assert main(["replay", str(trace), *options.split()]) == 0
+    counted = [json.loads(line)["hit_tokens"] for line in rows.read_text().splitlines()]
+    steps: list[Step] = []
+    for line in lines:
+        draws = [random.Random(one) for one in line["hash_ids"]]
+        tokens = [one.randrange(3, 1000) for one in draws for _ in range(size)]
+        asked = {"tokens": tokens[: line["input_length"]], "salt": "", "adapter": ""}
+        steps.append({"do": "ask", "requests": [asked | {"most": line["output_length"]}]})
+    child = Child(tmp_path, "m")
+    try:
+        hits = [answer["hits"] for [answer] in child.do(steps)]
+    finally:
+        child.close()
+    assert hits == [sum(one.values()) for one in counted]
+    assert sum(hits) > 10 * size

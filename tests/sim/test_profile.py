@@ -6,24 +6,21 @@ Does not judge the figures' use (see test_costs) or the reading of files in gene
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hicache.models import TINY, as_document
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
-from sim.hardware.passes import PassTimes
 
 from .found_out import refused
 
 _NOT_MEASURED = (
     "name", "curves", "geometry", "fp8_flops_per_s", "fp4_flops_per_s", "ranks_link",
-    "ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille", "served",
+    "ranks_link_bytes_per_s", "sms", "l2_bytes", "link_both_permille",
 )  # fmt: skip
 _NUMBERS = [name for name in asdict(hardware.get("h100")) if name not in _NOT_MEASURED]
 _SHAPE = {"pool": "kv", "layers": 2, "pieces": 1, "piece_bytes": 64}
@@ -50,57 +47,9 @@ def _whole() -> dict[str, Any]:
     }
 
 
-_SERVED: dict[str, Any] = {
-    "engine": {"name": "vllm", "token_budget": 4096},
-    "model": as_document(TINY),
-    "passes": {
-        "pass_ns": 5e6,
-        "tokens": [1, 8],
-        "tokens_ns": [0, 2e6],
-        "pair_ns": 1.5,
-        "context_ns": 2,
-        "chunk_ns": 0,
-    },
-    "fit": {"median": 0.1},
-}
-_WRONGLY_SERVED: tuple[tuple[str, Any], ...] = (
-    ("engine.token_budget", 0),
-    ("engine.tokens", 1),
-    ("engine.name", ...),
-    ("model.layers", "4"),
-    ("model.parameters", 1),
-    ("passes", []),
-    ("passes.pair_ns", -1),
-    ("passes.pair_ns", ...),
-    ("passes.tokens", [8, 1]),
-    ("passes.tokens", [1]),
-    ("passes.tokens", []),
-    ("passes.tokens_ns", [3e6, 2e6]),
-    ("passes.tokens_ns", [1e6, "2"]),
-    ("fit", ...),
-)
-
-
-def test_passes_of_an_engine_are_checked(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-
-    def written(served: Any) -> str:
-        path.write_text(json.dumps(measured.seal(_whole() | {"served": served})))
-        return str(path)
-
-    found = hardware.get(written(_SERVED)).served
-    assert found is not None
-    assert (found.model, found.engine.token_budget) == (TINY, 4096)
-    assert found.passes == PassTimes(5e6, (1, 8), (0, 2e6), 1.5, 2, 0)
-    for where, value in _WRONGLY_SERVED:
-        text = written(_changed(where, value, _SERVED))
-        refused(lambda text=text: hardware.get(text), f"{path}: expected a whole profile, found a ")
-
-
-def _changed(path: str, value: Any, whole: Any = None) -> dict[str, Any]:
-    """The document with another value at a path of keys, or without it if the value is `...`.
-    whole: another document."""
-    document: Any = deepcopy(_whole() if whole is None else whole)
+def _changed(path: str, value: Any) -> dict[str, Any]:
+    """The document with another value at a path of keys, or without it if the value is `...`."""
+    document: Any = _whole()
     *parts, last = (int(part) if part.isdigit() else part for part in path.split("."))
     inner = document
     for part in parts:

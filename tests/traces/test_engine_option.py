@@ -91,11 +91,8 @@ def test_a_replay_on_stages_tells_their_bubbles(tmp_path: Path, capsys: Capsys) 
             ("--pp", "2", "--prefill-replicas", "1", "--decode-replicas", "1"),
             "--decode-replicas: expected --pp 1, found 2",
         ),
-        (
-            ("--pp", "2", "--mode", "hits", "--engine", "vllm", "--concurrency", "2"),
-            "--concurrency: expected 1 in hits mode with --pp 2",
-        ),
         (("--tp", "2", "--ep", "2"), "--ep: expected 1, because llama-3.1-8b has no routed"),
+        (("--mode", "hits", "--engine", "vllm"), "--engine: expected --mode timed, found hits"),
         (("--mode", "hits", "--ep", "1"), "--ep: expected --mode timed, found hits"),
     ],
 )

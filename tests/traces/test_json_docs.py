@@ -14,15 +14,9 @@ import pytest
 from hicache.storage import keys
 from tests.planted import planted
 from traces.cli import main
-from traces.commands import _engine_twin, calibrate
-from traces.commands._engine_times import document as calibrated
-from traces.engines.times.comparing import Times, apart
-from traces.engines.times.measuring import Judged
 from traces.html import reading
-from traces.reporting.head import head
 
 from . import test_store as test_store_command
-from .engines.made_up import MadeUp
 from .rig import BUG, Capsys, Patch, mooncake, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -128,7 +122,6 @@ def test_replay(folder: Path, monkeypatch: Patch) -> None:
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--pp", "2"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
-        written(folder, "replay", turns, "--mode", "hits", "--engine", "vllm", "--check", "every"),
         written(folder, "replay", turns, *stored),
         written(folder, "replay", turns, *wants),
         written(folder, "replay", turns, "--replicas", "2", "--router", "prefix-aware"),
@@ -219,29 +212,11 @@ def test_fuzz(folder: Path, monkeypatch: Patch, capsys: Capsys) -> None:
         compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
 
 
-def test_calibrate() -> None:
-    times = Times((1.0, 2.0), (0.1, 0.0), (0.0, 1.0), (32, 32), 10.0)
-    error = apart(times, times)
-    found = [Judged("open loop", "none", times, times, error, error)]
-    of = {"profile": {"path": "server.json", "name": "cpu"}}
-    written = calibrated(calibrate.Options(engine="vllm"), found, {"before": 0.1, "after": 0.2})
-    compare("hicache calibrate", [json.loads(json.dumps(head("", True) | of | written))])
-
-
 def test_twin(folder: Path, profile: Path) -> None:
     turns = str(folder / "turns.jsonl")
     compare(
         "hicache twin", [written(folder, "twin", turns, "--profile", str(profile), "--limit", "4")]
     )
-
-
-def test_twin_with_an_engine(folder: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(_engine_twin, "Vllm", MadeUp)
-    monkeypatch.setattr(_engine_twin, "python_of", lambda given: "python")
-    monkeypatch.setattr(MadeUp, "off", 1)
-    blocks = str(folder / "blocks.jsonl")
-    given = ["twin", blocks, "--engine", "vllm", "--device-pages", "40"]
-    compare("hicache twin --engine", [written(folder, *given, code=1)])
 
 
 def test_check_device(folder: Path) -> None:

@@ -31,14 +31,12 @@ TRIED = {
     if not (one.row.output or one.row.positional or one.name in APART)
 }
 ALONE = {"--model", "--components"}  # one of them
-ONE_REPLICA = {"--engine", "--replicas"}  # in hits mode
 RUNS = {
     "timed, host": "--host-ratio 2",
     "timed, no host": "--host-ratio 0",
     "hits, host": "--mode hits --host-ratio 2",
     "hits, no host": "--mode hits",
     "hits, unbounded": "--mode hits --device-pages unbounded",
-    "hits, an engine": "--mode hits --engine vllm --host-ratio 2",
     "timed, all components": "--components full,swa,mamba",
     "hits, all components": "--mode hits --components full,swa,mamba",
     "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
@@ -51,28 +49,22 @@ RUNS = {
 }
 # What the runs do not have.
 ONE, NO_CLOCK = {Need.REPLICAS, Need.DECODE}, {Need.TIMED, Need.CHANCE}
-NO_ENGINE = {Need.ENGINE}
 NO_STORE = {Need.STORE, Need.COST_AWARE}
 LACKING = {
     "timed, host": NO_STORE | ONE,
     "timed, no host": NO_STORE | ONE | {Need.HOST},
-    "hits, host": NO_STORE | ONE | NO_CLOCK | NO_ENGINE | {Need.PASSES},
-    "hits, no host": NO_STORE | ONE | NO_CLOCK | NO_ENGINE | {Need.PASSES, Need.HOST},
-    "hits, unbounded": NO_STORE | ONE | NO_CLOCK | NO_ENGINE | {Need.PASSES, Need.HOST, Need.SIZED},
-    "hits, an engine": NO_STORE | ONE | NO_CLOCK | {Need.ROUNDS},
+    "hits, host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES},
+    "hits, no host": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
+    "hits, unbounded": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST, Need.SIZED},
     "timed, all components": NO_STORE | ONE,
-    "hits, all components": NO_STORE | ONE | NO_CLOCK | NO_ENGINE | {Need.HOST},
-    "hits, window of a given size": NO_STORE
-    | ONE
-    | NO_CLOCK
-    | NO_ENGINE
-    | {Need.PASSES, Need.HOST},
+    "hits, all components": NO_STORE | ONE | NO_CLOCK | {Need.HOST},
+    "hits, window of a given size": NO_STORE | ONE | NO_CLOCK | {Need.PASSES, Need.HOST},
     "timed, simulated store": {Need.LINK, Need.COST_AWARE} | ONE,
     "timed, real store": {Need.COST_AWARE} | ONE,
-    "hits, real store": {Need.COST_AWARE, Need.PASSES} | ONE | NO_CLOCK | NO_ENGINE,
+    "hits, real store": {Need.COST_AWARE, Need.PASSES} | ONE | NO_CLOCK,
     "timed, cost-aware": {Need.STORE} | ONE,
     "timed, replicas": NO_STORE | {Need.ALONE, Need.DECODE},
-    "hits, replicas": NO_STORE | NO_CLOCK | NO_ENGINE | {Need.PASSES, Need.ALONE, Need.DECODE},
+    "hits, replicas": NO_STORE | NO_CLOCK | {Need.PASSES, Need.ALONE, Need.DECODE},
 }
 BRINGS = {("hits", "storage"): {Need.HOST}}
 PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
@@ -80,12 +72,11 @@ PAIR = ("prefill_replicas", "decode_replicas")  # each needs the other
 NEEDED: dict[Need | None, str] = {
     None: "limit check model weight_dtype kv_dtype tp page_size device_tokens device_pages "
     "eviction host_ratio host_pages host_bytes components swa_window swa_tokens mamba_states "
-    "engine mamba_interval mamba_states_per_path scale_sessions replicas",
-    Need.TIMED: "speed spread host_bandwidth load_groups scheduler times slo "
+    "mamba_interval mamba_states_per_path scale_sessions replicas",
+    Need.TIMED: "engine max_running concurrency speed spread host_bandwidth load_groups scheduler "
+    "times slo "
     "arrivals request_rate closed_loop think_time storage_bandwidth storage_latency "
     "prefetch_limit router_delay",
-    Need.ENGINE: "max_running concurrency",
-    Need.ROUNDS: "flush_host_every_round flush_device_every_round",
     Need.CHANCE: "seed",
     Need.PASSES: "token_budget",
     Need.SIZED: "hardware",
@@ -148,8 +139,6 @@ def test_an_option_changes_the_run_or_is_refused(run: str, tmp_path: Path) -> No
         flag = option.flag
         if {flag, *given} >= ALONE or " ".join(words) in RUNS[run]:
             continue
-        if usual.mode == "hits" and {flag, *given} >= ONE_REPLICA:
-            continue
         asked = [*without_its_rivals(given, option), *words]
         own = option.name.split("_")[0]
         lacking = LACKING[run] - BRINGS.get((usual.mode, option.name), set())
@@ -174,12 +163,11 @@ def test_an_option_with_its_default_value_is_refused_as_well(tmp_path: Path) -> 
         ("--token-budget", "8192"),
         ("--seed", "0"),
         ("--host-bandwidth", "1x"),
+        ("--max-running", "8"),
+        ("--concurrency", "8"),
     ):
         with pytest.raises(CallerError, match=f"{option}: expected --mode timed, found hits mode"):
             settled(trace, ["--mode", "hits", "--host-ratio", "2", option, value])
-    for option in ("--max-running", "--concurrency"):
-        with pytest.raises(CallerError, match=f"{option}: expected --mode timed or --engine"):
-            settled(trace, ["--mode", "hits", option, "8"])
     with pytest.raises(CallerError, match="--mamba-states-per-path: expected mamba among"):
         settled(trace, ["--mamba-states-per-path", "0"])
 

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TextIO
 
 from hicache import models, registry
-from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
 from hicache.memory.pieces import CopyShape, copy_shapes
 from hicache.models import ModelDescription
@@ -32,14 +31,12 @@ from ..devices.probes.base import (
     check_geometry,
     measurable,
 )
-from ..replaying.device_sizes import HBM_SHARE
 from ..terminal import options as read
-from ..terminal.options import Names, OptionRecord
+from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
-from ._engine_times import EngineTimesOptions, check_engine, hold, measure_engine
 from ._options import of_numa_node
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
@@ -47,14 +44,9 @@ GROUP = "devices"
 _PAGES, _FEWEST_PAGES = 512, 4
 
 
-def _model(text: str) -> str:
-    """The name of a model, or the folder of one that an engine serves."""
-    return text if "/" in text else read.choice(measurable())(text)
-
-
 @dataclass(frozen=True)
-class Options(EngineTimesOptions, OptionRecord):
-    """date: today if None. model: of a device, a name; of an engine, a folder."""
+class Options(OptionRecord):
+    """date: today if None."""
 
     device: str = option(
         lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
@@ -64,9 +56,8 @@ class Options(EngineTimesOptions, OptionRecord):
     )
     model: str = option(
         f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which fits "
-        "any machine; measure the model that will be served); with --engine, the folder of the "
-        "model that is served, with a / (default: that of --family)",
-        Names(_model, measurable),
+        "any machine; measure the model that will be served)",
+        read.choice(measurable()),
         default=TINY,
     )
     page_size: int = option("tokens per page", *read.TOKENS, default=64)
@@ -85,61 +76,32 @@ class Options(EngineTimesOptions, OptionRecord):
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Everything in the profile was measured in this call."""
-    check_engine(options, options.model, options.output)
-    check_outputs({"profile": options.profile}, output=options.output, json=options.json)
-    if options.profile is not None:
-        return hold(options, options.model, options.profile, command, _out(options.json))
+    check_outputs({}, output=options.output)
     out = sys.stderr if options.output == "-" else sys.stdout
-    served = None
-    if options.engine is not None:
-        served = measure_engine(options, options.model, out)
-    elif "/" in options.model:
-        raise CallerError(
-            f"--model: expected a name without --engine, found {options.model}; `hicache models` "
-            "lists them"
-        )
-    model = models.get(options.model) if served is None else served["model"]
-    page_size = options.page_size if served is None else model.page_size
-    document = _measure(options, model, page_size, command, out)
-    if served is not None:
-        memory = model.weight_bytes + served["fit"]["blocks"] * model.page_size * (
-            model.bytes_per_token()
-        )
-        # what the engine has for weights and cache, which is a part of the memory for a replay
-        document["hardware"]["hbm_bytes"] = memory * HBM_SHARE.denominator // HBM_SHARE.numerator
-        document["served"] = served | {"model": models.as_document(model)}
-    document = measured.seal(document)
+    document = measured.seal(_measure(options, models.get(options.model), command, out))
     with ignore_broken_pipe():
         _print(document["measured"], document["geometry"], out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
         path = name(options.output)
         print(f"profile {document['hash'][:12]} written to {path}", file=out)
-        tries = f"hicache twin TRACE --profile {path}: how well it predicts this device."
-        if served is not None:
-            tries = f"hicache replay TRACE --hardware {path}: this engine with your trace."
-        print(f"Try {tries}", file=out)
-    if not options.judge:
-        return 0
-    return hold(options, options.model, options.output, command, _out(options.json))
-
-
-def _out(results: str | None) -> TextIO:
-    """Where the table goes: not to where the results go."""
-    return sys.stderr if results == "-" else sys.stdout
+        print(
+            f"Try hicache twin TRACE --profile {path}: how well it predicts this device.", file=out
+        )
+    return 0
 
 
 def _measure(
-    options: Options, model: ModelDescription, page_size: int, command: str, out: TextIO
+    options: Options, model: ModelDescription, command: str, out: TextIO
 ) -> dict[str, Any]:
     """The copies and kernels of the device, as a profile that is not sealed."""
     date = options.date or datetime.now(UTC).date().isoformat()
     probe = probes.load(options.device)
     machine = probe.machine()
-    pages = dict.fromkeys(model.components, options.pages or _pages(model, page_size))
+    pages = dict.fromkeys(model.components, options.pages or _pages(model, options.page_size))
     geometry = Geometry(
         model,
-        page_size,
+        options.page_size,
         pages,
         pages,
         options.layout,

@@ -41,8 +41,6 @@ from ..devices.probes.base import PROBES, Geometry, check_geometry, measurable
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.twin_report import compare, conclusions, print_twin
-from ..engines.hits.causes import UNEXPLAINED
-from ..formats.base import Trace
 from ..outside import entries
 from ..outside.entries import entry, spelled_out
 from ..replaying.declared.engine import TimesOptions
@@ -54,7 +52,6 @@ from ..terminal.progress import progress
 from ..terminal.rows import option, rows
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
-from ._engine_twin import EngineTwinOptions, said, show, twin
 from ._options import of_numa_node
 from ._race import RaceOptions, force
 
@@ -66,9 +63,9 @@ GROUP = "devices"
 
 
 @dataclass(frozen=True)
-class Options(EngineTwinOptions, RaceOptions, TimesOptions, FormatOptions):
+class Options(RaceOptions, TimesOptions, FormatOptions):
     """model, device_pages, host_pages: None means the value of the profile or the trace. Without
-    --race and --engine, trace and profile are given."""
+    --race, trace and profile are given."""
 
     trace: str | None = option(
         "a trace; - reads stdin", read.name, "TRACE", positional=True, nargs="?"
@@ -107,15 +104,14 @@ def run(options: Options, command: str) -> int:
     if options.race is not None:
         return force(options, options.device, options.model, command)
     _check_files(options)
-    if options.engine is not None:
-        return _of_engine(options, command)
     out = sys.stderr if options.json == "-" else sys.stdout
     assert options.profile is not None
     calibration = hardware.read(options.profile)
     probe = probes.load(options.device)
     machine = probe.machine()
     check_machine(calibration, options.device, machine, options.force)
-    trace = _opened(options)
+    assert options.trace is not None
+    trace = options.read_from(options.trace, options.limit)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
     lines: list[str] = []
@@ -170,56 +166,22 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _of_engine(options: Options, command: str) -> int:
-    """The hits of a real engine. Returns 1 if a difference is not explained."""
-    out = sys.stderr if options.json == "-" else sys.stdout
-    assert options.trace is not None
-    document, text = twin(options, _opened(options), options.device_pages, command)
-    with ignore_broken_pipe():
-        show(document, out)
-    if options.cut:
-        write_whole(options.cut, [text])
-    if options.json:
-        write_json(options.json, document | {"conclusions": said(document)})
-    return int(UNEXPLAINED in document["causes"])
-
-
-def _opened(options: Options) -> Trace:
-    assert options.trace is not None
-    return options.read_from(options.trace, options.limit)
-
-
-_ALSO = ("trace", "device_pages", "limit", "json")  # what --engine reads beside its own
-
-
 def _check_read(options: Options) -> None:
     """Raises CallerError for what is missing, and for an option that the run would not read."""
-    ways = {"--race": options.race, "--engine": options.engine}
-    given = [flag for flag, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise CallerError(f"{' and '.join(given)}: expected one of them, found both; leave one out")
-    [way] = given or [""]
-    needed = {"": ("trace", "profile"), "--race": (), "--engine": ("trace",)}[way]
-    for name in needed:
-        if getattr(options, name) is None:
-            missing = "TRACE" if name == "trace" else f"--{name}"
-            raise CallerError(f"the following arguments are required: {missing}")
     race = {one.name for one in rows(RaceOptions)}
-    engine = {one.name for one in rows(EngineTwinOptions)}
-    read_by = {
-        "": None,
-        "--race": {*race, "device", "model"},
-        "--engine": {*engine, *_ALSO, *(one.name for one in rows(FormatOptions))},
-    }[way]
+    if options.race is None:
+        for name in ("trace", "profile"):
+            if getattr(options, name) is None:
+                missing = "TRACE" if name == "trace" else f"--{name}"
+                raise CallerError(f"the following arguments are required: {missing}")
     for one in rows(Options):
         if getattr(options, one.name) == one.default:
             continue
-        if read_by is not None and one.name not in read_by:
+        if options.race is not None and one.name not in race | {"device", "model"}:
             name = "TRACE" if one.row.positional else one.flag
-            raise CallerError(f"{name}: not read with {way}; leave one of them out")
-        if read_by is None and one.name in race | engine:
-            needs = "--race" if one.name in race else "--engine"
-            raise CallerError(f"{one.flag}: needs {needs}; give that as well, or leave it out")
+            raise CallerError(f"{name}: not read with --race; leave one of them out")
+        if options.race is None and one.name in race:
+            raise CallerError(f"{one.flag}: needs --race; give that as well, or leave it out")
 
 
 def _check_files(options: Options) -> None:
@@ -228,7 +190,7 @@ def _check_files(options: Options) -> None:
     An output must not replace a file that the command reads.
     """
     inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
-    check_outputs(inputs, recording=options.recording, json=options.json, cut=options.cut)
+    check_outputs(inputs, recording=options.recording, json=options.json)
 
 
 def check_machine(calibration: Measured, device: str, machine: dict[str, Any], force: bool) -> None:

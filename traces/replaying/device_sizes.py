@@ -24,7 +24,7 @@ from sim.times.base import stage_weight_bytes
 from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
 from .defaults import BACKBONE, HARDWARE, OWN_STATES, PREFIX_TOKENS
-from .options import ReplayOptions, in_passes
+from .options import ReplayOptions
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
 HBM_SHARE = Fraction(9, 10)
@@ -79,8 +79,6 @@ class DeviceSizes:
         self.window_pages = -(-plan.window // self._page)
         self._least_window = self.window_pages + max(1, -(-plan.interval // self._page))
         self._running = plan.engine.max_running if options.mode == "timed" else 1
-        if in_passes(options):
-            self._running = options.concurrency or 1
         self._bytes = {
             name: [
                 stage.bytes_per_page(name, self._page, ranks.attention_tp, ranks.dcp)

@@ -21,7 +21,6 @@ from ..formats._jobs import Jobs
 from ..formats._with_jobs import PagesWithJobs
 from ..formats.base import Paged, Trace
 from .defaults import BACKBONE, HARDWARE
-from .options import in_passes
 from .ways import Holding
 
 
@@ -46,7 +45,7 @@ def check_fit(trace: Trace, paged: Paged, holding: Holding) -> tuple[Skipped, Sk
     """
     options, shorts = holding.options, holding.sizes.shorts
     device_pages = holding.sizes.device[0]
-    with_output = options.mode == "timed" or in_passes(options) or paged.knows_output
+    with_output = options.mode == "timed" or paged.knows_output
     room = device_pages * paged.page_size
     jobs = trace.jobs
     tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output

@@ -40,10 +40,7 @@ _MOST_ROUNDS = 10_000
 
 
 class HitsReplay:
-    """Runs one trace on one core. `run` may be interrupted between requests. preempted: no request
-    can be, one at a time."""
-
-    preempted = 0
+    """Runs one trace on one core. `run` may be interrupted between requests."""
 
     def __init__(
         self,
@@ -143,24 +140,14 @@ class HitsReplay:
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:
         """Feeds the event until it is not refused. Only transfers can delay it."""
-        outcomes, refused = self._asked(job, event)
-        if refused is not None:
-            raise too_small(job, refused)
-        return outcomes
-
-    def _asked(self, job: Job, event: Event) -> tuple[list[Outcome], Refused | None]:
-        """Feeds the event until transfers do not delay it any more. Returns the outcomes, or the
-        refusal for lack of pages."""
         for _ in range(_MOST_ROUNDS):
             outcomes = self._driver.feed(event)
             refused = first_of(Refused, outcomes)
             if refused is None:
-                return outcomes, None
+                return outcomes
             alone = not self.core.view.flights
-            if refused.reason == "too_large":
+            if refused.reason == "too_large" or (alone and refused.reason == "no_pages"):
                 raise too_small(job, refused)
-            if alone and refused.reason == "no_pages":
-                return outcomes, refused
             if alone:
                 break
             self._executor.start()

@@ -74,11 +74,6 @@ def that_need(need: Need) -> tuple[str, ...]:
     return tuple(one.name for one in OPTIONS if need in one.row.needs)
 
 
-def in_passes(options: ReplayOptions) -> bool:
-    """Whether hits are those of an engine that was named, in passes without a clock."""
-    return options.mode == "hits" and options.engine is not None
-
-
 def plain(value: object) -> object:
     """A value of an option as a JSON value."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):

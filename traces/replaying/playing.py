@@ -37,7 +37,6 @@ from .following.history import TOO_LARGE, Miss
 from .hits import HitsReplay
 from .observing.ending import Served
 from .observing.team import Team
-from .passes import PassReplay
 from .run import NS_PER_S, Run
 from .settings import Settings
 from .storage_use import asked_of, use_of, with_lost
@@ -200,10 +199,7 @@ def _hits(played: Play, shown: Shown) -> Run:
             uncached,
             settings.wants,
         )
-        if settings.passes:
-            replicas.append(PassReplay(settings.engine, settings.load.concurrency or 1, *held))
-        else:
-            replicas.append(HitsReplay(*held))
+        replicas.append(HitsReplay(*held))
     interrupted = False
     with shown as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
@@ -223,7 +219,6 @@ def _hits(played: Play, shown: Shown) -> Run:
     run = replace(
         _run(played, views, interrupted, digest_of(digests)),
         storage=use_of(settings, team.counting.prefetches, stores),
-        preempted=sum(one.preempted for one in replicas),
     )
     if not routed:
         return run

@@ -19,8 +19,6 @@ from hicache.core.errors import CallerError
 from hicache.core.write_policies.base import WritePolicy
 from hicache.memory.plan import by_ratio, plan_pools
 from hicache.models import ModelDescription
-from sim.hardware import measured
-from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.times.base import Parallelism
 
@@ -74,20 +72,8 @@ def model_of(options: ReplayOptions) -> ModelDescription:
     return model
 
 
-def _served(options: ReplayOptions) -> ModelDescription | None:
-    """The model of a profile with passes of an engine."""
-    if options.hardware is None or not measured.is_path(options.hardware):
-        return None
-    served = hardware.read(options.hardware).served
-    return None if served is None else served.model
-
-
 def _described(options: ReplayOptions) -> ModelDescription:
     wanted = options.components
-    served = _served(options) if options.model is None and wanted is None else None
-    if served is not None:
-        check_components(options, served.components)
-        return served
     if options.model is None:
         usual = models.get(MODEL)
         if wanted is None or len(wanted) == 1:

@@ -51,8 +51,7 @@ from .fleet.settings import resolve as resolve_fleet
 from .load.options import LoadSettings, settings_of
 from .load.slo import Slo
 from .load.trace import LoadedTrace
-from .options import ReplayOptions, in_passes
-from .passes import check_passes
+from .options import ReplayOptions
 from .pools import Pools
 from .storage import StorageSettings
 from .storage import resolve as resolve_storage
@@ -66,8 +65,7 @@ class Settings:
     """Everything that determines the outcome of a replay. `pools` records the rule of each size.
 
     skipped: the requests that were left out. uncached: those that are computed without the cache,
-    because the device cannot hold them. passes: hits are those that the engine would have, in its
-    passes and without a clock. storage: None without one. flushed: the tiers that are
+    because the device cannot hold them. storage: None without one. flushed: the tiers that are
     emptied between rounds. fleet: None for one replica without a router. given: what the head of a
     document has as it was given.
     """
@@ -95,13 +93,12 @@ class Settings:
     load: LoadSettings = field(default_factory=LoadSettings)
     fleet: FleetOptions | None = None
     wants: WantOptions = NO_WANTS
-    passes: bool = False
     given: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def whole_prompts(self) -> bool:
         """Whether the last token of a prompt may hit. An engine computes it."""
-        return self.mode == "hits" and not self.passes
+        return self.mode == "hits"
 
     @property
     def tp(self) -> int:
@@ -220,7 +217,6 @@ class Settings:
             "dcp": self.parallelism.dcp,
             "host_copies": HOST_COPIES[self.parallelism.shared_host],
             "engine": engine.profile.label,
-            **({"hits_of": engine.profile.label} if self.passes else {}),
             "times": self.times,
             "page_size": core.page_size,
             "page_size_from": "option" if self.page_size_given else "model",
@@ -308,13 +304,13 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     _check_page_size(model, page_size, options.parallelism.dcp)
     paged = trace.paged(page_size)
     profile = with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
-    engine = _engine(options, model, profile)
-    if in_passes(options):
-        check_passes(engine.profile, options.concurrency or 1, options.pp)
+    engine = _engine(options, model)
     sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         # raises if the ranks cannot hold the weights
-        times.make(_times(options, profile), model, profile, options.parallelism, engine.profile)
+        times.make(
+            options.times or times.DEFAULT, model, profile, options.parallelism, engine.profile
+        )
     check_read(options, sizes.components, bool(sizes.host[0]))
     storage = resolve_storage(options, trace)
     wants = wants_of(options.pin, options.ttl, trace, paged, options.mode)
@@ -337,7 +333,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         model=model,
         hardware=profile,
         parallelism=options.parallelism,
-        times=_times(options, profile),
+        times=options.times or times.DEFAULT,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
         spread=bool(options.spread or (isinstance(trace, LoadedTrace) and trace.spaced)),
@@ -357,7 +353,6 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         load=settings_of(options),
         fleet=resolve_fleet(options, sizes.components),
         wants=wants,
-        passes=in_passes(options),
         given=options.head,
     )
     return settings, paged
@@ -396,22 +391,12 @@ def _core(
     )
 
 
-def _times(options: ReplayOptions, profile: HardwareProfile) -> str:
-    """The time model: the one that was given, or that of a profile with passes of an engine."""
-    return options.times or (times.DEFAULT if profile.served is None else times.MEASURED)
-
-
-def _engine(
-    options: ReplayOptions, model: ModelDescription, hardware_profile: HardwareProfile
-) -> EngineOptions:
-    """The settings of the engine: what was given, and the engine's own defaults. Without a name,
-    the engine that was measured with the hardware."""
+def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
+    """The settings of the engine: what was given, and the engine's own defaults."""
     ranks = options.parallelism
     named = options.engine or engine_profiles.DEFAULT
     profile = engine_profiles.get(named)
-    if options.engine is None and hardware_profile.served is not None:
-        profile = hardware_profile.served.engine
-    elif not engine_profiles.is_path(named):  # a user's own says what it means
+    if not engine_profiles.is_path(named):  # a user's own says what it means
         profile = fitted.engine(profile, options.hardware or HARDWARE, model.name)
     engine = engine_options(profile, ranks.attention_dp, options.token_budget, options.max_running)
     given = {"order": options.scheduler, "layer_groups": options.load_groups}

@@ -18,7 +18,7 @@ from ..terminal.rows import flag
 from .declared.needs import Need
 from .defaults import COMPONENTS, LIMITS_NS, PREFETCH
 from .load.models import RECORDED
-from .options import OPTIONS, ReplayOptions, in_passes, that_need
+from .options import OPTIONS, ReplayOptions, that_need
 
 SIMULATED = "sim"
 WEIGHTED = "prefix_aware"
@@ -68,14 +68,7 @@ def _missing(
         yield Need.TIMED, "--mode timed", no_clock, "use --mode timed"
         if options.scale_sessions in (None, 1):
             yield Need.CHANCE, "--mode timed", no_clock, "use --mode timed"
-        passes = in_passes(options)
-        if not passes:
-            yield Need.ENGINE, "--mode timed or --engine", "neither", "name an engine"
-        if options.replicas is not None:
-            yield Need.COUNTED, "--mode timed or one replica", "neither", "use --mode timed"
-        if passes:
-            yield Need.ROUNDS, "rounds that nothing else delays", "--engine", "leave that out"
-        elif not _sizes_window(options, components):
+        if not _sizes_window(options, components):
             yield Need.PASSES, "--mode timed", no_clock, "use --mode timed"
         if options.device_pages == UNBOUNDED:
             use = "give a size of the device"

@@ -69,7 +69,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     rows = [
         ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
-        ("mode", _mode(settings)),
+        ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}"),
         *setting_rows(settings),
@@ -88,13 +88,6 @@ def _setting(trace: Trace, settings: Settings) -> Table:
             ),
         ]
     return pairs("Replay", rows)
-
-
-def _mode(settings: Settings) -> str:
-    if not settings.passes:
-        return _MODE[settings.mode]
-    at_once = settings.load.concurrency or 1
-    return f"hits: what {_engine(settings)} hits, {at_once:,} at a time, no clock"
 
 
 def _engine(settings: Settings) -> str:

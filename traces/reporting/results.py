@@ -57,8 +57,6 @@ def result_of(trace: Trace, settings: Settings, run: Run) -> Result:
         wall_s=round(run.wall_s, 3),
     )
     latency, slo, load = run.latency, settings.slo, load_of_run(trace.jobs, settings, run)
-    if settings.passes:
-        found = replace(found, preempted=run.preempted)
     if latency is None or load is None:
         return found
     return replace(

@@ -152,13 +152,12 @@ class EngineOptions(TimesOptions):
         lambda: (
             f"{', '.join(engine_profiles.names())}, such as vllm@0.12.0, or a JSON file with "
             "an engine of your own: how passes are composed, and the time of the host (default: "
-            f"{engine_profiles.DEFAULT}); in hits mode: count what this engine would hit (default: "
-            "none, a complete hit counts fully)"
+            f"{engine_profiles.DEFAULT})"
         ),
         Names(_engine, engine_profiles.names),
         "NAME[@VERSION]",
         common=True,
-        needs=(Need.COUNTED,),
+        needs=(Need.TIMED,),
         file=lambda text: text if engine_profiles.is_path(text) else None,
         tried="sglang",
     )
@@ -181,7 +180,7 @@ class EngineOptions(TimesOptions):
         "tokens in one forward pass (default: the engine's)", *COUNT, needs=(Need.PASSES,)
     )
     max_running: int | None = option(
-        "requests running at once (default: the engine's)", *COUNT, needs=(Need.ENGINE,)
+        "requests running at once (default: the engine's)", *COUNT, needs=(Need.TIMED,)
     )
 
     @property

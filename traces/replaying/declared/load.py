@@ -100,10 +100,10 @@ class LoadOptions(OptionRecord):
     )
     concurrency: int | None = option(
         "a closed loop: N requests are in flight, and the next one of the trace starts when one "
-        "ends; arrival times are not read (in hits mode with --engine; there 1 if none is given)",
+        "ends; arrival times are not read",
         *COUNT,
         common=True,
-        needs=(Need.ENGINE,),
+        needs=(Need.TIMED,),
     )
     slo: Slo | None = option(
         "limits that a request must keep to count for goodput, such as ttft=2s,tpot=50ms; itl (p99 "

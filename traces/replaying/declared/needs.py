@@ -11,8 +11,6 @@ from enum import Enum, auto
 class Need(Enum):
     TRACE = auto()  # a trace that was named
     TIMED = auto()  # a clock
-    COUNTED = auto()  # a clock, or hits of one replica
-    ENGINE = auto()  # a clock, or hits that a named engine would have
     CHANCE = auto()  # a clock, or sessions that are drawn
     PASSES = auto()  # a clock, or a window pool that is as large as a pass
     SIZED = auto()  # a clock, or a device of the hardware's size

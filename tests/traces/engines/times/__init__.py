@@ -1,1 +1,0 @@
-"""The times of a real engine: fitted, played and compared."""

@@ -1,1 +1,0 @@
-"""The hits of a real engine beside those that the simulator predicts."""

@@ -1,1 +1,0 @@
-"""The times of a real engine: measured, fitted, and held against those of the simulator."""
