@@ -52,7 +52,7 @@ _FIRST = ("size", "replay", "fuzz")
 _GONE = {
     "host": "hicache sweep --host-bytes 0,256GB,1TB",
     "mutants": "python -m pytest tests/planted",
-    "force": "hicache twin --race RECORDING, which takes the same options",
+    "force": "hicache twin, whose hazard detector finds missing waits",
     "watch": "hicache replay, which reads the request logs of vLLM and SGLang",
     "fidelity": "python -m sim.fit, which fits the constants",
     "formats": "hicache convert --formats",

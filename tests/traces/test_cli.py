@@ -288,7 +288,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(monkeypatch: Patch, caps
         (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
         (["host"], "host: no longer a command; use hicache sweep --host-bytes"),
-        (["force", "x"], "force: no longer a command; use hicache twin --race"),
+        (["force", "x"], "force: no longer a command; use hicache twin"),
         (["prove"], "prove: no longer a command; use pytest tests/transformers"),
         (["chat"], "chat: no longer a command; use hicache.transformers.PrefixCache"),
         (["formats"], "formats: no longer a command; use hicache convert --formats"),

@@ -113,7 +113,7 @@ TAPES = {
     ),
     "a recording": (
         '{"hicache_recording":3}\n',
-        "found a recording of hicache twin; give it to hicache twin --race",
+        "found a recording of hicache twin; name a tape",
     ),
     "a trace": ('{"format":"hicache-trace"}\n', 'found format "hicache-trace"; name a tape'),
     "another object": ('{"a":1,"b":2}\n', "found a, b; name a tape"),

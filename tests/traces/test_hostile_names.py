@@ -152,8 +152,6 @@ def test_tapes(bad: str, capsys: Capsys) -> None:
     for text in texts:
         Path("tape.jsonl").write_text(text + "\n")
         assert ran(capsys, "fuzz", "--replay", "tape.jsonl") in (0, 2, 11)
-    Path("recording.jsonl").write_text(json.dumps({"hicache_recording": bad}) + "\n")
-    assert ran(capsys, "twin", "--race", "recording.jsonl", "--drop", "0") == 2
 
 
 FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
@@ -178,7 +176,7 @@ def test_names_of_files(capsys: Capsys) -> None:
             ("replay", "--hardware", f"{missing}.json"),
             ("models", f"{missing}.json"),
             ("fuzz", "--replay", missing),
-            ("twin", "--race", missing, "--drop", "0"),
+            ("twin", missing, "--profile", missing),
             ("inspect", FILE, "--json", f"{missing}/out"),
             ("generate", "multiturn", "-o", f"{missing}/out"),
             ("fuzz", "-o", f"{FILE}/out"),

@@ -19,14 +19,12 @@ import pytest
 
 from hicache import models
 from hicache.core.config import Config
-from hicache.core.errors import CallerError, CoreBug
+from hicache.core.errors import CoreBug
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Inspectable, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
-from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
-from invariants.fuzz.tapes import tape as tapes
 from sim.engine.accesses import Accesses
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
@@ -36,16 +34,7 @@ from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS
 from tests.sim.workloads import Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.commands import _race
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
-from traces.devices.forced import (
-    ForcedResult,
-    Hold,
-    Prediction,
-    Wait,
-    on_device,
-    on_simulator,
-)
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
 from traces.devices.twin_report import compare
@@ -117,7 +106,7 @@ def test_device_runs_contain_loads_and_replay_the_same() -> None:
 
 
 @pytest.mark.one_in(32)
-def test_failed_copies_are_replayed_from_the_recording_and_race_with_nothing() -> None:
+def test_failed_copies_are_replayed_from_the_recording() -> None:
     copies = iter(range(1_000_000))
     recording, real = serve(
         shared_prefixes(7, 40, longest=60),
@@ -128,8 +117,6 @@ def test_failed_copies_are_replayed_from_the_recording_and_race_with_nothing() -
     assert len(real.requests) == 40
     assert any(one.failed for one in real.timings)
     assert replay(recording) == OnSimulator(recording, MODEL, hardware.get("h100")).run().digest
-    with pytest.raises(CallerError, match="expected a recording whose transfers all succeeded"):
-        forced(recording)
 
 
 @pytest.mark.one_in(32)
@@ -271,162 +258,6 @@ def test_missing_cuda_is_reported_in_one_line(profile: Path, served: Path, capsy
         assert "expected a CUDA device, found none" in fails(capsys, *command, "--device", "cuda")
 
 
-HELD_NS = 200_000_000
-REPEATS = 5
-
-
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    """Prompts that come back after the device has forgotten them."""
-    made, real = serve(shared_prefixes(7, 30, longest=60), device_pages=22, host_pages=200)
-    assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
-    return made
-
-
-def simulated(recording: Recording, drop: int = -1) -> Prediction:
-    return on_simulator(recording, MODEL, hardware.get("h100"), drop)
-
-
-def forced(recording: Recording, drop: int = -1, hold: Hold | None = None) -> ForcedResult:
-    (device,), (host,) = recording.config.device_pages, recording.config.host_pages
-    with CpuDevice(MODEL, recording.config.page_size, {"full": device}, {"full": host}) as cpu:
-        return on_device(recording, MODEL, cpu, drop, hold)
-
-
-@pytest.mark.one_in(16)
-def test_with_all_waits_device_and_simulator_are_clean(recording: Recording) -> None:
-    shown = simulated(recording)
-    assert shown.failure == ""
-    assert {(one.stream, one.behind) for one in shown.waits} == {
-        (COMPUTE, LOAD),
-        (LOAD, COMPUTE),
-        (WRITE, COMPUTE),
-    }
-    found = forced(recording)
-    assert found.wrong == ()
-    assert found.compared > 100
-    assert found.digest == recording.digest
-
-
-@pytest.mark.one_in(32)
-@pytest.mark.parametrize("stream", [COMPUTE, WRITE])
-def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
-    recording: Recording, stream: str
-) -> None:
-    """The last wait of the stream whose loss the simulator objects to: a load that a pass does not
-    wait for, a backup of what a pass has not written yet."""
-    numbers = [at for at, one in enumerate(simulated(recording).waits) if one.stream == stream]
-    drop = next(at for at in reversed(numbers) if simulated(recording, at).failure)
-    hold = simulated(recording, drop).waits[drop].holds(HELD_NS)[0]
-    assert hold.stream == (LOAD if stream == COMPUTE else COMPUTE)
-    for _ in range(REPEATS):
-        found = forced(recording, drop, hold)
-        assert found.held == 1
-        assert found.wrong, "the stream was held and every byte was right"
-        assert found.digest == recording.digest
-    ordered = forced(recording, hold=hold)
-    assert ordered.held == 1
-    assert ordered.wrong == ()
-
-
-@pytest.mark.one_in(16)
-@pytest.mark.parametrize("stream", [COMPUTE, WRITE, LOAD])
-def test_with_all_waits_a_slow_lane_changes_no_byte(recording: Recording, stream: str) -> None:
-    found = forced(recording, hold=Hold(stream, 1_000_000))
-    assert found.held > 10
-    assert found.wrong == ()
-
-
-def test_a_negative_hold_time_is_refused() -> None:
-    expected = pytest.raises(CallerError, match="hold: expected 0 ns or more, found -1")
-    with CpuDevice(MODEL, 2, {"full": 1}, {"full": 1}) as cpu, expected:
-        cpu.hold(cpu.stream(LOAD), -1)
-
-
-@pytest.fixture(scope="module")
-def kept(profile: Path, served: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A recording as the twin's command keeps it."""
-    path = str(tmp_path_factory.mktemp("race") / "run.recording")
-    assert main(["twin", str(served), "--profile", str(profile), "--recording", path]) == 0
-    return path
-
-
-@pytest.mark.one_in(4)
-def test_the_command_forces_an_order(kept: str, capsys: Capsys) -> None:
-    capsys.readouterr()
-    assert main(["twin", "--race", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "wait 0 left out: write behind compute"
-    assert "on stream write is not ordered after the write" in told[1]
-    assert "compute held 20,000 us before each item" in told[2]
-    assert ": 0 of " not in told[2]
-    assert "every wait in place: 0 of " in told[-1]
-    assert main(["twin", "--race", kept, "--hold", "d2h:0=1000"]) == 0
-    assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
-
-
-def test_a_stream_that_takes_few_items_is_also_held_late(
-    kept: str, monkeypatch: Patch, capsys: Capsys
-) -> None:
-    """A stand-in for a CUDA device, where the first hold ends before the rest is issued. Each hold
-    has a run with every wait before the other, which uses everything for the first time."""
-    waits = (Wait(WRITE, COMPUTE, 5, 64), Wait(WRITE, COMPUTE, 70, 80))
-    runs: list[tuple[int, int]] = []
-
-    def on_device(_: Any, __: Any, ___: Any, drop: int, hold: Hold) -> ForcedResult:
-        runs.append((drop, hold.item))
-        late = hold.stream == COMPUTE and hold.item == 48
-        return ForcedResult(("wrong",) if drop == 0 and late else (), 9, 1, "")
-
-    monkeypatch.setattr(_race, "on_device", on_device)
-    monkeypatch.setattr(_race, "on_simulator", lambda *_: Prediction(waits, "not ordered"))
-    capsys.readouterr()
-    assert main(["twin", "--race", kept, "--drop", "0"]) == 0
-    assert runs == [(-1, 5), (0, 5), (-1, 48), (0, 48)]
-    told = capsys.readouterr().out
-    assert "cpu, compute held 50,000 us before item 48: 1 of 9 reads found wrong bytes" in told
-    runs.clear()
-    assert main(["twin", "--race", kept, "--drop", "1"]) == 1
-    assert runs == [(-1, 70), (1, 70)], "few items are all issued while the first is held"
-
-
-@pytest.mark.one_in(16)
-def test_a_race_refuses_a_tape_and_the_fuzzer_a_recording(
-    kept: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    tape = str(tmp_path / "tape.jsonl")
-    tapes.write(Path(tape), tapes.Tape(Config(page_size=4, device_pages=(8,), host_pages=(8,)), ()))
-    capsys.readouterr()
-    told = fails(capsys, "twin", "--race", tape, "--drop", "0")
-    assert "found a tape of hicache fuzz; give it to hicache fuzz --replay, with --dev" in told
-    assert "found a recording of hicache twin; give it to hicache twin --race" in fails(
-        capsys, "fuzz", "--replay", kept
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], "--race: needs --drop, --hold or both"),
-        (["--drop", "0", "--alone"], "--alone: not read with --race"),
-        (["--drop", "0", "--limit", "3"], "--limit: not read with --race"),
-        (["trace.jsonl", "--drop", "0"], "TRACE: not read with --race"),
-        (["--drop", "99999"], "--drop: expected a wait from 0 to "),
-        (["--hold", "h3d=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
-        (["--hold", "h2d:=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
-        (
-            ["--hold", "h2d=5", "--model", "gpt-oss-120b"],
-            "--model: expected the recording's components",
-        ),
-    ],
-)
-def test_a_race_that_cannot_be_is_one_line(
-    kept: str, arguments: list[str], expected: str, capsys: Capsys
-) -> None:
-    capsys.readouterr()
-    assert expected in fails(capsys, "twin", "--race", kept, *arguments)
-
-
 WINDOW = 6
 HYBRIDS = CONFIGURATIONS[1:]
 NAMES = ["+".join(each) for each in HYBRIDS]
@@ -517,32 +348,6 @@ def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: Patch) -
 
 def _job(turn: int, length: int) -> Job:
     return Job(turn, 0, length, 12, turn - 1)
-
-
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("components", HYBRIDS, ids=NAMES)
-def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
-    components: tuple[str, ...],
-) -> None:
-    recording, _ = serve_hybrid(shared_prefixes(7, 40, longest=60), components)
-    model, profile = model_of(components), hardware.get("h100")
-    shown = on_simulator(recording, model, profile)
-    assert shown.failure == ""
-    numbers = [at for at, one in enumerate(shown.waits) if one.stream == COMPUTE]
-    drop = next(
-        at for at in reversed(numbers) if on_simulator(recording, model, profile, at).failure
-    )
-    hold = on_simulator(recording, model, profile, drop).waits[drop].holds(HELD_NS)[0]
-    assert hold.stream == LOAD
-    wrong = []
-    for dropped in (-1, drop):
-        with device_of(components, recording.config.page_size) as device:
-            found = on_device(recording, model, device, dropped, hold)
-        assert found.held == 1
-        assert found.digest == recording.digest
-        wrong.append(len(found.wrong))
-    assert wrong[0] == 0
-    assert wrong[1] > 0, "the stream was held and every byte was right"
 
 
 @pytest.mark.one_in(32)

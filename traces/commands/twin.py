@@ -49,11 +49,10 @@ from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
-from ..terminal.rows import option, rows
+from ..terminal.rows import option
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 from ._options import of_numa_node
-from ._race import RaceOptions, force
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -63,14 +62,11 @@ GROUP = "devices"
 
 
 @dataclass(frozen=True)
-class Options(RaceOptions, TimesOptions, FormatOptions):
-    """model, device_pages, host_pages: None means the value of the profile or the trace. Without
-    --race, trace and profile are given."""
+class Options(TimesOptions, FormatOptions):
+    """model, device_pages, host_pages: None means the value of the profile or the trace."""
 
-    trace: str | None = option(
-        "a trace; - reads stdin", read.name, "TRACE", positional=True, nargs="?"
-    )
-    profile: str | None = option("a profile that hicache calibrate wrote", *read.FILE)
+    trace: str = option("a trace; - reads stdin", read.name, "TRACE", positional=True)
+    profile: str = option("a profile that hicache calibrate wrote", *read.FILE, required=True)
     device: str = option(
         lambda: ", ".join(registry.names(PROBES)), read.entry(PROBES), default="cpu"
     )
@@ -100,17 +96,12 @@ class Options(RaceOptions, TimesOptions, FormatOptions):
 
 def run(options: Options, command: str) -> int:
     """Returns 0. Raises an error with an exit code if decisions, bytes or order are wrong."""
-    _check_read(options)
-    if options.race is not None:
-        return force(options, options.device, options.model, command)
     _check_files(options)
     out = sys.stderr if options.json == "-" else sys.stdout
-    assert options.profile is not None
     calibration = hardware.read(options.profile)
     probe = probes.load(options.device)
     machine = probe.machine()
     check_machine(calibration, options.device, machine, options.force)
-    assert options.trace is not None
     trace = options.read_from(options.trace, options.limit)
     workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
     geometry, config = _sizes(options, calibration, workload)
@@ -164,24 +155,6 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, document | {"conclusions": told})
     return 0
-
-
-def _check_read(options: Options) -> None:
-    """Raises CallerError for what is missing, and for an option that the run would not read."""
-    race = {one.name for one in rows(RaceOptions)}
-    if options.race is None:
-        for name in ("trace", "profile"):
-            if getattr(options, name) is None:
-                missing = "TRACE" if name == "trace" else f"--{name}"
-                raise CallerError(f"the following arguments are required: {missing}")
-    for one in rows(Options):
-        if getattr(options, one.name) == one.default:
-            continue
-        if options.race is not None and one.name not in race | {"device", "model"}:
-            name = "TRACE" if one.row.positional else one.flag
-            raise CallerError(f"{name}: not read with --race; leave one of them out")
-        if options.race is None and one.name in race:
-            raise CallerError(f"{one.flag}: needs --race; give that as well, or leave it out")
 
 
 def _check_files(options: Options) -> None:

@@ -207,9 +207,7 @@ def read_lines(
 def _check_head(head: dict[str, Any], name: str) -> None:
     """Raises CallerError unless the head is a tape of this version with known fields."""
     if recording_format.HEADER in head:
-        raise CallerError(
-            f"{name}: {_WANTED}, found a recording of hicache twin; give it to hicache twin --race"
-        )
+        raise CallerError(f"{name}: {_WANTED}, found a recording of hicache twin; name a tape")
     if head.get("tape") != FORMAT:
         names = ", ".join(list(head)[:4])
         said = f"format {show(head['format'])}" if "format" in head else show(names)[1:-1]

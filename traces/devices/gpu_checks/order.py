@@ -1,7 +1,4 @@
-"""Checks that a stream held by a spin kernel ends after the other stream, both ways.
-
-`hicache twin --race` relies on this order to repeat a failure of the simulator on a device.
-"""
+"""Checks that a stream held by a spin kernel ends after the other stream, both ways."""
 
 from __future__ import annotations
 
