@@ -106,7 +106,6 @@ FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", FORGETTING)
 def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, wrong = FORGETTING[name]
@@ -116,12 +115,10 @@ def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.Mon
     assert {code for code, _ in found} == {HARNESS}
 
 
-@pytest.mark.one_in(32)
 def test_complete_books_find_nothing_on_the_same_sequences() -> None:
     assert failures(range(6), ()) == []
 
 
-@pytest.mark.one_in(16)
 def test_every_sequence_is_recounted_during_and_after_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -143,7 +140,6 @@ def test_every_sequence_is_recounted_during_and_after_the_run(
     assert max(gaps) <= max(AUDIT_EVERY, watch.audit_every)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_what_is_known_of_a_prompt_is_what_nodes_have(hybrid: bool) -> None:
     """Also the tags and digests of nodes, which are taken from prompts, or computed late."""

@@ -35,7 +35,6 @@ def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[
                 Core(replace(config, device_pages=smaller))
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
 def test_each_pool_is_drawn_at_its_least_size(components: tuple[str, ...]) -> None:
     found = set()

@@ -31,9 +31,8 @@ def told(**more: Any) -> Failure:
     return failure
 
 
-@pytest.mark.one_in(4)
 def test_the_sound_core_does_not_differ() -> None:
-    for seed in (*range(6), 16, 33):  # the last two have a storage
+    for seed in (0, 1, 16):  # the last has a storage
         swarm = draw_swarm(seed, weights_of(OPS))
         comparison = Comparison(swarm.config)
         play.generate(

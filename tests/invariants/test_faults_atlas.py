@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz.faults import base as faults
-from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import FAULTS, Swarm
+from invariants.fuzz.swarm import FAULTS
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
-from tests.configs import configured
 
 OPS = base.load()
-CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
-WAYS = ("write_through", "write_back")
-
-
-def _swarm(name: str, policy: str) -> Swarm:
-    config = replace(CONFIG, write_policy=policy)
-    weights = tuple(weights_of(OPS).items())
-    return Swarm(config, "time", weights, ((name, 60),), "steady", 80)
 
 
 def test_the_swarm_draws_from_all_kinds_of_faults() -> None:
@@ -37,21 +25,6 @@ def test_an_unknown_kind_is_refused_and_does_nothing_at_other_sites() -> None:
     with pytest.raises(CallerError, match="expected one of"):
         faults.kind_of("gremlin", "Load")
     assert faults.kind_of("engine stall", "Load") is faults.NONE
-
-
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_kind_hits_and_is_recovered_from(name: str) -> None:
-    hits = 0
-    for seed in range(6):
-        outcome = play.generate(_swarm(name, WAYS[seed % 2]), OPS, seed, 40)
-        assert outcome.failure is None, outcome.failure
-        hits += sum(n for key, n in outcome.hand.counts.items() if key.startswith(f"fault {name} "))
-        assert not outcome.hand.jobs
-        assert not outcome.hand.pending
-        if hits > 2:
-            return
-    assert hits or faults.load()[name].sites == ("Load",)
 
 
 def _load(fault: str) -> Hand:

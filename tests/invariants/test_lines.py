@@ -53,12 +53,11 @@ def damaged(text: str, draws: random.Random) -> str:
     return "\n".join([*lines[:at], json.dumps(row), *lines[at + 1 :], ""])
 
 
-@pytest.mark.one_in(8)
 def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
     draws, ops = random.Random(7), operations.load()
     texts = [path.read_text() for path in corpus.paths(CORPUS)[:9]]
     played = refused = 0
-    for _ in range(1500):
+    for _ in range(400):
         try:
             tape = tapes.loads(damaged(draws.choice(texts), draws), "some.jsonl")
             operations.check(tape, ops, "some.jsonl")
@@ -73,8 +72,8 @@ def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
         else:
             assert play.replay(tape, ops).failure is None
             played += 1
-    assert refused > 1000
-    assert played > 50
+    assert refused > 250
+    assert played > 12
 
 
 @pytest.mark.parametrize(

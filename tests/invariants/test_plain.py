@@ -106,7 +106,6 @@ def test_there_is_a_configuration_for_every_component_and_policy() -> None:
             assert pages == (kind.need + 1 + between if kind.positional else 1)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("states", [0, 2])
 def test_a_request_alone_in_the_smallest_pools_grows_until_they_are_full(states: int) -> None:
     """With nothing cached, and with a cache full of unlocked pages. states: more of them than the
@@ -163,14 +162,12 @@ def served_all(every: int) -> list[Plain]:
     return [served(seed, config) for seed, config in pairs if not seed % every]
 
 
-@pytest.mark.one_in(8)
 def test_a_plain_scheduler_ends_every_request_with_few_preemptions() -> None:
     found = served_all(every=2)
     assert all(one.preemptions <= one.most for one in found)
     assert sum(one.preemptions > 0 for one in found) > 20
 
 
-@pytest.mark.one_in(8)
 def test_requests_that_retract_each_other_are_found_without_a_check() -> None:
     with planted("oldest-request-is-retracted-first"), pytest.raises(Stuck):
         served_all(every=1)

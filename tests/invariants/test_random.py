@@ -14,12 +14,11 @@ from invariants.against import Against
 from invariants.fuzz.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.watch import AUDIT_EVERY, Level, Watch
 from tests.configs import said
-from tests.sampling import sample
 
 from .life import WEIGHTS, Life
 
 ENTRIES = 160
-SEEDS = range(12)
+SEEDS = range(2)
 SETS = [pytest.param(names, id="-".join(names)) for names in COMPONENTS]
 
 
@@ -28,12 +27,11 @@ def swarm_of(seed: int, names: tuple[str, ...] = (), policy: str = "", fail: int
     return replace(draw_swarm(seed, WEIGHTS, names, policy), faults=(("fail", fail),))
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("names", SETS)
 def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
-    compared, seeds = 0, sample(SEEDS, 3)
-    for seed in seeds:
+    compared = 0
+    for seed in SEEDS:
         life = Life(swarm_of(seed, names, policy), seed)
         against = Against(life.hand.config)
         life.hand.observe_last(against)
@@ -44,7 +42,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert watch.full >= life.hand.events // AUDIT_EVERY
         assert watch.violations == 0
         compared += against.compared
-    assert compared > 20 * len(seeds)
+    assert compared > 20 * len(SEEDS)
 
 
 def test_the_seeds_cover_page_and_window_sizes() -> None:
@@ -56,7 +54,6 @@ def test_the_seeds_cover_page_and_window_sizes() -> None:
     assert any(window < 1 for window in pages), "a page larger than the window"
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("level", ["sampled", "off"])
 def test_cheaper_check_levels_run_the_same_sequence(level: Level) -> None:
     dear, cheap = (Life(swarm_of(4), 4, Watch(one)) for one in ("every", level))

@@ -58,14 +58,12 @@ def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
                     yield name, {**args, key: junk}
 
 
-@pytest.mark.one_in(32)
 def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
     assert drawn().keys() == OPS.keys()
     for name, args in drawn().items():
         base.check(Tape(CONFIG, (Entry(name, args),)), OPS)
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_malformed_arguments_are_refused_in_one_line_before_playing(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -85,7 +83,6 @@ def test_malformed_arguments_are_refused_in_one_line_before_playing(
         assert "found" in str(caught.value)
 
 
-@pytest.mark.one_in(16)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_well_formed_arguments_can_be_played(name: str) -> None:
     """No value that the schema takes crashes the harness, however little it fits."""

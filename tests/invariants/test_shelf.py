@@ -154,10 +154,9 @@ def with_storage(first: int, count: int) -> list[tuple[int, Any]]:
     return found
 
 
-@pytest.mark.one_in(8)
 def test_most_sequences_with_a_storage_fetch_from_it_and_the_core_agrees() -> None:
     fetching = 0
-    for seed, swarm in with_storage(60_000, 16):
+    for seed, swarm in with_storage(60_000, 8):
         published = Published()
 
         def follow(hand: Hand, published: Published = published) -> None:
@@ -166,7 +165,7 @@ def test_most_sequences_with_a_storage_fetch_from_it_and_the_core_agrees() -> No
         outcome = generate(swarm, OPS, seed, 100, "off", against=True, follow=follow)
         assert outcome.failure is None, outcome.failure.text
         fetching += published.count > 0
-    assert fetching >= 8
+    assert fetching >= 4
 
 
 def test_only_sequences_with_a_storage_draw_its_operations_and_faults() -> None:

@@ -21,8 +21,6 @@ from tests.configs import configured, said
 from tests.planted import planted
 
 OPS = base.load()
-# A planted bug, and the most operations that are needed to show it.
-CASES = {"duplicate-pages-leak": 4, "windows-left-behind-stay-locked": 4}
 
 
 def find(least: int = 20) -> tuple[Tape, Failure]:
@@ -39,15 +37,13 @@ def play(tape: Tape) -> Outcome:
     return replay(tape, OPS)
 
 
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("name", CASES)
-def test_a_planted_bug_shrinks_to_a_few_entries_and_always_the_same(name: str) -> None:
-    with planted(name):
+def test_a_planted_bug_shrinks_to_a_few_entries_and_always_the_same() -> None:
+    with planted("windows-left-behind-stay-locked"):
         tape, failure = find()
         small, again = shrink(tape, failure, play), shrink(tape, failure, play)
         assert (dumps(small.tape), small.plays) == (dumps(again.tape), again.plays)
         assert small.plays > 20
-        assert len(small.tape.entries) <= CASES[name]
+        assert len(small.tape.entries) <= 4
         assert small.whole
         assert (small.failure.code, small.failure.kind) == (failure.code, failure.kind)
         assert play(small.tape).failure == small.failure

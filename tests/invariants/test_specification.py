@@ -43,7 +43,6 @@ from invariants.fuzz.tapes import corpus
 from invariants.spec import eviction, kinds, prefetching, publishing, refusals, stores
 from invariants.spec.lockstep import Differs, Lockstep
 from invariants.spec.specification import RULES, Specification
-from tests.sampling import sample
 
 OPS = load()
 WEIGHTS = weights_of(OPS)
@@ -94,7 +93,6 @@ def too_much_alike(
     return found
 
 
-@pytest.mark.one_in(8)
 def test_its_rules_are_not_those_of_the_core_in_other_words() -> None:
     core = Path(__file__).parents[2] / "hicache" / "core"
     others = [path for path in core.rglob("*.py") if path.stem not in VOCABULARY]
@@ -135,15 +133,13 @@ def test_every_policy_and_component_of_the_project_is_specified() -> None:
     assert all(order_of(name) is not None for name in found["eviction_policies"])
 
 
-@pytest.mark.one_in(32)
-@pytest.mark.parametrize("seed", sample(range(4000, 4024), 8))
+@pytest.mark.parametrize("seed", range(4000, 4004))
 def test_the_core_agrees_on_drawn_sequences(seed: int) -> None:
     swarm = replace(draw_swarm(seed, WEIGHTS), ranks=1)
     outcome = generate(swarm, OPS, seed, 120, "off", against=True)
     assert outcome.failure is None, outcome.failure.text
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
 def test_the_core_agrees_on_every_tape(path: Path) -> None:
     failure = replay(corpus.read(path), OPS, "off", against=True).failure
@@ -284,7 +280,6 @@ def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
     return max(free, key=lambda node: cache.rank(node, kind), default=None)
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [
@@ -301,7 +296,7 @@ def test_a_core_that_decides_otherwise_is_found(
 ) -> None:
     """The specification is made wrong instead of the core: the comparison is the same."""
     monkeypatch.setattr(module, name, wrong)
-    for seed in range(200):
+    for seed in range(60):
         swarm = replace(draw_swarm(seed, WEIGHTS, executor="replies"), ranks=1)
         outcome = generate(swarm, OPS, seed, 80, "off", against=True)
         if outcome.failure is not None and outcome.failure.kind.startswith("SPEC"):
