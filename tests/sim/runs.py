@@ -31,10 +31,10 @@ from sim.machine import build
 from sim.options import EngineOptions, WorldOptions
 from sim.recorder import Recorder
 from sim.replica import TimedResult
+from sim.times.base import make
 from sim.workload import Job, Workload
 from sim.world import World
 
-from .again import PlainCosts
 from .second_engine import Parts, PlainEngine, Request
 
 
@@ -112,7 +112,7 @@ def plain(case: Case) -> Ran:
     recorder, events = Recorder(lambda: clock.now_ns), Events()
     events.now_ns = lambda: clock.now_ns
     driver = Driver(core, controller, (recorder, events))
-    costs = PlainCosts(case.model, case.profile, options.parallelism.tp)
+    costs = make("pure-roofline", case.model, case.profile, options.parallelism)
     jobs, done = list(case.workload.jobs), dict[int, Request]()
     speed = Fraction(options.speed)
 

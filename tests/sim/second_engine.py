@@ -30,9 +30,9 @@ from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver
 from sim.clock import Clock
 from sim.options import EngineOptions
+from sim.times.base import TimeModel
 from sim.workload import Job, Workload
 
-from .again import PlainCosts
 from .second_rules import Door, Hold, Line, Room, pass_ns
 
 Blocked = tuple[int, int]  # the progress at a refusal, and the flight it waits for
@@ -81,7 +81,7 @@ class Parts:
     driver: Driver
     controller: TransferController
     device: Any
-    costs: PlainCosts
+    costs: TimeModel
 
 
 class PlainEngine:

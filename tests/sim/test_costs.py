@@ -1,9 +1,5 @@
-"""Judges of the durations of passes and of hardware figures.
-
-The pure roofline equals the plain costs on drawn batches of every kind of model. More work never
-takes less time. Not promised: that a *pass with a hit* is shorter than one without where passes are
-shared, or that a larger token budget lowers anybody's time, as a larger pass makes all wait.
-"""
+"""The pure roofline: its durations, computed a second time as loops over layers and queries (see
+docs/times.md), and the figures of hardware. More work never takes less time."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from fractions import Fraction
 from itertools import pairwise, product
 from math import ceil
 
-import pytest
-
 from hicache import models
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
@@ -23,12 +17,12 @@ from sim.hardware.profile import HardwareProfile, scaled_host_bandwidth
 from sim.keyed_draw import draw
 from sim.times.base import Chunks, Parallelism, TimeModel, make
 
-from .again import PlainCosts
 from .found_out import refused
 from .workloads import hybrid
 
 Batch = tuple[Chunks, int, int]
 H100 = hardware.get("h100")
+_NS = 10**9
 _RANKS = {
     "llama-3.1-8b": 1,
     "llama-3.1-70b": 4,
@@ -38,6 +32,79 @@ _RANKS = {
     "qwen3-next-80b-a3b": 4,
     "deepseek-v3.2": 16,
 }
+
+
+class PlainCosts:
+    """Durations of one model on `tp` ranks. The methods are those of sim/times."""
+
+    def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
+        self.layers = model.layers
+        self._model, self._profile, self._tp = model, profile, tp
+        self._flops_per_s = profile.flops_per_s * profile.compute_permille // 1000 * tp
+        self._bytes_per_s = profile.hbm_bytes_per_s * profile.hbm_permille // 1000 * tp
+
+    def layer_ns(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Nanoseconds of one average layer."""
+        real = [chunk for chunk in chunks if chunk[1] > chunk[0]]
+        tokens = decoding + sum(end - start for start, end in real)
+        if not tokens:
+            return 0
+        flops = 2 * self._model.layer_parameters * tokens + self._attention(real, decoding, context)
+        moved = self._weights(tokens) + self._rows(real, decoding, context)
+        compute = Fraction(flops * _NS, self._flops_per_s * self.layers)
+        memory = Fraction(moved * _NS, self._bytes_per_s * self.layers)
+        return ceil(max(compute, memory))
+
+    def _attention(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Operations of attention in all layers: each query meets the tokens up to itself."""
+        model, flops = self._model, 0
+        heads = 2 * model.attention_heads
+        for layer in range(model.layers):
+            pools = [pool for pool in model.pools if layer in pool.layers]
+            if pools and all(pool.kind == "state" for pool in pools):
+                continue  # a recurrence does not attend
+            windows = [pool.window for pool in pools if pool.kind != "state"]
+            window = 0 if not windows or 0 in windows else max(windows)
+            most = window or 1 << 60
+            pairs = sum(
+                min(query + 1, most) for start, end in chunks for query in range(start, end)
+            )
+            met = min(context, decoding * most)
+            flops += heads * pairs * (model.score_elements + model.value_elements)
+            flops += heads * met * (model.decode_score_elements + model.decode_value_elements)
+        return flops
+
+    def _weights(self, tokens: int) -> int:
+        """Bytes of weights that all ranks read, with the experts that the tokens choose."""
+        model = self._model
+        chosen = min(model.experts, model.experts_per_token * tokens)
+        return model.layer_bytes + chosen * model.expert_bytes
+
+    def _rows(self, chunks: Chunks, decoding: int, context: int) -> int:
+        """Bytes of cached rows and states that all ranks read and write."""
+        moved, tp = 0, self._tp
+        by_window: dict[int, Fraction] = {}
+        for pool in self._model.pools:
+            if pool.kind == "state" and not pool.anchor:
+                moved += 2 * tp * pool.page_bytes(1, tp) * (decoding + len(chunks))
+            size = by_window.get(pool.window, Fraction(0))
+            by_window[pool.window] = size + pool.token_bytes(tp)
+        for window, size in by_window.items():
+            most = window or 1 << 60
+            rows = min(context, decoding * most)
+            rows += sum(min(end, end - start + most) for start, end in chunks)
+            moved += ceil(size) * tp * rows
+        return moved
+
+    def overhead_ns(self, chunks: Chunks, decoding: int) -> int:
+        """Nanoseconds of a pass outside its layers: the output head of all that sample, once."""
+        sampled = decoding + sum(end > start for start, end in chunks)
+        if not sampled:
+            return 0
+        model = self._model
+        compute = Fraction(2 * model.head_parameters * sampled * _NS, self._flops_per_s)
+        memory = Fraction(model.head_bytes * _NS, self._bytes_per_s)
+        return self._profile.step_overhead_ns + ceil(max(compute, memory))
 
 
 def times_of(model: ModelDescription, profile: HardwareProfile, ranks: int = 1) -> TimeModel:
@@ -72,10 +139,9 @@ def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfi
         for pools in (
             (full, window, wide, state),
             (replace(full, layers=(0, 3)), window, replace(state, layers=(5,))),
-            (
-                replace(full, layers=(0, 1)),
-                replace(window, layers=(1, 2)),
-                replace(wide, layers=(2,)),
+            tuple(
+                replace(pool, layers=layers)
+                for pool, layers in zip((full, window, wide), ((0, 1), (1, 2), (2,)), strict=True)
             ),
             (replace(window, window=1), replace(wide, layers=(1,))),
             (state,),
@@ -88,7 +154,6 @@ def models_and_profiles() -> Iterator[tuple[ModelDescription, int, HardwareProfi
         yield model, ranks, replace(H100, hbm_bytes_per_s=10**10)
 
 
-@pytest.mark.one_in(16)
 def test_costs_are_plain() -> None:
     for model, ranks, profile in models_and_profiles():
         cost, plain = times_of(model, profile, ranks), PlainCosts(model, profile, ranks)
@@ -119,14 +184,6 @@ def more_takes_no_less(cost: TimeModel) -> None:
 def test_more_work_never_takes_less() -> None:
     for name, ranks in _RANKS.items():
         more_takes_no_less(times_of(models.get(name), H100, ranks))
-
-
-def test_costs_have_the_published_magnitude() -> None:
-    """Public serving benchmarks of this pair: an 8 k prompt takes a few hundred milliseconds, a
-    token of a lone sequence 6 to 8."""
-    cost = times_of(models.get("llama-3.1-8b"), H100)
-    assert 100_000_000 < cost.step_ns([(0, 8192)], 0, 0) < 600_000_000
-    assert 5_000_000 < cost.step_ns([], 1, 1000) < 10_000_000
 
 
 def test_weights_must_fit() -> None:
@@ -166,7 +223,7 @@ def test_profiles() -> None:
         assert one.reached_shared_bytes_per_s == single * one.link_shared_permille // 1000
     refused(lambda: hardware.get("h101"), "hardware: expected one of a100, a100-40gb, b200, ")
     assert scaled_host_bandwidth(H100, 3, 3) is H100
-    curved = replace(H100, curves={"d2h": _CURVE}, geometry={"layout": "x"})
+    curved = replace(H100, curves={"d2h": Curve(_POINTS)}, geometry={"layout": "x"})
     half = scaled_host_bandwidth(curved, 1, 2)
     assert half == replace(H100, link_bytes_per_s=H100.link_bytes_per_s // 2)
     assert scaled_host_bandwidth(half, 2, 1).link_bytes_per_s == H100.link_bytes_per_s
@@ -181,28 +238,15 @@ def test_profiles() -> None:
     )
 
 
-_CURVE = Curve(((1000, 500), (3000, 700), (4000, 3_000)))
+_POINTS = ((1000, 500), (3000, 700), (4000, 3_000))
 
 
 def test_curves() -> None:
     """A measured time is linear between its points, and proportional above the last."""
-    for points in (
-        ((1000, 500), (3000, 700), (4000, 3_000)),
-        ((1, 1), (2, 1)),
-        ((7, 9), (900, 10)),
-    ):
+    for points in (_POINTS, ((1, 1), (2, 1)), ((7, 9), (900, 10))):
         curve = Curve(points)
-        for count in sorted(
-            {
-                0,
-                1,
-                2,
-                *(size + off for size, _ in points for off in (-2, -1, 0, 1, 2)),
-                2500,
-                9000,
-                10**6,
-            }
-        ):
+        near = (size + off for size, _ in points for off in (-2, -1, 0, 1, 2))
+        for count in sorted({0, 1, 2, *near, 2500, 9000, 10**6}):
             assert curve.ns(count) == _plain_ns(points, count), f"{points}: {count} bytes"
             assert curve.covers(count) == (points[0][0] <= count <= points[-1][0])
     text = "curve: expected two points or more with ascending bytes"

@@ -18,9 +18,9 @@ from sim.engine.sequence import RequestResult
 from sim.hardware import profile as hardware
 from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
+from sim.times.base import make
 from sim.world import World
 
-from .again import PlainCosts
 from .workloads import PAGE, alone
 
 _TOKENS = 24
@@ -30,14 +30,9 @@ _PROFILE = hardware.get("h100")
 
 def service_ns(outputs: int) -> int:
     """The time of one request alone: its prefill, and a decode step for each further token."""
-    costs = PlainCosts(_MODEL, _PROFILE)
-
-    def step(chunks: list[tuple[int, int]], decoding: int, context: int) -> int:
-        layers = costs.layers * costs.layer_ns(chunks, decoding, context)
-        return layers + costs.overhead_ns(chunks, decoding)
-
-    decoded = (step([], 1, _TOKENS + made) for made in range(1, outputs))
-    return step([(0, _TOKENS)], 0, 0) + sum(decoded)
+    costs = make("pure-roofline", _MODEL, _PROFILE)
+    decoded = (costs.step_ns([], 1, _TOKENS + made) for made in range(1, outputs))
+    return costs.step_ns([(0, _TOKENS)], 0, 0) + sum(decoded)
 
 
 def served(arrivals_ns: Sequence[int], outputs: int = 1) -> tuple[RequestResult, ...]:
@@ -61,7 +56,6 @@ def poisson(rate_per_s: float, count: int, seed: int) -> list[int]:
     return found
 
 
-@pytest.mark.one_in(32)
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_each_request_waits_as_theory_says(outputs: int) -> None:
     service = service_ns(outputs)

@@ -1,7 +1,5 @@
-"""The roofline: its kernels counted again, what every time must obey, and its magnitudes.
-
-The durations equal those of `again.PlainKernels` on drawn batches, models, ranks and engines.
-Besides: nothing to compute takes no time; more work never takes less; no pass is faster than its
+"""The roofline: what every time must obey, and its magnitudes (its times to the nanosecond are
+golden). Nothing to compute takes no time; more work never takes less; no pass is faster than its
 bytes and operations at the peak rates; the number of experts that are touched is that of theory.
 """
 
@@ -14,20 +12,16 @@ from itertools import product
 import pytest
 
 from hicache import models
-from hicache.models import ModelDescription
 from sim.engine_profiles.base import EngineProfile
 from sim.hardware import profile as hardware
-from sim.hardware.profile import HardwareProfile
-from sim.keyed_draw import draw
 from sim.physics.constants import RooflineConstants, defaults, family
 from sim.physics.kernels import Kernel
 from sim.physics.products import Experts, matrices_of
 from sim.times.base import Parallelism, make
 from sim.times.roofline import Roofline
 
-from .again import PlainKernels
 from .found_out import refused
-from .test_costs import H100, Batch, batches, more_takes_no_less
+from .test_costs import H100, batches, more_takes_no_less
 
 LLAMA = models.get("llama-3.1-8b")
 HOPPER = defaults("hopper")
@@ -51,77 +45,17 @@ _SETUPS: tuple[tuple[str, str, dict[str, int], EngineProfile], ...] = (
 )
 
 
-# Above what sparse attention selects.
-_LONG: tuple[Batch, ...] = (((), 3, 50_000), (((3000, 3040), (0, 2100)), 2, 9_000))
-
-
-def setups() -> Iterator[tuple[Roofline, PlainKernels]]:
-    """Both ways to compute times, for several models, accelerators, ranks and engines."""
+def setups() -> Iterator[Roofline]:
+    """For several models, accelerators, ranks and engines."""
     for name, gpu, ranks, engine in _SETUPS:
-        yield both(models.get(name), hardware.get(gpu), Parallelism(**ranks), engine)
-
-
-def both(
-    model: ModelDescription,
-    profile: HardwareProfile,
-    parallelism: Parallelism,
-    engine: EngineProfile = PLAIN,
-    constants: RooflineConstants | None = None,
-) -> tuple[Roofline, PlainKernels]:
-    """The time model, and the same written a second time."""
-    chosen = constants or defaults(family(profile))
-    return (
-        Roofline(model, profile, parallelism, engine, chosen),
-        PlainKernels(model, profile, parallelism, engine, chosen.named()),
-    )
-
-
-@pytest.mark.one_in(16)
-def test_a_pass_is_its_kernels() -> None:
-    for found, plain in setups():
-        for batch in (*batches(10), *_LONG):
-            _agree(found, plain, batch)
-    cached = models.cached_as(models.get("llama-3.1-8b"), "fp8")
-    for batch in _LONG:
-        _agree(*both(cached, H100, Parallelism()), batch)
-
-
-def _agree(found: Roofline, plain: PlainKernels, batch: Batch) -> None:
-    step, again = found.step_ns(*batch), plain.step_ns(*batch)
-    rounding = found.layers / 2 + 1
-    name = plain.model.name
-    assert abs(step - again) <= rounding + again * 1e-9, f"{name}, {batch}: {step}, not {again} ns"
-    tokens = batch[1] + sum(end - start for start, end in batch[0])
-    assert found.send_ns(*batch[:2]) == int(tokens and plain.send_ns(tokens) + 0.5)
-    assert found.first_ns(*batch[:2]) == int(tokens and plain.first_ns() + 0.5)
-
-
-@pytest.mark.one_in(16)
-def test_each_constant_changes_the_same_passes() -> None:
-    """Each constant changes the same passes by the same time."""
-    base = defaults("hopper")
-    model, ranks = models.get("deepseek-v3.2"), Parallelism(8, 2, 8, 4)
-    for seed, (kind, kernel) in enumerate(base.kernels.items()):
-        values = {
-            f"{kind}.fixed_us": kernel.fixed_us + 1 + draw(50, seed, "fixed"),
-            f"{kind}.compute": (1 + draw(1000, seed, "compute")) / 1000,
-            f"{kind}.memory": (1 + draw(1000, seed, "memory")) / 1000,
-            f"{kind}.power": 1 + draw(700, seed, "power") / 100,
-            "experts_choice": (1 + draw(100, seed, "choice")) / 80,
-            "ranks_imbalance": 1 + draw(100, seed, "imbalance") / 100,
-        }
-        changed = base.replaced(values)
-        assert {name: changed.named()[name] for name in values} == values
-        roomy = replace(hardware.get("h200"), hbm_bytes=1 << 50)
-        pair = both(model, roomy, ranks, PLAIN, changed)
-        for batch in batches(2)[-2:]:
-            _agree(*pair, batch)
+        profile = hardware.get(gpu)
+        known = defaults(family(profile))
+        yield Roofline(models.get(name), profile, Parallelism(**ranks), engine, known)
 
 
 def test_nothing_takes_no_time_and_a_step_is_its_layers() -> None:
     """Nothing to compute takes no time, and a step is its layers and the rest."""
-    for found, plain in setups():
-        assert plain.step_ns((), 0, 0) == 0
+    for found in setups():
         for empty in ((), ((7, 7),), ((3, 3), (9, 9))):
             assert found.step_ns(empty, 0, 0) == found.layer_ns(empty, 0, 0) == 0
             assert found.overhead_ns(empty, 0) == 0
@@ -133,7 +67,7 @@ def test_nothing_takes_no_time_and_a_step_is_its_layers() -> None:
 
 
 def test_more_work_never_takes_less() -> None:
-    for found, _ in setups():
+    for found in setups():
         more_takes_no_less(found)
 
 
@@ -180,7 +114,8 @@ def test_more_ranks_share_the_work() -> None:
         for batch in batches(4):
             before = [float("inf")] * 2
             for tp in (1, 2, 4, 8):
-                one = both(models.get(name), roomy, Parallelism(tp))[0]
+                known = defaults(family(roomy))
+                one = Roofline(models.get(name), roomy, Parallelism(tp), PLAIN, known)
                 work = [each for part in one.works(*batch) for each in part]
                 own = [each for each in work if each.kind.split(".")[0] not in _SENT]
                 found = [sum(each.compute_ns for each in own), sum(each.moved_ns for each in own)]
