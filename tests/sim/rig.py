@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from hicache import models, registry
+from hicache import models
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions, WorldOptions
 from sim.replica import TimedResult, WorldStorage
@@ -19,25 +18,6 @@ MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")
 POLICIES = ("write_through", "write_through_selective", "write_back")
 SMALL = EngineOptions(token_budget=16, max_running=4, growth_tokens=6, layer_groups=3)
-# What every drawn world has, by name.
-WORLDS: dict[str, st.SearchStrategy[Any]] = {
-    "seed": st.integers(0, 10**6),
-    "count": st.integers(1, 40),
-    "device": st.sampled_from([13, 16, 20, 40]),
-    "host": st.sampled_from([0, 3, 9, 60]),
-    "policy": st.sampled_from(POLICIES),
-    "engine": st.builds(
-        EngineOptions,
-        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
-        max_running=st.sampled_from([1, 3, 100]),
-        growth_tokens=st.sampled_from([1, 6, 64]),
-        order=st.sampled_from(registry.names(registry.SCHEDULERS)),
-        layer_groups=st.sampled_from([1, 3, 4]),
-    ),
-    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
-    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
-    "period": st.sampled_from([0, 0, 2, 3, 7]),
-}
 CONFIGURATIONS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 
 

@@ -203,6 +203,7 @@ def same_request(one: Request, told: RequestResult, size: int, components: tuple
         one.compute_ns,
         one.refusals,
     )
+    assert told.device_tokens + told.host_tokens + told.computed_tokens == one.job.input_length
     assert told == expected, f"request {told.request}: expected {expected}, found {told}"
     in_passes_ns = one.load_ns + one.compute_ns
     assert told.queue_ns == one.first_token_ns - one.arrival_ns - in_passes_ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,20 +17,20 @@ from .second_rules import Room
 # once, for ever; in 13, 22, 49 and 53 requests wait for pages between two tokens; in 151 the
 # estimated reserve meets preemptions.
 _CASES = {
-    drawn: (*range(8), 13, 130),
-    crowded: (3, 9, 22, 49, 53),
-    profiled: (*range(8), 37, 41, 62, 88, 151),
+    drawn: (*range(24), 130),
+    crowded: (0, 2, 9, 22, 49, 53),
+    profiled: (*range(12), 37, 41, 62, 88, 151),
 }
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize(
     "case",
     [partial(make, seed) for make, seeds in _CASES.items() for seed in seeds],
     ids=lambda one: f"{one.func.__name__} {one.args[0]}",
 )
-def test_both_engines_agree(case: Callable[[], Case]) -> None:
-    agree(case())
+def test_both_engines_agree(case: partial[Case]) -> None:
+    result = agree(case())
+    assert case.func is not crowded or sum(one.retractions for one in result.requests) > 0
 
 
 def test_an_estimated_reserve_falls_with_each_of_several_steps() -> None:
