@@ -45,8 +45,7 @@ class Clerk:
         return f"returned {code}"
 
 
-@pytest.mark.one_in(16)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     layout=st.sampled_from(sorted(LAYOUTS)),
     heads=st.sampled_from([1, 2, 4, 8]),

@@ -26,14 +26,13 @@ def crowded(seed: int, write_policy: str, device: int, host: int) -> World:
     )
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("write_policy", POLICIES)
 def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
     write_policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that asks at every boundary ends every request at the same time."""
     preempted = 0
-    for seed in range(12):
+    for seed in range(5):
         for device, host in ((16, 40), (14, 9)):
             patient = crowded(seed, write_policy, device, host).run()
             with monkeypatch.context() as patch:
@@ -44,4 +43,4 @@ def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
                 assert one.refusals <= other.refusals
                 assert one == other._replace(refusals=one.refusals), (seed, device)
             preempted += sum(one.retractions for one in patient.requests)
-    assert preempted > 20
+    assert preempted > 5

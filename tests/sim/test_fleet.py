@@ -29,21 +29,16 @@ _TOKENS = 24  # of a request of queueing.service_ns
 _OFF = WorldOptions(checks="off", times="pure-roofline")
 
 
-@pytest.mark.one_in(64)
-@settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(ROUTERS), st.sampled_from([13, 24, 40]))
-def test_one_replica_behind_any_router_is_the_plain_replay(
-    seed: int, router: str, device: int
-) -> None:
-    workload = in_sessions(shared_prefixes(seed, 20))
-    plain = rig.run(workload, device, 9)
-    found = run(workload, (1, 0), router, device=device, host=9)
+@pytest.mark.parametrize("router", ROUTERS)
+def test_one_replica_behind_any_router_is_the_plain_replay(router: str) -> None:
+    workload = in_sessions(shared_prefixes(5, 20))
+    plain = rig.run(workload, 16, 9)
+    found = run(workload, (1, 0), router, device=16, host=9)
     assert found.digest == plain.digest
     assert found.requests == plain.requests
 
 
-@pytest.mark.one_in(64)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_replica_is_a_replay_of_what_was_sent_to_it(seed: int) -> None:
     """Whatever the other replicas do meanwhile."""
     workload = shared_prefixes(seed, 30)
@@ -63,8 +58,7 @@ def _without_followers(jobs: Sequence[Job]) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@pytest.mark.one_in(64)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(ROUTERS),
@@ -86,7 +80,6 @@ def test_drawn_fleets_serve_every_request_once_and_every_core_is_checked(
     assert sum(len(one.requests) for one in first.members) == 30
 
 
-@pytest.mark.one_in(32)
 def test_prefix_aware_hits_what_one_cache_would_where_all_fits() -> None:
     workload = conversations(6, 5)
     ceiling = rig.run(workload, 600, 0)
@@ -107,7 +100,6 @@ def test_a_session_stays_on_its_replica() -> None:
     assert len({*found.choices.values()}) == 3
 
 
-@pytest.mark.one_in(32)
 def test_a_late_router_sends_the_next_turn_to_the_wrong_replica() -> None:
     """KV events that come too late leave the load alone to decide."""
     workload = conversations(7, 5)
@@ -119,7 +111,6 @@ def test_a_late_router_sends_the_next_turn_to_the_wrong_replica() -> None:
     assert reused(late) == reused(loads) < reused(prompt)
 
 
-@pytest.mark.one_in(16)
 def test_a_small_index_forgets_and_never_grows() -> None:
     small = RouterOptions("prefix_aware", index_pages=5)
     fleet = make(conversations(7, 5), (3, 0), small, device=200)
@@ -129,7 +120,6 @@ def test_a_small_index_forgets_and_never_grows() -> None:
     assert reused(found) < reused(run(conversations(7, 5), (3, 0), "prefix_aware", device=200))
 
 
-@pytest.mark.one_in(16)
 def test_the_index_knows_what_the_caches_have() -> None:
     """At the end the events say what the trees say: they are all that the router was told."""
     fleet = make(shared_prefixes(5, 60), (3, 0), "prefix_aware", device=20, host=9)
@@ -147,7 +137,6 @@ def test_the_index_knows_what_the_caches_have() -> None:
             assert sum(bool(bits & bit) for bits in index._places.values()) == held[tier]
 
 
-@pytest.mark.one_in(8)
 def test_overlap_weight_divides_locality_from_balance() -> None:
     """A prompt is known to one replica only, which is busy with requests for it."""
     jobs = [Job(index, 10**8 * (index > 0) + index, 24, 200) for index in range(9)]
@@ -169,13 +158,12 @@ def _waits(arrivals: Sequence[int], replicas: int, router: str) -> list[int]:
     return [one.queue_ns for one in found.requests]
 
 
-@pytest.mark.one_in(64)
 def test_least_loaded_is_between_one_queue_for_all_and_a_random_split() -> None:
     """Equal requests at random times, on replicas for one request each. One queue for all replicas
     (M/D/c, by the recursion of Kiefer and Wolfowitz) is the best that any router can do; a random
     split makes M/D/1 queues, whose mean wait Pollaczek and Khinchine give."""
     service, replicas, load = service_ns(1), 3, 0.8
-    arrivals = poisson(load * replicas / (service / 1e9), 1500, 7)
+    arrivals = poisson(load * replicas / (service / 1e9), 600, 7)
     least, turns = (_waits(arrivals, replicas, name) for name in ("least_loaded", "round_robin"))
     free, best = [0] * replicas, 0
     for arrival in arrivals:

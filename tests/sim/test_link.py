@@ -12,7 +12,6 @@ from math import ceil
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
@@ -88,7 +87,6 @@ def _sends(seed: int) -> list[Send]:
     return sorted(sends, key=lambda one: one.at)
 
 
-@pytest.mark.one_in(16)
 def test_link_moves_bytes() -> None:
     for seed in range(16):
         single = (1 + draw(3, seed, "single")) * 10**9 + draw(9, seed, "odd")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 
+from sim.engine.decode import DecodeSet
 from sim.engine.reserves import Estimated
+from sim.engine.sequence import Sequence
+from sim.engine.token_gaps import TokenGaps
 from sim.engine_profiles.base import EngineProfile
+from sim.workload import Job
 
 from .cases import crowded, drawn, profiled
 from .runs import Case, agree
@@ -39,3 +44,18 @@ def test_an_estimated_reserve_falls_with_each_of_several_steps() -> None:
     for _ in range(40):
         plain.step()
     assert found._part == plain.part
+
+
+def test_a_due_step_from_before_a_retraction_is_ignored() -> None:
+    """It was to end at step 3; it left, and its table is full at step 3 instead."""
+    decode = DecodeSet(TokenGaps(lambda: 0))
+    sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, held=4, table=np.arange(3))
+    decode.join(sequence, 4)
+    decode.steps = 1
+    decode.leave(sequence)
+    sequence.table, sequence.outputs, sequence.held = np.arange(2), 9, 6
+    decode.join(sequence, 4)
+    decode.steps = 3
+    assert decode.pop_ended() is None
+    assert decode.pop_full() is sequence
+    assert (sequence.held, sequence.generated) == (8, 4)
