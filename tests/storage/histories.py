@@ -1,7 +1,6 @@
 """Drawn histories of a store on a full, failing or bounded medium, compared with a plain model.
 
-`python -m tests.storage.histories file --histories 5000 --folder DIR` plays that many. A history
-writes, reads, deletes, opens again and kills, while faults come and go. In some histories others
+A history writes, reads, deletes, opens again and kills, while faults come and go. In some, others
 write and delete at any moment of a read or a write. The laws:
 
 - what is served is what was written under that key, the last acknowledged value or a later one;
@@ -16,7 +15,6 @@ write and delete at any moment of a read or a write. The laws:
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -31,7 +29,7 @@ from hicache.core.errors import CallerError
 from hicache.storage.base import Status, Storage
 from hicache.storage.verified import HEADER_BYTES, Verified
 
-from .mediums import SUBJECTS, Fault, Subject
+from .mediums import Fault, Subject
 
 STEPS = 24
 SIZES = (1, 700, 4096 - HEADER_BYTES, 4097, 9000, 20_000, 70_000)
@@ -363,26 +361,3 @@ def play(make: Callable[[Path, random.Random], Subject], folder: Path, seed: int
         raise AssertionError(f"history {seed}: {error!r}") from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--histories", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=tempfile.gettempdir())
-    options = parser.parse_args()
-    total: Counter[str] = Counter()
-    for seed in range(options.seed, options.seed + options.histories):
-        try:
-            total += play(SUBJECTS[options.subject], options.folder, seed)
-        except AssertionError as error:
-            total["laws broken"] += 1
-            print(error, flush=True)
-    for name, count in sorted(total.items()):
-        print(f"{name}: {count:,}")
-    raise SystemExit(total["laws broken"] > 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,13 +10,8 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.storage import address
-from hicache.storage import backends as own
 from hicache.storage.base import Address, StorageOptions
 from hicache.storage.breaker import Breaker
-
-
-def test_schemes_are_the_files_of_a_folder() -> None:
-    assert own.__name__ == address.BACKENDS
 
 
 @pytest.fixture
@@ -73,12 +68,6 @@ def test_a_folder_without_a_scheme_is_told_what_to_write() -> None:
         address.parse("./dir")
 
 
-def test_the_backend_is_found_by_the_scheme(backends: str) -> None:
-    options = StorageOptions(size_bytes=7)
-    found: object = address.open_storage(address.parse("plain:here"), options)
-    assert found == (Address("plain", "here"), options)
-
-
 def test_an_unknown_scheme_names_the_known_ones(backends: str) -> None:
     with pytest.raises(
         CallerError, match="expected one of extra, plain, found 'plane'; did you mean"
@@ -101,10 +90,6 @@ def test_a_missing_library_of_the_system_is_named_and_pip_is_not(
     with pytest.raises(CallerError, match=f"found: {found}; the package is there") as caught:
         address.open_storage(address.parse("extra:x"), StorageOptions())
     assert "pip" not in str(caught.value)
-
-
-def test_a_message_does_not_show_a_password() -> None:
-    assert address.shown(address.parse("redis://me:secret@host:1/0")) == "redis://host:1/0"
 
 
 def test_a_store_is_opened_with_checks_and_a_guard(backends: str) -> None:

@@ -65,7 +65,6 @@ def test_while_all_threads_hang_calls_end_at_once(workers: Workers[object]) -> N
     gates[1].open.set()
 
 
-@pytest.mark.one_in(8)
 def test_steps_begin_the_deadline_anew(workers: Workers[object]) -> None:
     """Each wait is below the deadline, all together are far above it."""
     deadline_s = 2.0

@@ -79,7 +79,6 @@ def results(tmp_path: Path, *words: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.one_in(16)
 def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
     with closing(opened(disk / "store")) as store:
         for number in range(900):
@@ -90,32 +89,6 @@ def test_a_store_that_fills_its_disk_evicts(disk: Path) -> None:
         assert store.stats()["evicted"] == 900 - len(there)
 
 
-@pytest.mark.one_in(32)
-@pytest.mark.parametrize("again", [False, True])
-def test_a_disk_that_others_have_filled(disk: Path, again: bool) -> None:
-    """Old values make room for new ones, within what the store has. Nothing else is lost."""
-    store = opened(disk / "store")
-    for number in range(300):
-        put(store, number)
-    if again:
-        store.close()
-    others = fill(disk)
-    if again:
-        store = opened(disk / "store")
-    before = served(store)
-    done = [put(store, number) == [Status.DONE] for number in range(300, 500)]
-    assert sum(done) > 150
-    there = served(store)
-    assert len(there) > len(before) * 0.5
-    gone = len(before) + sum(done) - len(there)
-    assert store.stats()["evicted"] == gone
-    others.unlink()
-    assert put(store, 600, 601) == [Status.DONE] * 2
-    assert served(store) == there | {600, 601}
-    store.close()
-
-
-@pytest.mark.one_in(8)
 def test_gc_on_a_full_disk_is_what_it_says(disk: Path, tmp_path: Path) -> None:
     filled(disk / "store", 300)
     fill(disk)
@@ -145,7 +118,6 @@ def test_gc_tells_what_the_store_kept(
     assert "found 4 values that it kept" in said.err
 
 
-@pytest.mark.one_in(32)
 def test_a_full_disk_without_any_reserve_is_read(disk: Path) -> None:
     """Somebody took the reserve, too. Writes are refused with the reason until there is room."""
     filled(disk / "store", 100)
@@ -186,7 +158,6 @@ for action in ("list", "stats", "check"):
 """
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_folder_that_cannot_be_written_is_read(killed: bool) -> None:
     """With a clean index, and with the log of a process that was killed. Not in pytest's own
@@ -220,25 +191,6 @@ def _read_only(tmp_path: Path, killed: bool) -> None:
     assert child.returncode == 0, child.stderr
     assert child.stderr.count("so it is read, and nothing is stored") == 3
     assert [one[0] for one in before] == sorted(folder.rglob("*"))
-
-
-def test_a_read_only_mount_is_read(tmp_path: Path) -> None:
-    folder, mount = tmp_path / "store", tmp_path / "mount"
-    filled(folder, 50)
-    mount.mkdir()
-    bind = ["mount", "--bind", str(folder), str(mount)]
-    if subprocess.run(bind, capture_output=True, check=False).returncode:
-        pytest.skip("a folder cannot be mounted here (root may)")
-    try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(mount)], check=True)
-        with closing(opened(mount)) as store:
-            assert served(store) == set(range(50))
-            assert put(store, 60) == [Status.FAILED]
-            subprocess.run(["mount", "-o", "remount,rw,bind", str(mount)], check=True)
-            assert put(store, 60) == [Status.DONE]
-            assert served(store) == {*range(50), 60}
-    finally:
-        subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 def test_evictions_are_counted_for_all_processes(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,7 +21,6 @@ from hicache.storage.engines import pread
 from hicache.storage.engines.base import ENGINES
 from hicache.storage.journal import Journal
 from hicache.storage.slots import Extents, Slots
-from hicache.storage.verified import Verified
 
 SLOT = 4096
 SIZE = 16 * SLOT
@@ -43,60 +40,6 @@ def read(store: Storage, key: str, size: int) -> tuple[Status, bytes]:
     return store.read([key], [(memoryview(target),)])[0], bytes(target)
 
 
-def play(store: Storage, note: Callable[[str, int | None], None]) -> None:
-    """Writes, replaces, deletes and evicts; notes what was acknowledged (size, None: deleted)."""
-    for number in range(30):
-        key = f"k{number % 7}"
-        size = 1000 + (number * 2711) % 14_000
-        if number % 5 == 4:
-            if store.delete([key]) == [Status.DONE]:
-                note(key, None)
-        elif store.write([key], [value(number, size)]) == [Status.DONE]:
-            note(key, size)
-
-
-@pytest.mark.one_in(16)
-def test_killed_at_every_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Afterwards every value that was acknowledged and not evicted is there, and all are whole."""
-    monkeypatch.setattr("hicache.storage.journal._SPARE", 3)  # the journal is written anew, too
-    calls = kill_after = 0
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if kill_after and calls > kill_after:
-                raise OSError(errno.EIO, "the process is gone")
-            return real(*given)
-
-        return call
-
-    for name in ("pwrite", "write", "replace", "ftruncate"):
-        monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    with closing(opened(tmp_path / "whole")) as whole:
-        play(Verified(whole), lambda key, size: None)
-    most = calls
-    assert most > 50
-    for kill_after in range(5, most, 3):
-        folder = tmp_path / str(kill_after)
-        calls, acknowledged = 0, dict[str, int | None]()
-        try:
-            with closing(opened(folder)) as store:
-                play(Verified(store), acknowledged.__setitem__)
-                kept = [key for key in acknowledged if store.lookup([key]) == [True]]
-        except (OSError, CallerError):
-            continue  # killed while it was opened
-        calls = -(10**9)
-        with closing(opened(folder)) as store:
-            verified = Verified(store)
-            for key, size in acknowledged.items():
-                status = read(verified, key, size or 0)[0]
-                assert status is Status.DONE if key in kept else status is not Status.FAILED
-            assert not verified.corrupt
-            assert store.write(["new"], [value(1, 5000)]) == [Status.DONE]
-
-
-@pytest.mark.one_in(16)
 def test_a_journal_that_is_cut_anywhere_is_a_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     slots = Slots(SLOT, 16)

@@ -1,4 +1,4 @@
-"""A few drawn histories of each store; `python -m tests.storage.histories` plays thousands."""
+"""Drawn histories of each store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from . import histories, kill
+from . import histories
 from .mediums import SUBJECTS, small_disk
 
 MIB = 1 << 20
@@ -31,7 +31,6 @@ def total(name: str, folder: Path, seeds: range) -> Counter[str]:
     return found
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["file", "hf3fs"])
 def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> None:
     found = total(name, tmp_path, range(COUNT))
@@ -40,19 +39,9 @@ def test_histories_with_calls_that_are_refused(name: str, tmp_path: Path) -> Non
     assert found["changes during a call"] > COUNT
 
 
-@pytest.mark.one_in(64)
 @pytest.mark.parametrize("name", ["file-full", "hf3fs-full"])
 def test_histories_on_a_disk_that_others_fill(name: str, disk: Path) -> None:
     found = total(name, disk, range(COUNT))
     assert found["fault full disk"] > COUNT / 2
     assert found["full disk: write full"] > 0
     assert found["full disk: write done"] > 0
-
-
-@pytest.mark.one_in(64)
-def test_killed_writers(tmp_path: Path) -> None:
-    """Real processes that are killed while they write: nothing wrong, torn or lost."""
-    found = kill.run(tmp_path, points=48, seed=7)
-    assert {name: found[name] for name in kill.BAD} == dict.fromkeys(kill.BAD, 0)
-    assert found["kills"] == 48
-    assert found["done"] > 100

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
@@ -133,7 +133,7 @@ CONTEXTS = st.builds(
 PARTS = st.tuples(CONTEXTS, POOLS, SHARDS, st.binary(min_size=32, max_size=32))
 
 
-@pytest.mark.one_in(8)
+@settings(max_examples=30)
 @given(PARTS, PARTS)
 def test_keys_are_injective(one: tuple[Context, str, str, bytes], two: object) -> None:
     assert isinstance(two, tuple)

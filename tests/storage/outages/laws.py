@@ -2,7 +2,7 @@
 
 A history is a run of phases. In each the server has one fault, and look-ups, reads, writes and
 deletes of drawn keys follow at drawn times of a virtual clock. `Judge` knows what may be stored and
-compares every answer, count and notice. Here the faults are simulated; `servers` has real ones.
+compares every answer, count and notice. The faults are simulated.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 
-from hicache.storage.address import open_storage, parse
-from hicache.storage.base import Entry, Losses, Status, Storage, StorageOptions, Value, step, tell
+from hicache.storage.base import Entry, Losses, Status, Storage, Value, step, tell
 from hicache.storage.breaker import Breaker, BreakerOptions
 from hicache.storage.verified import Verified
 
@@ -26,22 +23,10 @@ OPTIONS = BreakerOptions(
     failures=3, patience_s=0.9 * TIMEOUT_S, slow_s=5.0, first_pause_s=1.0, longest_pause_s=8.0
 )
 FAULTS = (
-    *(
-        "fine",
-        "flowing",
-        "dead",
-        "hung",
-        "stuck",
-        "slow",
-        "refusing",
-        "full",
-        "writes hang",
-        "flapping",
-    ),
-    "lossy",
+    *("fine", "flowing", "dead", "hung", "stuck", "slow", "refusing", "full", "writes hang"),
+    *("flapping", "lossy"),
 )
 WRITES_ALONE = ("refusing", "full", "writes hang")
-LOCAL = ("memory", "file", "hf3fs")
 PAUSES_S = (0.0, 0.0, 0.1, 0.7, 3.0, 20.0)
 
 
@@ -129,14 +114,12 @@ class Faulty(Storage):
 
 
 class Judge:
-    """What may be stored, and whether every answer, count and notice fits. late: the server may do
-    what it did not answer afterwards, and may lose a value that it was to write again."""
+    """What may be stored, and whether every answer, count and notice fits."""
 
-    def __init__(self, clock: Clock, late: bool = False) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.store: Storage = MemoryStore()
-        self.clock, self._late = clock, late
+        self.clock = clock
         self.sure: dict[str, bool] = {}  # whether a key is there, where that is certain
-        self.unsure: dict[str, bool] = {}  # what a call without an answer may still do
         self.counted = Losses()
         self.notices: list[tuple[float, str]] = []
         self.state = "fine"
@@ -197,18 +180,10 @@ class Judge:
 
     def _learn(self, key: str, there: bool, done: bool) -> None:
         """A write or a delete of a key was done, or nobody knows."""
-        if self.unsure.get(key) is (not there):
-            self.sure.pop(key, None)  # an earlier call may still undo it
-        elif done:
+        if done:
             self.sure[key] = there
-        elif self._late or self.sure.get(key) is not there:
+        elif self.sure.get(key) is not there:
             self.sure.pop(key, None)
-        if self._late and not done:
-            self.unsure[key] = there
-
-    def lost_all(self) -> None:
-        """The server has lost everything."""
-        self.sure.clear()
 
     def _done(self, well: bool) -> bool:
         """Compares all counts but those that no caller sees. A call under way may be counted."""
@@ -251,24 +226,10 @@ class Meanwhile:
         self._judge.nested, self._faulty.fault = False, fault
 
 
-@contextmanager
-def local(scheme: str, folder: Path) -> Iterator[Storage]:
-    """A store without a server."""
-    if scheme == "memory":
-        yield MemoryStore()
-        return
-    options = StorageOptions(size_bytes=4 << 20)
-    store = open_storage(parse(f"{scheme}:{folder / scheme}"), options)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def play(store: Storage, draw: random.Random, name: str) -> Judge:
-    """One history of a store with simulated faults. Raises Broken."""
+def play(draw: random.Random, name: str) -> Judge:
+    """One history. Raises Broken."""
     clock = Clock()
-    faulty = Faulty(store, clock, draw)
+    faulty = Faulty(MemoryStore(), clock, draw)
     jobs: list[Callable[[], None]] = []
     start = jobs.append if draw.random() < 0.5 else (lambda job: job())
     judge = Judge(clock)
@@ -398,19 +359,15 @@ def check_patience(seed: int) -> None:
         raise Broken(f"{breaker.losses.waited_s} s counted, {waited_s} s waited")
 
 
-def play_many(histories: int, seed: int, folder: Path) -> Counter[str]:
-    """Histories over all local backends. Returns how many of each, and what they met."""
+def play_many(histories: int, seed: int) -> Counter[str]:
+    """Returns what they met."""
     met: Counter[str] = Counter()
     for number in range(histories):
-        scheme = LOCAL[0] if number % 10 else LOCAL[1 + number // 10 % 2]
-        with local(scheme, folder) as store:
-            try:
-                judge = play(store, random.Random(f"{seed}/{number}"), f"h{number}")
-                check_pauses(seed * 1_000_003 + number)
-                check_patience(seed * 1_000_003 + number)
-            except AssertionError as error:
-                raise Broken(f"{scheme}, seed {seed}, history {number}: {error!r}") from error
-        met[scheme] += 1
-        met["notices"] += len(judge.notices)
+        try:
+            judge = play(random.Random(f"{seed}/{number}"), f"h{number}")
+            check_pauses(seed * 1_000_003 + number)
+            check_patience(seed * 1_000_003 + number)
+        except AssertionError as error:
+            raise Broken(f"seed {seed}, history {number}: {error!r}") from error
         met.update({name: round(count) for name, count in asdict(judge.counted).items()})
     return met
