@@ -55,7 +55,6 @@ class Child:
             "fuzz": self.fuzz,
             "draw": self.draw,
             "play": self.play,
-            "adopt": self.adopt,
             "shrink": self.shrink,
             "record": self.record,
             "script": self.script,
@@ -86,20 +85,20 @@ class Child:
         self,
         peer: str,
         release: str,
-        roots: list[str],
+        package: str,
         stubs: list[str],
         bare: list[str],
         own_check: bool = True,
     ) -> None:
-        """Imports the engine of a peer. roots: the real folders that hold the engine's files."""
+        """Imports the engine of a peer. package: the real folder of its package."""
         hook = Stubs(stubs, bare, release)
         hook.install()
         self.module = module = import_module(f"{ENGINES}.{peer}")
-        tops = [os.path.realpath(root) + os.sep for root in roots]
+        above = len(os.path.dirname(package)) + 1
 
         def where(file: str) -> str:
             path = os.path.realpath(file)
-            return next((path[len(top) :] for top in tops if path.startswith(top)), "")
+            return path[above:] if path.startswith(package + os.sep) else ""
 
         self.player = Player(module.PEER, peer.replace("_", "-"), release, where)
         self.player.own_check = own_check
@@ -111,10 +110,8 @@ class Child:
         stubbed = sorted(hook.replaced)
         self.say(done=True, takes=takes, reaches=list(module.PEER.REACHES), stubs=stubbed)
 
-    def fuzz(
-        self, seed: int, count: int, length: int, fixed: dict[str, Any], answers: bool = False
-    ) -> None:
-        """Plays the sequences of `count` seeds. answers: also says what the peer answered."""
+    def fuzz(self, seed: int, count: int, length: int, fixed: dict[str, Any]) -> None:
+        """Plays the sequences of `count` seeds."""
         counts: Counter[str] = Counter()
         played = 0
         unfit = self.known.unfit
@@ -125,8 +122,6 @@ class Child:
             if outcome.hand is not None:
                 counts.update(outcome.hand.counts)
                 counts.update(outcome.hand.peer.counts)
-            if answers and outcome.hand is not None and outcome.failure is None:
-                self.say(answers=outcome.hand.answers, tape=dumps(outcome.tape))
             if outcome.failure is not None:
                 self.say(failure=asdict(outcome.failure), tape=dumps(outcome.tape))
         self.say(done=True, operations=played, counts=counts, unfit=self.known.unfit - unfit)
@@ -157,38 +152,10 @@ class Child:
         tape = replace(loads(written[0]), entries=tuple(found))
         self.say(done=True, tape=dumps(tape), entries=len(found))
 
-    def adopt(self, tape: str, fixed: dict[str, Any] | None = None) -> None:
-        """A tape of another peer, with a configuration of this one that is as alike as it takes,
-        but for what is fixed. Operations that only the other has do nothing."""
-        other = loads(tape)
-        takes = self.known.kind.TAKES
-        shared = {
-            key: value
-            for key, value in other.config.items()
-            if key in takes and (not takes[key] or value in takes[key])
-        }
-        config = self.known.kind.draw(Draws(other.seed, "config"), shared | (fixed or {}))
-        entries = tuple(
-            one if one.op in self.known.ops else one._replace(op="wait", args={"polls": 0})
-            for one in other.entries
-        )
-        mine = PeerTape(
-            self.known.name, self.known.release, config, entries, other.seed, other.order
-        )
-        self.say(done=True, tape=dumps(mine))
-
-    def play(self, tape: str, seconds: float = 0, judges: bool = True) -> None:
-        """Plays a tape. seconds: in a process of its own, which is ended after this time. judges:
-        whether laws are judged, which takes most of the time of a long tape."""
-        outcome = self._checked(tape)
-        if seconds:
-            self.say(done=True, failure=_document(self._apart(outcome, seconds)), answers=[])
-            return
+    def play(self, tape: str) -> None:
         unfit = self.known.unfit
-        played = self.known.replay(outcome, Recorder(judges=judges))
-        answers = [] if played.hand is None else played.hand.answers
-        unfit = self.known.unfit - unfit
-        self.say(done=True, failure=_document(played.failure), answers=answers, unfit=unfit)
+        failure = self.known.replay(self._checked(tape)).failure
+        self.say(done=True, failure=_document(failure), unfit=self.known.unfit - unfit)
 
     def shrink(self, tape: str, failure: dict[str, Any], seconds: float = 0) -> None:
         """Makes a failing tape small. seconds: each play is a process of its own, for failures that

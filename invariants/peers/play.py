@@ -193,8 +193,6 @@ def look(hand: Hand, whole: bool = False) -> None:
     """Judges the state, if it has changed since it was judged. whole: in any case, as every few
     looks do."""
     peer, idle = hand.peer, not hand.jobs and not hand.pending
-    if not peer.recorder.judges:
-        return
     mark = peer.mark()
     hand.looks += 1
     if whole or mark is None or (mark, idle) != hand.judged or hand.looks % WHOLE == 0:

@@ -27,10 +27,10 @@ _OURS = "invariants."
 
 
 class Recorder:
-    """on: whether calls are written down. judges: whether laws are judged."""
+    """on: whether calls are written down."""
 
-    def __init__(self, on: bool = False, judges: bool = True) -> None:
-        self.on, self.judges = on, judges
+    def __init__(self, on: bool = False) -> None:
+        self.on = on
         self.lines: list[str] = []
         self.imports: dict[str, str] = {}  # by name, the module that has it
         self.used: set[str] = set()  # names of definitions to copy
@@ -64,8 +64,7 @@ class Recorder:
         """Calls a function that raises if a law is broken. Only the last of several such lines
         stays, since the others held."""
         if not self.on:
-            if self.judges:
-                function(*args)
+            function(*args)
             return
         line = f"{self.reference(function)}({self._arguments(args, {})})"
         if self._judged >= 0:

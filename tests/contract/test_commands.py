@@ -28,7 +28,7 @@ LEAST = {
     "curve": ["t"],
     "generate": ["multiturn"],
     "inspect": ["t"],
-    "peers": ["list"],
+    "peers": ["fuzz", "hicache"],
     "report": ["t"],
     "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],

@@ -1,52 +1,94 @@
-"""The process of a peer, from outside: how it is started, and what it is told first."""
+"""The process in which an engine runs: where its code is, how it is started, what it is told first.
+
+The code is in a checkout, or in a folder that pip installed it to. The process sees that before all
+that this Python has, such as torch.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from hicache.core.errors import CallerError
-from traces.terminal.asked import Answer, Asked, Ended
+from hicache.core.errors import CallerError, unknown
+from invariants.peers import facts
+from invariants.peers.facts import Facts
 
-from ._borrowed import child_path
-from ._folders import Environment
+from ..terminal.asked import Answer, Asked, Ended
 
-__all__ = ["Answer", "Ended", "Session", "script_fails"]
-
+SOURCE_HELP = "the folder of the engine: a checkout, or what pip install --target made"
 OPEN_S = 180.0  # to import an engine
+OURS = Path(__file__).resolve().parents[2]
+_UNDER = ("", "python", "src")  # where the package of a checkout is
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """package: the folder of its package. source: as the user named it."""
+
+    facts: Facts
+    release: str
+    package: Path
+    source: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts.name}=={self.release}"
+
+
+def engine_of(name: str, source: str | None = None) -> Engine:
+    """An engine, whose code is in `source`. Its release is that which pip installed there; a
+    checkout counts as the newest that is known. Raises CallerError."""
+    files = facts.engines()
+    if name not in files:
+        raise unknown("ENGINE", name, list(files))
+    found = facts.read(files[name])
+    newest, there = found.releases[-1], None
+    if source is None and found.distribution:
+        pinned = " ".join((f"{found.distribution}=={newest}", *found.needs))
+        raise CallerError(
+            f"--source: expected the folder of {name}, found none; make one with: "
+            f"pip install --no-deps --target DIR {pinned}"
+        )
+    if source is not None and found.distribution:
+        listed = metadata.distributions(name=found.distribution, path=[source])
+        there = next((one.version for one in listed), None)
+    for under in _UNDER:
+        package = Path(source or OURS) / under / found.package
+        if (package / "__init__.py").is_file():
+            return Engine(found, there or newest, package.resolve(), source)
+    raise CallerError(f"--source: expected a folder with the package {found.package}: {source}")
 
 
 class Session(Asked):
-    """One process of a peer. own_check: whether the engine's own check is asked, too."""
+    """One process of an engine. own_check: whether the engine's own check is asked, too."""
 
-    def __init__(
-        self, environment: Environment, folder: str | None = None, own_check: bool = True
-    ) -> None:
+    def __init__(self, engine: Engine, own_check: bool = True) -> None:
         super().__init__()
-        self.own_check = own_check
-        self.environment = environment
-        self.path = child_path(environment, folder)
+        self.engine, self.own_check = engine, own_check
+        self._first = TemporaryDirectory(prefix="hicache-peer-")  # has the engine's package alone
+        Path(self._first.name, engine.package.name).symlink_to(engine.package)
+
+    def close(self) -> None:
+        super().close()
+        self._first.cleanup()
 
     def program(self) -> list[str]:
-        """See `Asked`."""
         return self.command("-m", "invariants.peers.child")
 
     def command(self, *arguments: str) -> list[str]:
-        """A command that runs Python as the peer does."""
-        return [sys.executable, "-S", "-P", *arguments]
+        """A command that runs Python as the engine's process does."""
+        return [sys.executable, "-P", *arguments]
 
     def variables(self) -> dict[str, str]:
-        """The environment variables of the peer's process."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        return kept | {
-            "PYTHONPATH": os.pathsep.join(self.path),
-            "PYTHONHASHSEED": "0",
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
+        path = (self._first.name, str(OURS), str(self.engine.package.parent))
+        kept |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
+        return kept | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def start(self) -> None:
         """Starts the process, and has it import the engine. Raises CallerError if it cannot."""
@@ -54,56 +96,39 @@ class Session(Asked):
             self._start()
         except Ended as ended:
             last = (ended.said.splitlines() or [ended.text])[-1]
+            needs = ", ".join(("torch", *self.engine.facts.needs))
             raise CallerError(
-                f"{self.environment.name}: expected that it can be imported, found: {last}; fetch "
-                "it again, or name a release that its peer knows"
+                f"{self.engine.name}: expected that it can be imported, found: {last}; it needs "
+                f"{needs}, and known are the releases {', '.join(self.engine.facts.releases)}"
             ) from None
 
     def opening(self) -> tuple[Answer, float]:
-        """See `Asked`."""
-        facts, release = self.environment.facts, self.environment.release
+        engine = self.engine
         request = {
             "do": "open",
-            "peer": facts.name.replace("-", "_"),
-            "release": release,
-            "roots": self._roots(),
-            "stubs": facts.stubs(release),
-            "bare": facts.bare(release),
+            "peer": engine.facts.name.replace("-", "_"),
+            "release": engine.release,
+            "package": str(engine.package),
+            "stubs": engine.facts.stubs,
+            "bare": engine.facts.bare,
             "own_check": self.own_check,
         }
         return request, OPEN_S
 
-    def _roots(self) -> list[str]:
-        """The real folders of the engine's packages."""
-        environment = self.environment
-        if environment.folder is None or environment.source is not None:
-            package = environment.facts.package
-            places = [Path(folder) / package for folder in self.path]
-            return [str(one.resolve().parent) for one in places if one.exists()][:1]
-        return [str((environment.folder / "site").resolve())]
-
 
 def script_fails(session: Session, script: Path, seconds: float) -> str:
-    """Runs a script where the peer runs, and returns what it prints if it fails; empty if it does
-    not fail."""
-    facts, release = session.environment.facts, session.environment.release
+    """Runs a script as the engine runs. Returns what it prints if it fails; empty if it does not
+    fail."""
+    engine = session.engine
     run = (
         "import runpy, sys\n"
         "from invariants.peers.stubs import Stubs\n"
-        f"Stubs({facts.stubs(release)!r}, {facts.bare(release)!r}, {release!r}).install()\n"
+        f"Stubs({engine.facts.stubs}, {engine.facts.bare}, {engine.release!r}).install()\n"
         "runpy.run_path(sys.argv[1], run_name='__main__')\n"
     )
+    command, variables = session.command("-c", run, str(script)), session.variables()
     try:
-        done = subprocess.run(
-            session.command("-c", run, str(script)),
-            env=session.variables(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            start_new_session=True,
-        )
+        done = subprocess.run(command, env=variables, capture_output=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return f"no end in {seconds:.0f} s"
-    if not done.returncode:
-        return ""
-    return done.stderr.decode(errors="replace").strip() or f"code {done.returncode}"
+    return done.stderr.decode(errors="replace").strip() if done.returncode else ""

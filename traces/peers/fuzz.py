@@ -1,49 +1,59 @@
 """`hicache peers fuzz`: draws sequences for an engine, checks each, and keeps what fails.
 
-Does not play them: that is done in the engine's own process (see _session), which this one bounds.
+They are played in the engine's own process (see _session), whose time and memory are bounded here.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from invariants.peers.tape import loads
+from hicache.core.errors import CallerError, unknown
 
 from ..reporting.head import head
 from ..terminal import options as read
+from ..terminal.asked import Answer, Ended
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.rows import option
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
-from . import _shown as shown
-from ._folders import environment_of
-from ._given import FOLDER_HELP, SOURCE_HELP, configured, setting
-from ._known import NEW_FAILURE
-from ._session import Answer, Ended, Session
-from ._work import Found, work_up
+from ._failures import NEW_FAILURE, described, told, work_up
+from ._session import SOURCE_HELP, Session, engine_of
 
 SUMMARY = "look for bugs in an engine's cache: random operations, every law after each"
 SECONDS = 60
-BATCH = 8  # sequences for which the peer is asked at a time
+BATCH = 8  # sequences for which the engine is asked at a time
 HANG_S = 60.0  # without a sequence that ends
 DRAW_S = 20.0  # to draw a sequence again that ends the process
 MOST_KINDS = 40
+COUNTED = ("sequences", "operations", "operations_per_second")
 MOST_ENDED = 20  # times that the process is started again
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE of an engine's configuration."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as page=4, found {text!r}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    peer: str = option(
-        "the peer and its release, such as sglang==0.5.23 (see hicache peers list)",
+    engine: str = option(
+        "hicache, sglang, vllm or vllm-scheduler",
         read.name,
-        "PEER",
+        "ENGINE",
         positional=True,
         default="",
     )
@@ -54,11 +64,7 @@ class Options(OptionRecord):
     )
     sequences: int | None = option("stop after N sequences", *read.COUNT)
     operations: int = option("operations in a sequence", read.between(1, 10_000), "N", default=100)
-    seed: int = option(
-        "seed of the first sequence; each further one has the next seed",
-        read.at_least(0),
-        default=0,
-    )
+    seed: int = option("seed of the first sequence", read.at_least(0), default=0)
     config: tuple[tuple[str, Any], ...] = option(
         "fix one setting that is otherwise drawn, such as page=4; may be repeated",
         setting,
@@ -72,170 +78,142 @@ class Options(OptionRecord):
     )
     source: str | None = option(SOURCE_HELP, read.name, "DIR")
     output: str = option(
-        "folder for the tape and the script of each failure",
-        read.name,
-        "DIR",
-        short="-o",
-        default="peer-failures",
+        "folder for tapes and scripts", read.name, "DIR", short="-o", default="peer-failures"
     )
-    json: str | None = option(
-        "also write the results to this file as JSON; - is stdout", *read.OUTPUT
-    )
-    folder: str | None = option(FOLDER_HELP, read.name, "DIR")
-
-
-@dataclass
-class Tally:
-    sequences: int = 0
-    unfit: int = 0
-    operations: int = 0
-    seconds: float = 0.0  # of playing, without shrinking and explaining
-    counts: Counter[str] = field(default_factory=Counter)
-    kinds: dict[str, Found] = field(default_factory=dict)
-    ended: int = 0
-    complete: bool = False
+    json: str | None = option("also write the results as JSON; - is stdout", *read.OUTPUT)
 
 
 def run(options: Options, command: str) -> int:
     """Returns 0 if every failure is known, else 11."""
     check_outputs({}, json=options.json)
     check_folder(options.output, f"--output {options.output}")
-    environment = environment_of(options.peer, options.source, options.folder)
     stream = sys.stderr if options.json == "-" else sys.stdout
-    with Session(environment, options.folder, not options.no_own_check) as session:
+    with Session(engine_of(options.engine, options.source), not options.no_own_check) as session:
         session.start()
-        fixed = configured(environment.facts.name, options.config, session.opened["takes"])
+        hunt = Hunt(session, options, configured(session, options.config))
+        complete = hunt.run()
+        new = any(one["known"] is None for one in hunt.kinds.values())
         with ignore_broken_pipe():
-            config = "".join(f" --config {key}={value}" for key, value in fixed.items())
-            print(
-                f"hicache peers fuzz {environment.name} --seed {options.seed}{config}",
-                file=stream,
-                flush=True,
-            )
-        tally = _fuzz(session, options, fixed, _tell)
-        code = NEW_FAILURE if any(one.known is None for one in tally.kinds.values()) else 0
-        code = code if tally.complete else INTERRUPTED
-        document = _document(session, options, tally, fixed)
-        with ignore_broken_pipe():
-            shown.show(session, document, stream)
+            hunt.show(stream)
         if options.json:
-            write_json(options.json, head(command, complete=tally.complete) | document)
-    return code
+            write_json(options.json, head(command, complete=complete) | hunt.document())
+    return (NEW_FAILURE if new else 0) if complete else INTERRUPTED
+
+
+def configured(session: Session, given: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """The fixed part of a configuration. Raises CallerError for what the engine does not take."""
+    name, takes = session.engine.facts.name, session.opened["takes"]
+    for key, value in given:
+        if key not in takes:
+            raise unknown(f"setting of {name}", key, list(takes))
+        if takes[key] and value not in takes[key]:
+            raise unknown(f"{key} of {name}", str(value), [str(one) for one in takes[key]])
+        if not takes[key] and (type(value) is not int or value < 0):
+            raise CallerError(f"{name}: {key}: expected a whole number, found {value!r}")
+    return dict(given)
+
+
+@dataclass
+class Hunt:
+    """A run. seconds: of playing, without shrinking and explaining."""
+
+    session: Session
+    options: Options
+    fixed: dict[str, Any]
+    sequences: int = 0
+    unfit: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: int = 0
+
+    def run(self) -> bool:
+        """Plays sequences until the time or their number is used up. Returns False if it was
+        interrupted."""
+        options = self.options
+        limit = options.seconds or (float("inf") if options.sequences else SECONDS)
+        most = options.sequences or float("inf")
+        due = time.monotonic() + 10
+        try:
+            while self.sequences < most and self.seconds < limit:
+                self._play(int(min(BATCH, most - self.sequences)))
+                if options.first and any(one["known"] is None for one in self.kinds.values()):
+                    break
+                if len(self.kinds) >= MOST_KINDS or self.ended >= MOST_ENDED:
+                    _tell("too many kinds of failures; no more are looked for")
+                    break
+                if time.monotonic() > due:
+                    due = time.monotonic() + 10
+                    _tell(f"{self.sequences} sequences, {len(self.kinds)} kinds of failures")
+        except KeyboardInterrupt:
+            return False
+        return True
+
+    def _play(self, count: int) -> None:
+        """Plays some sequences. The first failure of each kind is worked up."""
+        seed, length = self.options.seed + self.sequences, self.options.operations
+        failed: list[Answer] = []
+        began = time.monotonic()
+        request = {"length": length, "fixed": self.fixed}
+        try:
+            fuzz = request | {"do": "fuzz", "seed": seed, "count": count}
+            said = self.session.ask(fuzz, HANG_S, failed.append)
+            self.operations += said["operations"]
+            self.unfit += said["unfit"]
+            self.counts.update(said["counts"])
+        except Ended as ended:  # its tape is drawn again, as far as it goes
+            self.ended += 1
+            last = max(seed, ended.seed)
+            draw = request | {"do": "draw", "seed": last, "seconds": DRAW_S}
+            said = self.session.ask(draw, HANG_S)
+            failed.append({"failure": ended.failure(said["entries"]), "tape": said["tape"]})
+            count = last - seed + 1
+        self.seconds += time.monotonic() - began
+        self.sequences += count
+        for one in failed:
+            if "failure" not in one:
+                continue
+            kind = one["failure"]["kind"]
+            if kind in self.kinds:
+                self.kinds[kind]["sequences"] += 1
+                continue
+            self.kinds[kind] = found = described(one["tape"], one["failure"])
+            found |= {"sequences": 1, "seconds": round(self.seconds, 1)}
+            found |= work_up(self.session, one, Path(self.options.output), _tell)
+
+    def document(self) -> dict[str, Any]:
+        opened, engine = self.session.opened, self.session.engine
+        return {
+            "peer": engine.facts.name,
+            "release": engine.release,
+            "source": engine.source,
+            "seed": self.options.seed,
+            "config": self.fixed,
+            "sequences": self.sequences,
+            "unfit_sequences": self.unfit,
+            "operations": self.operations,
+            "operations_per_second": round(self.operations / max(self.seconds, 1e-9)),
+            "seconds": round(self.seconds, 1),
+            "reached": dict(sorted(self.counts.items())),
+            "not_reached": [name for name in opened["reaches"] if not self.counts[name]],
+            "stubs": opened["stubs"],
+            "failures": list(self.kinds.values()),
+        }
+
+    def show(self, stream: TextIO) -> None:
+        document, name = self.document(), self.session.engine.name
+        counted = (f"{document[key]:,} {key.replace('_', ' ')}" for key in COUNTED)
+        print(f"{name}: {', '.join(counted)}", file=stream)
+        for key, value in document["reached"].items():
+            print(f"  {key:<22}{value:>10,}", file=stream)
+        for key in document["not_reached"]:
+            print(f"  never reached: {key}", file=stream)
+        for failure in document["failures"]:
+            print("\n".join(told(failure)), file=stream)
+        print(end="" if document["failures"] else "Every law held.\n", file=stream)
 
 
 def _tell(text: str) -> None:
     with ignore_broken_pipe():
         print(text, file=sys.stderr, flush=True)
-
-
-def _fuzz(
-    session: Session, options: Options, fixed: dict[str, Any], tell: Callable[[str], None]
-) -> Tally:
-    """Plays sequences until the time or their number is used up."""
-    tally = Tally()
-    limit = options.seconds or (None if options.sequences else SECONDS)
-    most = options.sequences or 1 << 62
-    told = time.monotonic()
-    seed = options.seed
-    try:
-        while tally.sequences < most and (limit is None or tally.seconds < limit):
-            count = min(BATCH, most - tally.sequences)
-            failed: list[Answer] = []
-            began = time.monotonic()
-            try:
-                done = _ask(session, seed, count, options, fixed, failed.append)
-                tally.operations += done["operations"]
-                tally.unfit += done["unfit"]
-                tally.counts.update(done["counts"])
-            except Ended as ended:
-                count = _ended(tally, session, options, fixed, ended, seed, failed)
-            tally.seconds += time.monotonic() - began
-            tally.sequences += count
-            seed += count
-            for one in failed:
-                _note(tally, session, one, Path(options.output), tell)
-            if options.first and any(one.known is None for one in tally.kinds.values()):
-                break
-            if len(tally.kinds) >= MOST_KINDS or tally.ended >= MOST_ENDED:
-                tell("too many kinds of failures; no more are looked for")
-                break
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
-                tell(
-                    f"{tally.sequences} sequences, {tally.operations} operations, "
-                    f"{len(tally.kinds)} kinds of failures"
-                )
-        tally.complete = True
-    except KeyboardInterrupt:
-        pass
-    return tally
-
-
-def _ask(
-    session: Session,
-    seed: int,
-    count: int,
-    options: Options,
-    fixed: dict[str, Any],
-    note: Callable[[Answer], None],
-) -> Answer:
-    def on(answer: Answer) -> None:
-        if "failure" in answer:
-            note(answer)
-
-    request = {"do": "fuzz", "seed": seed, "count": count, "length": options.operations}
-    return session.ask(request | {"fixed": fixed}, HANG_S, on)
-
-
-def _ended(
-    tally: Tally,
-    session: Session,
-    options: Options,
-    fixed: dict[str, Any],
-    ended: Ended,
-    first: int,
-    failed: list[Answer],
-) -> int:
-    """The process ended in a sequence: that is a failure, and its tape is drawn again as far as it
-    goes. Returns how many sequences were begun."""
-    tally.ended += 1
-    seed = max(first, ended.seed)
-    request = {"do": "draw", "seed": seed, "length": options.operations, "fixed": fixed}
-    said = session.ask(request | {"seconds": DRAW_S}, HANG_S)
-    failed.append({"failure": ended.failure(said["entries"]), "tape": said["tape"]})
-    return seed - first + 1
-
-
-def _note(
-    tally: Tally, session: Session, one: Answer, folder: Path, tell: Callable[[str], None]
-) -> None:
-    """Counts a failure; the first of each kind is worked up."""
-    kind = one["failure"]["kind"]
-    if kind in tally.kinds:
-        tally.kinds[kind].count += 1
-        return
-    seed = loads(one["tape"]).seed
-    tally.kinds[kind] = found = Found(one["failure"], one["tape"], seed, tally.seconds)
-    work_up(session, found, folder, tell)
-
-
-def _document(
-    session: Session, options: Options, tally: Tally, fixed: dict[str, Any]
-) -> dict[str, Any]:
-    reaches = session.opened["reaches"]
-    return {
-        "peer": session.environment.facts.name,
-        "release": session.environment.release,
-        "source": options.source,
-        "seed": options.seed,
-        "config": fixed,
-        "sequences": tally.sequences,
-        "unfit_sequences": tally.unfit,
-        "operations": tally.operations,
-        "operations_per_second": round(tally.operations / tally.seconds) if tally.seconds else 0,
-        "seconds": round(tally.seconds, 1),
-        "reached": dict(sorted(tally.counts.items())),
-        "not_reached": [name for name in reaches if not tally.counts[name]],
-        "stubs": session.opened["stubs"],
-        "failures": [one.document() for one in tally.kinds.values()],
-    }

@@ -1,17 +1,13 @@
-"""One peer per file, found by name.
+"""One engine per file, found by name.
 
-A file begins with literal constants, which are read without importing it:
+A file begins with literal constants, which are read without importing it (see `facts`):
 
-    DISTRIBUTION    its name on the package index; "" if nothing is fetched
+    DISTRIBUTION    its name on the package index; "" if nothing is installed for it
     RELEASES        the releases that it knows, oldest first
     NEEDS           what must be installed beside it, with exact versions
-    STUBS           modules that a stub stands in for, because they need a GPU or are not used
-    BARE            packages whose __init__ is not run
-    UNUSED          files of the wheel that a CPU never loads, as patterns
+    STUBS, BARE     modules that are replaced, packages whose __init__ is not run; see `stubs`
     PACKAGE         the package that is imported, where it is not named as the distribution
-    LIKE            another peer of the same engine, whose constants and environment it has
-
-The middle ones may differ by release; see `facts`.
+    LIKE            another file of the same engine, whose constants it has
 
 Then follow the imports of the engine, and `PEER`, a class derived from `base.Peer`. Parts of a peer
 are in files that begin with `_`; `DOUBLES` names those that scripts copy definitions from. They

@@ -105,12 +105,6 @@ STUBS = (
     "zmq",
 )
 BARE = ("sglang", "sglang.srt.configs")
-UNUSED = (
-    "sglang/srt/rust_extensions/_bench.*.so",
-    "sglang/srt/rust_extensions/_grpc.*.so",
-    "sglang/srt/rust_extensions/_multimodal.*.so",
-    "sglang/srt/rust_extensions/_server.*.so",
-)
 DOUBLES = (
     "_sglang_copies.py",
     "_sglang_threads.py",

@@ -80,7 +80,6 @@ STUBS = (
     "vllm.v1.structured_output.utils",
 )
 BARE = ("vllm", "vllm.distributed", "vllm.v1", "vllm.v1.core", "vllm.v1.structured_output")
-UNUSED = ("*.so", "*.so.*", "*.js", "*.json", "*.css", "*.h", "*.cuh", "*.cu", "*.pyi", "*.jinja")
 DOUBLES = ("_vllm_doubles.py",)
 
 EVERYTHING = 8  # how seldom blocks are judged that were not written

@@ -1,90 +1,71 @@
-"""The constants at the head of a peer's file: read without importing it, and by release."""
+"""What is said of engines without importing them: the constants at the head of their files, and
+which failures are known."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from invariants.peers import engines, facts
 
-FILE = '''"""A peer."""
+FILE = '''"""An engine."""
 
 import an_engine_that_is_not_installed
 
 DISTRIBUTION = "made-up"
-RELEASES: tuple[str, ...] = ("1.0", "1.1", "1.2", "2.0")
-NEEDS = {"..1.1": ("one==1",), "1.1..": ("two[all]==2",), "2.0": ("three==3",)}
+RELEASES = ("1.0", "1.1")
 STUBS = ("kernels",)
-BARE = ()
-UNUSED = {"1.0..1.2": ("made_up/*.so",)}
 OTHER = an_engine_that_is_not_installed.VALUE
 '''
 
 
-def read(folder: Path, text: str) -> facts.Facts:
-    file = folder / "made_up.py"
-    file.write_text(text)
-    return facts.read(file)
-
-
 def test_the_file_is_not_imported(tmp_path: Path) -> None:
-    found = read(tmp_path, FILE)
+    (tmp_path / "made_up.py").write_text(FILE)
+    found = facts.read(tmp_path / "made_up.py")
     assert (found.name, found.distribution, found.package) == ("made-up", "made-up", "made_up")
-    assert found.stubs("1.0") == ("kernels",)
-    assert found.bare("1.0") == ()
+    assert (found.releases, found.stubs, found.bare) == (("1.0", "1.1"), ("kernels",), ())
+    (tmp_path / "other.py").write_text('LIKE = "made_up"\nSTUBS = ("kernels", "net")\n')
+    other = facts.read(tmp_path / "other.py")
+    assert (other.name, other.package, other.stubs) == ("other", "made_up", ("kernels", "net"))
 
 
-@pytest.mark.parametrize(
-    ("release", "needs"),
-    [
-        ("1.0", ("one==1",)),
-        ("1.1", ("one==1", "two[all]==2")),
-        ("1.2", ("two[all]==2",)),
-        ("2.0", ("two[all]==2", "three==3")),
-    ],
-)
-def test_constants_by_release(tmp_path: Path, release: str, needs: tuple[str, ...]) -> None:
-    assert read(tmp_path, FILE).needs(release) == needs
-
-
-def test_what_is_unused_may_differ_by_release(tmp_path: Path) -> None:
-    found = read(tmp_path, FILE)
-    assert found.is_unused("1.2", "made_up/kernels/_C.so")
-    assert not found.is_unused("1.2", "made_up/tree.py")
-    assert not found.is_unused("2.0", "made_up/_C.so")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('DISTRIBUTION = "made-up"', "", "DISTRIBUTION is no text"),
-        ('("1.0", "1.1", "1.2", "2.0")', "()", "RELEASES is no tuple of texts"),
-        ('("kernels",)', '"kernels"', "STUBS is no tuple of texts"),
-        ('("kernels",)', "frozenset(KERNELS)", "STUBS is no literal value"),
-        ('"..1.1"', '"..1.5"', "NEEDS has '..1.5', which RELEASES has not"),
-        ("three==3", "three>=3", "NEEDS has 'three>=3', which names no exact version"),
-    ],
-)
-def test_what_a_file_must_say(tmp_path: Path, old: str, new: str, said: str) -> None:
-    with pytest.raises(facts.Misstated, match=f"^made-up: .*{said}$"):
-        read(tmp_path, FILE.replace(old, new))
-
-
-def test_every_peer_says_it() -> None:
+def test_every_engine_says_what_it_must() -> None:
     assert [str(facts.ENGINES)] == list(engines.__path__)
-    for file in facts.known().values():
-        facts.read(file)
+    for file in facts.engines().values():
+        found = facts.read(file)
+        for texts in (found.releases, found.needs, found.stubs, found.bare):
+            assert isinstance(texts, tuple)
+            assert all(isinstance(one, str) for one in texts)
+        assert all("==" in need for need in found.needs)
 
 
-def test_a_peer_like_another_has_its_constants_and_its_environment(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text(
-        'DISTRIBUTION = "engine"\nRELEASES = ("1.0",)\nNEEDS = ("need==2",)\nSTUBS = ("gpu",)\n'
-    )
-    (tmp_path / "other.py").write_text('LIKE = "one"\nSTUBS = ("gpu", "net")\n')
-    found = facts.read(tmp_path / "other.py")
-    assert (found.name, found.home) == ("other", "one")
-    assert (found.distribution, found.releases) == ("engine", ("1.0",))
-    assert found.needs("1.0") == ("need==2",)
-    assert found.stubs("1.0") == ("gpu", "net")
-    assert facts.read(tmp_path / "one.py").home == "one"
+def test_every_table_of_known_failures_can_be_read() -> None:
+    for name in ("sglang", "vllm-scheduler"):
+        rows, releases = facts.known(name), facts.read(facts.engines()[name]).releases
+        assert rows
+        for row in rows:
+            assert row.keys() == {"report", "law", "kind", "functions", "first", "last", "text"}
+            assert {row["first"], row["last"] or row["first"]} <= set(releases), row
+    assert facts.known("hicache") == []
+
+
+def test_a_known_failure_is_matched_by_law_release_and_functions() -> None:
+    row = {"law": "MATCH", "kind": "device", "functions": ["cache.py:match"]}
+    row |= {"first": "1.1", "last": "1.2"}
+    releases = ("1.0", "1.1", "1.2", "1.3")
+
+    def found(release: str, code: str = "MATCH", kind: str = "device short", **other: Any) -> bool:
+        where = other.get("where", [("engine/cache.py", "match")])
+        failure = {"code": code, "kind": f"{code} {kind}"}
+        return facts.match([row], releases, release, failure, where) is row
+
+    assert found("1.1")
+    assert found("1.2")
+    assert not found("1.0")
+    assert not found("1.3")
+    assert not found("2.0")  # counts as the newest
+    assert not found("1.1", code="OWN")
+    assert not found("1.1", kind="host")
+    assert not found("1.1", where=[("engine/cache.py", "insert")])
+    row["last"] = None
+    assert found("2.0")

@@ -1,20 +1,25 @@
-"""Opens the processes of peers for tests, and plays sequences on them."""
+"""Opens the processes of engines for tests, and plays sequences on them.
+
+Engines are in .engines/PACKAGE-RELEASE (see docs/peers.md), or what `make engines` installs.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hicache.core.errors import CallerError
+from invariants.peers import facts
 from tests.patience import PATIENCE_S
-from traces.peers._folders import environment_of
-from traces.peers._session import Session
+from traces.peers._session import Session, engine_of
+
+ENGINES = Path(__file__).parents[3] / ".engines"
 
 
 class Opened:
-    """The peers that are open, by name and release. One without an environment skips the test."""
+    """The engines that are open, by name and release. One that is not installed skips the test."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -22,13 +27,20 @@ class Opened:
 
     def __call__(self, name: str) -> Session:
         if name not in self._known:
-            try:
-                environment = environment_of(name)
-            except CallerError as error:
-                pytest.skip(str(error))
-            self._known[name] = self._stack.enter_context(Session(environment))
+            self._known[name] = self._stack.enter_context(self._session(name))
             self._known[name].start()
         return self._known[name]
+
+    def _session(self, name: str) -> Session:
+        engine, _, release = name.partition("==")
+        package = facts.read(facts.engines()[engine]).package
+        folders = ENGINES / f"{package}-{release}", *ENGINES.glob(f"{package}/lib/*/site-packages")
+        for folder in folders:
+            if (folder / package).is_dir():
+                found = engine_of(engine, str(folder))
+                if release in ("", found.release):
+                    return Session(found)
+        pytest.skip(f"{name} is not in {ENGINES}")
 
 
 def fuzzed(

